@@ -179,7 +179,7 @@ def test_where_one_class_is_left_the_objective_is_nothing_and_certified(loss, cl
     assert fit.objective_ <= 1e-15  # F is not negative: no other fit can be better
     assert fit.converged_
     assert fit.certificate_ <= 1e-6
-    assert "one class is left" in fit.message_
+    assert "only one class remains" in fit.message_
     assert (fit.predict(X) == 0).all()
     np.testing.assert_array_equal(fit.dropped_, y != 0)
 

@@ -1,4 +1,4 @@
-"""Solvers of the AoRR objective, one algorithm per file, behind one table: `solve(name, objective, start, settings)`.
+"""Solvers of the AoRR objective, one algorithm per module: `solve(name, objective, start, settings)` calls one by name.
 
 Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` lists which methods of
 loss and aggregate each needs; that is checked before it runs. May import: `core`.
@@ -46,7 +46,7 @@ __all__ = [
     "subgradient",
 ]
 
-# Columns up to which least trimmed squares has its own search, which handles matrices of all pairs of columns.
+# The largest number of columns for the special search of least trimmed squares, which forms matrices of column pairs.
 _MOST_COLUMNS = 200
 
 
@@ -146,7 +146,7 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 
 
 def _ordinary_fit(objective: Objective) -> Array:
-    """Start next to zero: at zero all losses are tied, and methods that use only the ranking would stay there."""
+    """A start near zero. At zero all losses are tied, and methods that use only the ranking would not move."""
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
 
@@ -158,8 +158,8 @@ SOLVERS: dict[str, Solver] = {
     "bilevel": Solver(_bilevel, exact=True, aggregate=("caps",)),
 }
 _WHAT = {
-    "upper": "the weights of what it drops (`upper`)",
-    "caps": "the weight left to each row once it drops some (`caps`)",
+    "upper": "the weights of the dropped losses (`upper`)",
+    "caps": "the remaining weight of each row after dropping (`caps`)",
 }
 
 

@@ -1,4 +1,4 @@
-"""Rows in blocks, so that no more than one block of the n x L score matrix exists at a time."""
+"""Rows in blocks: only one block of the n x L score matrix is in memory at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sklearn import get_config
 from ..core.arrays import Array
 from ..core.objective import Design
 
-# Arrays of a block's size that are alive at once in an evaluation, at 8 bytes an entry: scores, masks, copies.
+# The number of arrays of a block's size that an evaluation needs at once, at 8 bytes per entry.
 _ALIVE = 6
-# Entries of a block at most: several passes over one that stays in cache cost little more than one over memory.
+# The largest number of entries of a block: several passes over a block in the cache cost little more than one.
 _CACHED = 1 << 20
 
 
@@ -37,15 +37,15 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The rows of a design with their labels, bool (n, L) or sparse, a block at a time.
+    """The rows of a design with their labels, bool (n, L) or sparse, in blocks.
 
-    A block is as long as a cache allows, and never needs more than scikit-learn's `working_memory` (MiB,
-    `sklearn.set_config`), 1024 unless set.
+    A block fits into the cache and never needs more than scikit-learn's `working_memory` (in MiB, 1024 by default; set
+    by `sklearn.set_config`).
     """
 
     design: Design
     Y: Any
-    whole: bool = False  # all rows in one block, whatever memory that takes
+    whole: bool = False  # all rows in one block, regardless of memory
     _kept: list[Block] = field(default_factory=list)
 
     @property
@@ -60,7 +60,7 @@ class Blocks:
         if self._kept:
             return iter(self._kept)
         if not sp.issparse(self.Y) or self.length >= self.design.n:
-            self._kept.extend(self._made())  # views, or the one block there is
+            self._kept.extend(self._made())  # views, or the only block
             return iter(self._kept)
         return self._made()
 

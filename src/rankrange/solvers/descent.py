@@ -23,11 +23,11 @@ from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
 Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
-# Array API dispatch around it costs as much as a short inner product, of which a fit takes thousands.
+# Array API dispatch takes as long as a short inner product, and a fit computes thousands of them.
 _einsum = inspect.unwrap(np.einsum)
 # Starts are compared every other iteration, and merged if their values differ by at most this share of F.
 _MEETINGS, _SAME = 2, 1e-4
-# Every so many iterations, starts that could not become one of the lowest few at several times their pace are finished.
+# After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
 _PACE, _FASTER, _LOWEST = 10, 2.0, 3
 
 
@@ -40,15 +40,15 @@ class Result:
     w : ndarray of shape (outputs, p)
         The coefficients.
     value : float
-        The objective there.
+        The objective at w.
     n_iter : int
         Number of steps.
     converged : bool
         Whether the solver met its stopping criterion.
     message : str
-        Why it stopped.
+        The reason for stopping.
     history : list of (str, float)
-        The value after each step under the name of its phase.
+        The name of the phase and the value after each step.
     certificate : float, default=inf
         An upper bound on (value - best) / value, where best is the minimum with the same rows dropped: the global
         minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is proved.
@@ -102,9 +102,9 @@ def finish(
     log: Log,
     settled: bool | None = None,
     losses: Array | None = None,
-    reason: str = "losses tie at the upper cut",
+    reason: str = "losses are tied at the upper cut",
 ) -> Result:
-    """The result with its message; `reason` is why there is no certificate, if there is none."""
+    """Make the result with its message; `reason` explains a missing certificate."""
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
         message = f"the gap is at most {tol:g} of the objective"
@@ -118,7 +118,7 @@ def finish(
 
 
 def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or the rows that tie at the cut are copies of one row: near W the same rows stay cut."""
+    """Whether s_[m] > s_[m+1], or all rows tied at the cut are equal. Then the same rows stay dropped near W."""
     return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
 
 
@@ -131,7 +131,7 @@ def _one_row_repeated(objective: Objective, tied: Array) -> bool:
 
 
 class Metric:
-    """An approximate Hessian, or its diagonal, the same for each row of W: scales steps and measures gradients."""
+    """An approximate Hessian, or its diagonal, shared by all rows of W. It scales steps and measures gradients."""
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
@@ -147,18 +147,18 @@ class Metric:
         if self._factor is None:
             return G / self._scale**2
         flat = (G / self._scale).reshape(-1, G.shape[-1])
-        # LAPACK itself: SciPy's checks around it cost several times as much if there are few columns.
+        # LAPACK directly: SciPy's checks take several times as long if there are few columns.
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
 
     def root(self, W: Array) -> Array:
-        """H^(1/2) applied to the last axis of W: coordinates in which distances are those of the metric."""
+        """H^(1/2) applied to the last axis of W. Euclidean distances of the results are distances in the metric."""
         scaled = W * self._scale
         return scaled if self._factor is None else scaled @ self._factor.T
 
 
 def _factor(matrix: Array, least: float) -> Array:
-    """Cholesky with as little on the diagonal as rounding allows, and not less than `least`."""
+    """Cholesky factor with the smallest ridge that rounding allows, at least `least`."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
         np.einsum("ii->i", raised)[:] += ridge
@@ -169,7 +169,7 @@ def _factor(matrix: Array, least: float) -> Array:
 
 
 def add_diagonal(matrix: Array, diagonal: Array) -> Array:
-    """matrix + diag(diagonal), in place, for a matrix that may be given by its diagonal alone."""
+    """matrix + diag(diagonal), in place; the matrix may be given by its diagonal."""
     if matrix.ndim == 1:
         matrix += diagonal
     else:
@@ -178,7 +178,7 @@ def add_diagonal(matrix: Array, diagonal: Array) -> Array:
 
 
 def bounded_difference(matrix: Array, other: Array, least: float) -> Array:
-    """A positive definite matrix minus another, but in every direction at least the share `least` of the first."""
+    """A positive definite matrix minus another, bounded below by the share `least` of the first in every direction."""
     raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
     values, vectors = scipy.linalg.eigh(other, raised)
     root = raised @ vectors
@@ -200,9 +200,9 @@ def descend(
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start is finished when a step lowers its value by less than `tol` of it, or no step lowers it. With `numbered` the
-    starts have objectives of their own: the batch is called as batch(W, which), `which` being their numbers. For one
-    start `lazily` returns the value first and the gradient on demand, to the same last bit as the batch.
+    A start is finished when a step lowers its value by less than the share `tol`, or no step lowers it. With `numbered`
+    the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
+    one start, `lazily` returns the value and a function for the gradient, with exactly the results of the batch.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -216,7 +216,7 @@ def descend(
         direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
         slope = _inner(direction, gradients)
         uphill = ~((slope < 0) & np.isfinite(slope))
-        if uphill.any():  # stale or overflown curvature: fall back to the steepest descent of the metric
+        if uphill.any():  # stale or overflowed curvature: use steepest descent in the metric
             steepest = -(gradients if metric is None else metric.solve(gradients))
             direction[uphill], slope[uphill] = steepest[uphill], _inner(steepest, gradients)[uphill]
         step = np.ones(len(W))
@@ -252,7 +252,7 @@ def descend(
 
 
 def have_met(W: Array, values: Array, metric: Metric) -> Array:
-    """Which starts (S,) are so near a lower one, in the metric, that both will end in the same minimum."""
+    """Which starts (S,) are so close to a lower one, in the metric, that both will reach the same minimum."""
     order = np.argsort(values, kind="stable")
     roots = metric.root(W[order]).reshape(len(W), -1)
     squares = _einsum("sp,sp->s", roots, roots)
@@ -268,7 +268,7 @@ def _inner(a: Array, b: Array) -> Array:
 
 
 def _dot(a: Array, b: Array) -> float:
-    """As `_inner` adds up, to the last bit; np.dot does not."""
+    """The same sum as `_inner`, with the same rounding; np.dot rounds differently."""
     return float(_einsum("i,i", a, b))
 
 
@@ -296,7 +296,7 @@ def inverse_hessian(
 ) -> Array:
     """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric.
 
-    A pair is a step, the change of the gradient, and 1 / <step, change>; one of weight 0 changes nothing.
+    A pair is a step, the change of the gradient, and 1 / <step, change>; a pair with weight 0 has no effect.
     """
     inner, times, inverse = numbers
     q = G.copy()
@@ -331,7 +331,7 @@ def _descend_from_one(
     left: Callable[[Array], Array] | None,
     on_step: Callable[[float], None] | None,
 ) -> tuple[Array, Array, int]:
-    """`descend` for one start, bit for bit, on vectors and plain numbers: array overhead would double the cost."""
+    """`descend` for one start with identical results, on vectors and scalars, which halves the overhead."""
     value, ask = evaluate(W[0])
     gradient, at = ask().ravel(), W.ravel()
     pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
@@ -342,7 +342,7 @@ def _descend_from_one(
     for iteration in range(max_iter):
         direction = -inverse_hessian(gradient, pairs, solve, _ONE)
         slope = _dot(direction, gradient)
-        if not (slope < 0 and math.isfinite(slope)):  # as above: stale or overflown curvature
+        if not (slope < 0 and math.isfinite(slope)):  # stale or overflowed curvature, as in `descend`
             direction = -solve(gradient)
             slope = _dot(direction, gradient)
         step = 1.0
@@ -380,7 +380,7 @@ def _backtrack(
     step: Array,
     numbers: Array,
 ) -> tuple[Array, Array, Array]:
-    """Halve the steps of the starts that have not decreased enough; one that never does stays at its point."""
+    """Halve the steps of the starts that have not decreased enough. A start that never decreases keeps its point."""
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.arange(len(W))
     for _ in range(25):

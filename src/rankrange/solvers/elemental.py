@@ -1,9 +1,9 @@
-"""Searching least trimmed squares on a few thousand rows: elemental starts, concentration steps and exchanges.
+"""Search of least trimmed squares on a few thousand rows: elemental starts, concentration steps and exchanges.
 
-A start is the exact fit of as many rows as there are coefficients. A concentration step keeps the h rows of smallest
-squared residual and fits these; it never raises the objective. When it no longer changes anything, exchanging one kept
-row for one dropped row may still lower the objective, so exchanges follow. All starts move together: the Gram matrices
-of many sets of rows are one product with the outer products of the rows.
+A start is the exact fit of as many rows as there are coefficients. A concentration step keeps the h rows with the
+smallest squared residuals and fits these; it never increases the objective. When the kept rows no longer change,
+exchanging one kept row for one dropped row may still lower the objective. All starts are computed together: the Gram
+matrices of many sets of rows are one product with the outer products of the rows.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 from ..core.arrays import Array
 
-# A row is independent of those before it if that much of its length is left.
+# A row is linearly independent of earlier rows if this share of its length remains after projection.
 _INDEPENDENT = 1e-7
-# Relative gain below which an exchange is rounding.
+# Exchanges with a smaller relative gain are rounding errors.
 _GAIN = 1e-10
-# Kept and dropped rows that are tried against each other in an exchange.
+# The number of kept and of dropped rows that are candidates for an exchange.
 _TRIED = 100
 _MOST_STEPS = 300
-# Further draws that an elemental start may take, for each of its rows.
+# The largest number of further draws for each row of an elemental start.
 _REDRAWN = 20
-# Rounds of restarts, and number of fits from whose rows restarts are drawn.
+# The number of rounds of restarts, and of fits whose kept rows are used for restarts.
 _ROUNDS, _PARENTS = 3, 4
 
 
@@ -36,7 +36,7 @@ class Fits(NamedTuple):
     value: Array
 
     def best(self, count: int) -> Fits:
-        """The `count` lowest of different value, lowest first."""
+        """The `count` lowest fits with distinct values, lowest first."""
         order = np.argsort(self.value, kind="stable")
         value = self.value[order]
         order = order[np.append(True, np.diff(value) > 1e-12 * np.abs(value[1:]))][:count]
@@ -54,16 +54,16 @@ def smallest(squares: Array, h: int) -> tuple[Array, Array]:
 
 
 class TrimmedSquares:
-    """min over B of the sum of the h smallest (y - Z B)^2, plus B' P B: the steps on many B at once.
+    """The problem min over B of the sum of the h smallest (y - Z B)^2 plus B' P B, with steps on many B at once.
 
     Parameters
     ----------
     Z : ndarray of shape (n, p)
-        The rows, scaled so that their columns have about length one each and are about orthogonal.
+        The rows, transformed to nearly orthonormal columns.
     y : ndarray of shape (n,)
         Their targets.
     h : int
-        How many rows are kept.
+        The number of rows to keep.
     P : ndarray of shape (p, p)
         The penalty.
     """
@@ -89,7 +89,7 @@ class TrimmedSquares:
             G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
             G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
             G += self.P
-        # Sets without any row of some level are singular; a tiny penalty makes its coefficient defined.
+        # Sets without any row of some level are singular; a tiny penalty makes the solution unique.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
         return G, b
 
@@ -99,13 +99,13 @@ class TrimmedSquares:
         return np.linalg.solve(G, b[:, :, None])[:, :, 0]
 
     def keep(self, B: Array) -> Fits:
-        """The h rows of smallest residual of each B."""
+        """The h rows with the smallest residuals for each B."""
         squares = (B @ self.Z.T - self.y) ** 2
         kept, value = smallest(squares, self.h)
         return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
 
     def concentrate(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
-        """Concentration steps, until no fit changes any more."""
+        """Concentration steps until no fit changes."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -118,7 +118,7 @@ class TrimmedSquares:
         return Fits(B, kept, value)
 
     def exchange(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
-        """Exchange one kept row for one dropped row, the pair that gains most, until no pair gains."""
+        """Exchange the pair of a kept and a dropped row with the largest gain, until no exchange gains."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -139,7 +139,7 @@ class TrimmedSquares:
     def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
         """(row to keep, row to drop, change) of the exchange that lowers the objective most; None if none does.
 
-        With the inverse A of the Gram matrix the change is known without a fit: r are residuals, l = z'Az leverages.
+        The inverse A of the Gram matrix gives the change without a fit: r are residuals, l = z'Az leverages.
         """
         ZA = self.Z @ A
         r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)
@@ -161,10 +161,10 @@ def _least(score: Array, rows: Array) -> Array:
 
 
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
-    """Exact fits (count, p) of p rows each, drawn at random; a row that depends on those drawn before is drawn again.
+    """Exact fits (count, p) of p random rows each. A row that is linearly dependent on earlier ones is drawn again.
 
-    If columns are dummies of rare levels, plain subsets are singular for most draws. A subset that does not find p
-    independent rows in many draws is fitted by the solution of least norm.
+    With dummy columns of rare levels, most plain subsets are singular. A subset without p independent rows after many
+    draws gets the minimum-norm solution.
     """
     Z, n, p = problem.Z, problem.n, problem.p
     rows, basis = np.zeros((count, p), dtype=np.intp), np.zeros((count, p, p))
@@ -175,7 +175,7 @@ def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator
             break
         candidate = rng.integers(n, size=len(short))
         z = Z[candidate]
-        for _ in range(2):  # once would leave rounding errors of nearly dependent rows
+        for _ in range(2):  # twice, because of rounding errors with nearly dependent rows
             z = z - ((basis[short] @ z[:, :, None]).transpose(0, 2, 1) @ basis[short])[:, 0]
         length = np.linalg.norm(z, axis=1)
         new = length > _INDEPENDENT * np.linalg.norm(Z[candidate], axis=1)
@@ -200,10 +200,9 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Iterate the `ends` lowest fits to convergence, then `count` restarts from few of the rows they keep, in rounds.
+    """Iterate the `ends` lowest fits to convergence, then make rounds of `count` restarts from some of their kept rows.
 
-    Rows that a good fit keeps are mostly regular, so fits of a few of them are good starts: different local minima of
-    one valley. Starts drawn from all rows find the valley.
+    Rows that a good fit keeps are mostly regular, so fits to a few of them are good starts for nearby local minima.
     """
     fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
     size = min(2 * problem.p, problem.h)

@@ -1,4 +1,4 @@
-"""Leave out the columns of sparse rows that no row has: a penalty keeps their coefficients at zero."""
+"""Remove empty columns of sparse X, whose coefficients are zero because of the penalty."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from .descent import Result
 
-# The share of the columns up to which the others are worth leaving out.
+# Empty columns are removed if at most this share of the columns has entries.
 _USED = 0.9
 
 
 def without_empty_columns(objective: Objective) -> tuple[Objective, Array | None]:
-    """The objective of the columns that some row has, and which columns of W these are.
+    """The objective without empty columns, and the indices of the remaining columns of W.
 
     Returns None and the objective itself if hardly any column is empty, and for dense rows.
     """
@@ -30,14 +30,14 @@ def without_empty_columns(objective: Objective) -> tuple[Objective, Array | None
     if not 0 < count <= _USED * design.d:
         return objective, None
     place = np.cumsum(used, dtype=X.indices.dtype) - 1
-    # The entries are shared with X: only their columns have other numbers.
+    # The entries are shared with X; only the column indices are new.
     few = sp.csr_array((X.data, place[X.indices], X.indptr), shape=(design.n, count))
     columns = np.append(np.flatnonzero(used), np.arange(design.d, design.p))
     return replace(objective, design=Design(few, design.fit_intercept)), columns
 
 
 def with_empty_columns(result: Result, columns: Array | None, p: int) -> Result:
-    """The result with coefficients of zero for the columns that were left out."""
+    """The result with zero coefficients for the removed columns."""
     if columns is None:
         return result
     W = np.zeros((len(result.w), p))

@@ -1,4 +1,4 @@
-"""Merge equal rows: columns of few values make few different rows, and a weight stands for repetitions."""
+"""Merge equal rows into one row with their total weight."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import Result
 
-# Size of the sample that decides whether merging pays, and how many of its rows must be repetitions: if half of all
-# rows are different, a sample of 1,000 contains more than 5 repetitions up to 200,000 rows.
+# The size of the sample that decides whether to merge, and the least number of repetitions in it: if half of all rows
+# are distinct, a sample of 1,000 contains more than 5 repetitions for up to 200,000 rows.
 _LOOKED_AT, _REPEATED = 1000, 5
 _BLOCK = 1 << 14
 
@@ -19,7 +19,7 @@ _BLOCK = 1 << 14
 def merged(objective: Objective) -> tuple[Objective, Array | None]:
     """The objective with equal rows merged into one with their total mass, and the merged row of each row.
 
-    Returns None and the objective itself unless at most half of the rows are different.
+    Returns None and the objective itself unless at most half of the rows are distinct.
     """
     design, rows = objective.design, objective.design.n
     if design.sparse or rows <= 1 or objective.y.ndim > 1:
@@ -41,7 +41,7 @@ def undone(result: Result, which: Array | None) -> Result:
 
 
 def _keys(objective: Objective, rows: Array | None) -> Array:
-    """A number for each row that is the same for equal rows, with the same target and group."""
+    """A hash of each row with its target and group."""
     X = objective.design.X if rows is None else objective.design.X[rows]
     y = objective.y if rows is None else objective.y[rows]
     mix = np.random.default_rng(0).normal(size=objective.design.d + 2)
@@ -51,7 +51,7 @@ def _keys(objective: Objective, rows: Array | None) -> Array:
 
 
 def _are_equal(objective: Objective, first: Array, which: Array) -> bool:
-    """Whether rows of one key are really equal; different rows may have the same key by chance."""
+    """Whether rows with the same hash are equal."""
     groups = getattr(objective.aggregate, "groups", None)
     if (objective.y[first][which] != objective.y).any():
         return False

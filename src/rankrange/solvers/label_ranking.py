@@ -1,7 +1,8 @@
-"""TKML and TKML-AoRR of a linear model: one score a label, a ranked range over the labels inside one over the rows.
+"""TKML and TKML-AoRR of a linear model: a ranked range over labels, within a ranked range over rows.
 
-`LabelObjective` is the objective of `core.objective` with the TKML loss, evaluated in blocks of rows. A loss moves
-with the scores of two labels alone, so a gradient is kept as two labels a row and costs far less than the scores.
+`LabelObjective` is the objective of `core.objective` with the TKML loss, evaluated in blocks of rows. A loss depends
+locally on the scores of two labels, so its gradient is stored as two labels per row and is much cheaper than the
+scores.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from .inner.separation import Pairs, Separation
 from .per_label import logistic_per_label
 
 Watch = Callable[[Array], None]
-# Up to this many labels a dense product with the slopes is quicker than a sparse one.
+# Up to this many labels, a dense product with the slopes is faster than a sparse one.
 _DENSE_LABELS = 64
-# Labels a place from which one pass a place is quicker than a partition.
+# With more labels per rank than this, one pass per rank is faster than a partition.
 _PASSES_PAY_FROM = 6
-# Newton steps on one bound at most: a bound need not be minimised for F to fall.
+# The largest number of Newton steps on one bound: F decreases even if the bound is not fully minimised.
 _NEWTON_STEPS = 100
 
 
@@ -52,14 +53,14 @@ class LabelObjective(Objective):
         return self.value_at(W, self.losses_of(W))
 
     def at(self, W: Array) -> Point:
-        """Scores are not kept: they may not fit."""
+        """The objective at W, without its scores, which may not fit into memory."""
         s, rise, fall = self.moving_labels(W)
         chosen = self.select(s)
         gradient = self.pull(rise, fall, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
         return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
 
     def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
-        """The losses, and of each row the label to push down and the label to pull up; of tied labels, one."""
+        """The losses, and for each row the label to push down and the label to pull up."""
         parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
         if len(parts) == 1:
             return parts[0]
@@ -86,7 +87,7 @@ class LabelObjective(Objective):
 
 
 def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
-    """`LabelObjective.moving_labels` of one block: the loss of `core.losses.TKML`, found by selection alone."""
+    """`LabelObjective.moving_labels` of one block, computed by selection."""
     n, n_labels = Z.shape
     k, true, rows = loss.top_k, block.true, np.arange(n)
     crowded = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
@@ -138,7 +139,7 @@ def quasi_newton(
 
 
 class _Trail:
-    """Separates accepted points from trial points: the accepted one is the last that was evaluated."""
+    """Separates accepted points from trial points; the accepted point is the last one evaluated."""
 
     def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
         self.objective, self.log, self.watch = objective, log, watch
@@ -166,8 +167,8 @@ def descend_and_polish(
 ) -> Result:
     """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation`.
 
-    The others are one logistic regression per label with a tenth and ten times the C and, if rows are cut, one without
-    the rows cut at W. The history is that of W, then that of the best start.
+    The other fits are one logistic regression per label with C / 10 and 10 C and, if rows are dropped, one without the
+    rows dropped at W. The history is that of W, followed by that of the best start.
     """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
@@ -183,7 +184,7 @@ def descend_and_polish(
 
 
 def _mild_metric(objective: LabelObjective) -> Metric | None:
-    """The penalty and a little of X'X / n: the kinks of F leave less curvature along X than a smooth loss has."""
+    """The penalty plus a small multiple of X'X / n, because the piecewise linear F has little curvature."""
     if objective.design.p > 1500:
         return None
     mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight
@@ -209,7 +210,7 @@ def _n_pairs(objective: LabelObjective) -> int:
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds, not minutes.
 
-    Under the paper's loss rows with more than k true labels never cost less than 1, so all their pairs stay active.
+    With the paper's loss, rows with more than k true labels have a loss of at least 1, so all their pairs stay active.
     """
     return (
         _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
@@ -218,12 +219,12 @@ def _pairs_are_few(objective: LabelObjective) -> bool:
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
-    """Labels to push down and to pull up, bool (n, L) each, that give every row a convex loss above its own.
+    """Sets of labels to push down and to pull up, bool (n, L) each, that define a convex upper bound of each loss.
 
-    [1 + max over `down` - min over `up`]_+ lies above the TKML loss for all scores and equals it at Z: the (k+1)-th
-    largest score is the least, over sets of k labels, of the largest score outside the set, and the k-th largest true
-    score the greatest, over k true labels, of the least score among them. Rows with a loss of 0 for all scores have
-    empty sets. Of tied labels true ones count as higher.
+    [1 + max over `down` - min over `up`]_+ is an upper bound of the TKML loss and equals it at Z. This holds because
+    the (k+1)-th largest score is the minimum, over sets of k labels, of the largest score outside the set, and the k-th
+    largest true score is the maximum, over k true labels, of the smallest score among them. Rows whose loss is always 0
+    have empty sets. Of tied labels, true ones rank higher.
     """
     n_true = true.sum(axis=1, keepdims=True)
     crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
@@ -236,7 +237,7 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
 
 
 def _places(Z: Array, true: Array) -> Array:
-    """The place of each label in its row, 0 the highest."""
+    """The rank of each label in its row, from 0 for the highest."""
     order = np.lexsort((~true, -Z), axis=1)
     places = np.empty_like(order)
     np.put_along_axis(places, order, np.arange(Z.shape[1])[None, :], axis=1)
@@ -312,7 +313,7 @@ def by_separation(
 
 
 def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
-    """The bound at W, and whether no tie makes its sets ambiguous there."""
+    """The bound at W, and whether its sets are unique (no ties)."""
     (block,) = Blocks(objective.design, objective.y, whole=True)
     Z = block.scores(W).astype(np.float64, copy=False)
     down, up = separating_sets(block.true, Z, objective.loss)
@@ -331,8 +332,9 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
             return False
     high = np.where(down, Z, -np.inf).max(axis=1)
     low = np.where(up, Z, np.inf).min(axis=1)
-    active = (caps > 0) & (1 + high - low > -1e-9)  # the loss of other rows is 0 nearby, whatever their sets
-    outside = np.where(down, np.inf, Z).min(axis=1)  # rows that are not crowded: the labels kept on top
-    left = np.where(true & ~up, Z, -np.inf).max(axis=1)  # crowded rows: true labels below the k best
+    active = (caps > 0) & (1 + high - low > -1e-9)  # the loss of other rows is 0 near W, for any sets
+    outside = np.where(down, np.inf, Z).min(axis=1)  # rows with at most k true labels: the labels kept on top
+    # rows with more than k true labels: true labels below the k best
+    left = np.where(true & ~up, Z, -np.inf).max(axis=1)
     crowded = (true & ~up).any(axis=1)
     return bool((np.where(crowded, low > left, outside > high) | ~active).all())

@@ -1,8 +1,8 @@
-"""Least trimmed squares with or without a ridge penalty: what solver="auto" does for squared losses with k = n.
+"""Least trimmed squares with or without a ridge penalty: solver="auto" for squared losses with k = n.
 
-Up to a few thousand rows are searched by `elemental`. With more rows, a random subset is searched first; its best fits
-are continued on a larger subset and then on all rows, with concentration steps only. For a fixed set of kept rows the
-problem is a quadratic, so the certificate is the gain of one more Newton step.
+`elemental` searches up to a few thousand rows. With more rows, a random subset is searched first; its best fits are
+continued on a larger subset and then on all rows, with concentration steps only. For fixed kept rows the problem is
+quadratic, so the certificate is the gain of one more Newton step.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from ..core.objective import Objective
 from .descent import Log, Result
 from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 
-# Rows that elemental starts are tried on, and rows that the best of them are continued on.
+# The number of rows for elemental starts, and for continuing the best of them.
 _FIRST, _SECOND = 1_000, 10_000
-# The same for more rows than that: fewer are tried, fewer are continued, and a smaller relative gain ends the steps.
+# The same for larger data: smaller subsets, and a smaller relative gain that ends the steps.
 _FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
-# Elemental starts for each of n_starts, and how many are continued after the first rows.
+# The number of elemental starts for each of n_starts, and the number that are continued.
 _ELEMENTAL, _GO_ON = 50, 20
-# Rows that medians and the whitening are computed from.
+# The number of rows for computing medians and the whitening.
 _ENOUGH = 5_000
-# Directions of the columns shorter than this share of the longest do not count.
+# Singular values below this share of the largest are treated as 0.
 _RANK = 1e-10
 _BLOCK = 8192
 
 
 class Coordinates:
-    """Z = (1, (X - centre) / scale) T: columns about orthogonal among most rows, whatever their units.
+    """The coordinates Z = (1, (X - centre) / scale) T, with nearly orthogonal columns.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
         The rows.
     fit_intercept : bool
-        Whether a column of ones comes with them.
+        Whether there is a column of ones.
     rng : numpy.random.Generator
-        Draws the rows for medians and whitening if there are very many.
+        Generator that samples rows for medians and whitening.
     """
 
     def __init__(self, X: Array, fit_intercept: bool, rng: np.random.Generator) -> None:
@@ -53,17 +53,17 @@ class Coordinates:
         self.T = self._whitening(self.rows(slice(None)) if some is X else self.rows_of(some))
 
     def rows_of(self, X: Array) -> Array:
-        """Any rows in these coordinates."""
+        """Transform rows to these coordinates."""
         Z = (X.astype(np.float64, copy=False) - self.centre) / self.scale
         Z = np.column_stack([Z, np.ones(len(Z))]) if self.fit_intercept else Z
         return Z @ self.T
 
     def rows(self, which: Any) -> Array:
-        """Some of the rows in these coordinates."""
+        """A subset of the rows in these coordinates."""
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows nearest the centre, if it has as many directions as all rows have."""
+        """T, computed from the half of the rows nearest to the centre, if it has the rank of all rows."""
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -74,7 +74,7 @@ class Coordinates:
         return half if half.shape[1] == whole.shape[1] else whole
 
     def _gram(self) -> Array:
-        """The Gram matrix of all rows, which contains levels that a subset of the rows may miss."""
+        """The Gram matrix of all rows, because a subset may miss rare levels."""
         p = len(self.T)
         total = np.zeros((p, p))
         for start in range(0, len(self.X), _BLOCK):
@@ -83,22 +83,22 @@ class Coordinates:
         return total
 
     def as_given(self, b: Array) -> Array:
-        """Coefficients of these coordinates as W (1, p) of the rows as they were given."""
+        """Transform coefficients to W (1, p) of the original columns."""
         w = self.T @ b
         coef = w[: self.X.shape[1]] / self.scale
         return np.append(coef, w[-1] - coef @ self.centre)[None] if self.fit_intercept else coef[None]
 
     def inside(self, W: Array) -> Array:
-        """The coefficients (p,) that come closest to W (1, p)."""
+        """The coefficients (p,) that are closest to W (1, p)."""
         d = self.X.shape[1]
         w = W[0, :d] * self.scale
         w = np.append(w, W[0, -1] + W[0, :d] @ self.centre) if self.fit_intercept else w
         return np.linalg.lstsq(self.T, w, rcond=None)[0]
 
     def identified(self) -> Array:
-        """Which coefficients as given (p,) the rows determine: those that no direction without rows changes."""
-        free = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)  # directions without rows
-        if self.fit_intercept:  # as given it is the value at 0, not at the centre
+        """Which of the original coefficients (p,) are identified: those orthogonal to the null space of the rows."""
+        free = np.eye(len(self.T)) - self.T @ np.linalg.pinv(self.T)  # the null space of the rows
+        if self.fit_intercept:  # the original intercept is the value at 0, not at the centre
             free[-1] -= (self.centre / self.scale) @ free[:-1]
             size = 1.0 + np.append(np.ones(len(self.scale)), np.abs(self.centre / self.scale).sum())
         else:
@@ -106,13 +106,13 @@ class Coordinates:
         return np.abs(free).max(axis=1) <= 1e-8 * size
 
     def penalty(self, C_of_sum: float) -> Array:
-        """||coef||^2 / (2 C) as a quadratic form of these coordinates."""
+        """||coef||^2 / (2 C) as a quadratic form in these coordinates."""
         S = self.T[: self.X.shape[1]] / self.scale[:, None]
         return S.T @ S / (2.0 * C_of_sum)
 
 
 def _spread(centred: Array, X: Array, centre: Array) -> Array:
-    """Median absolute deviations; means of columns that are mostly one value, over all rows if need be; or 1."""
+    """Median absolute deviations; for columns with mostly one value, mean absolute deviations; otherwise 1."""
     scale = np.median(np.abs(centred), axis=0)
     for j in np.flatnonzero(scale == 0):
         scale[j] = np.abs(centred[:, j]).mean() or np.abs(X[:, j].astype(np.float64) - centre[j]).mean() or 1.0
@@ -120,14 +120,14 @@ def _spread(centred: Array, X: Array, centre: Array) -> Array:
 
 
 def _directions(Z: Array) -> Array:
-    """T (p, r) with Z T of orthogonal columns of mean square 1, for the r directions that the rows span."""
+    """T (p, r) such that Z T has orthogonal columns with mean square 1, where r is the rank of the rows."""
     _, s, V = np.linalg.svd(np.linalg.qr(Z, mode="r") if len(Z) > Z.shape[1] else Z, full_matrices=False)
     good = s > _RANK * s.max(initial=0.0)
     return V[good].T / s[good] * np.sqrt(len(Z))
 
 
 def _directions_of(gram: Array, n: int) -> Array:
-    """The same from the Gram matrix of n rows, at half of the precision."""
+    """The same from the Gram matrix of n rows, with half of the precision."""
     values, vectors = np.linalg.eigh(gram)
     good = values > 1e-13 * values.max(initial=0.0)
     return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
@@ -148,7 +148,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     Returns
     -------
     Result
-        The lowest fit that was found. Its certificate is about the rows it keeps.
+        The lowest fit found. Its certificate refers to the kept rows.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)
@@ -167,7 +167,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     """The lowest fit (1, p) of a search on all rows or, if there are many, on two nested subsets first."""
     n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
-    # A pass over more rows costs more, and minima are closer together.
+    # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (max(many * _FIRST // max(n, _FIRST), few) for many, few in ((tries // 25, 2), (tries // 2, 10)))
     first, go_on = (_FIRST, _GO_ON) if n <= _SECOND else (_FIRST_OF_MANY, _GO_ON_OF_MANY)
     order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
@@ -183,9 +183,9 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
-    """Least squares on all rows of the problem and on the halves of least leverage, and the start if one is given.
+    """Least squares on all rows of the problem and on the halves with the lowest leverage, and the given start.
 
-    With many columns no elemental start is free of outliers, so high-leverage rows are left out by their length.
+    With many columns no elemental start is free of outliers. These starts exclude high-leverage rows by their norm.
     """
     length = np.einsum("ij,ij->i", problem.Z, problem.Z)
     cuts = [np.inf, *np.quantile(length, (0.5, 0.75))]
@@ -193,13 +193,13 @@ def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
 
 
 class _All:
-    """All rows of a problem, block by block; their coordinates are not stored."""
+    """All rows of a problem, processed in blocks; their coordinates are not stored."""
 
     def __init__(self, at: Coordinates, y: Array, h: int, P: Array) -> None:
         self.at, self.y, self.h, self.P = at, y, h, P
 
     def part(self, rows: Array) -> TrimmedSquares:
-        """The same problem on some rows."""
+        """The problem on a subset of the rows."""
         h = max(round(self.h * len(rows) / len(self.y)), 1)
         return TrimmedSquares(self.at.rows(rows), self.y[rows], h, self.P)
 
@@ -213,7 +213,7 @@ class _All:
         return np.multiply(r, r, out=r)
 
     def sums(self, rows: Array, sign: Array | None = None) -> tuple[Array, Array]:
-        """The Gram matrix and Z'y of some rows, each with its sign."""
+        """The Gram matrix and Z'y of some rows, with signs."""
         p = self.at.T.shape[1]
         G, g = np.zeros((p, p)), np.zeros(p)
         for start in range(0, len(rows), _BLOCK):
@@ -225,7 +225,7 @@ class _All:
         return G, g
 
     def keep(self, b: Array) -> tuple[Array, float, float]:
-        """Which rows are kept, the objective times h, and the factor by which a concentration step falls short."""
+        """A mask of the kept rows, the objective times h, and the factor by which a concentration step is too short."""
         squares = self.squares(b)
         kept, value = smallest(squares[None], self.h)
         cut = float(squares[kept[0]].max())
@@ -233,10 +233,10 @@ class _All:
         return kept[0], float(value[0] + b @ self.P @ b), 1.0 / max(1.0 - near / self.h, 0.1)
 
     def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
-        """Concentration steps from b: the end point, the steps, and the possible gain with the rows kept there.
+        """Concentration steps from b: the end point, the number of steps, and the possible gain with the kept rows.
 
-        The density of residuals at the cut gives the share of the way to the minimum that a step covers, so a longer
-        one is tried too if there are enough rows to estimate a density. Only rows that enter or leave change the sums.
+        The density of residuals at the cut gives the factor by which a step is too short. If there are enough rows to
+        estimate the density, a longer step is tried as well. Sums are updated only for rows that enter or leave.
         """
         kept, value, stretch = self.keep(b)
         G, g = self.sums(np.flatnonzero(kept))
@@ -249,7 +249,7 @@ class _All:
                 break
             there, promised = b + stretch * (target - b), value - gap
             look = self.keep(there) if len(self.y) > _SECOND else None
-            if look is None or look[1] > promised:  # the plain step keeps its promise
+            if look is None or look[1] > promised:  # the plain step achieves its gain
                 there, look = target, self.keep(target)
             if not look[1] < value:
                 break
@@ -260,7 +260,7 @@ class _All:
         return b, steps, gap
 
     def polish(self, b: Array) -> tuple[Array, float]:
-        """Least squares on the rows that b keeps, refined by its residuals, and what one more step would gain."""
+        """Least squares on the rows that b keeps, with iterative refinement, and the gain of one more step."""
         rows = np.flatnonzero(self.keep(b)[0])
         Z, y = self.at.rows(rows), self.y[rows]
         G = Z.T @ Z + self.P
@@ -272,7 +272,7 @@ class _All:
 
 
 def _solve(G: Array, g: Array) -> Array:
-    """G^-1 g; directions that no kept row has get the coefficient 0."""
+    """G^-1 g, with coefficient 0 in the null space of G."""
     values, vectors = np.linalg.eigh(G)
     good = values > 1e-14 * values.max(initial=0.0)
     return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
@@ -291,5 +291,5 @@ def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, 
 
 
 def _rounding(y: Array) -> float:
-    """A mean squared residual that is rounding of targets like these."""
+    """The mean squared residual that rounding errors of these targets can explain."""
     return float((64 * np.finfo(np.float64).eps * np.abs(y).max(initial=0.0)) ** 2)

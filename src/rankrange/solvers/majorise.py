@@ -1,8 +1,8 @@
-"""Two descent methods for the ranked range: each step minimises a convex function that lies above F and touches it.
+"""Two majorise-minimise methods for the ranked range: each step minimises a convex upper bound that touches F.
 
-`bilevel` (section 3.1 of the paper) cuts the m rows of largest loss, solves the convex problem of the others, and cuts
-again. `dca` (Algorithm 1, with its inner problem solved exactly) replaces phi_m by its tangent. Cutting is the tighter
-of the two bounds: F = min over sets T of size m of the problem that cuts T, and the tangent lies above that.
+`bilevel` (section 3.1 of the paper) drops the m rows with the largest losses, solves the convex problem of the other
+rows, and repeats. `dca` (Algorithm 1 with exact inner solves) replaces phi_m by its tangent. The bound of `bilevel` is
+tighter: F is the minimum over sets T of m rows of the problem without T, and the tangent is larger.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
 from .trivial import best_constant
 
-# The relative gap that the first round of `bilevel` is solved to; later ones to a tenth of the last gain.
+# The relative gap of the first round of `bilevel`; later rounds are solved to a tenth of the last gain.
 _FIRST_ROUND = 1e-4
 
 
@@ -57,7 +57,7 @@ def bilevel(
     warm : bool
         Whether the inner solves start near their solution.
     each_step : bool
-        Whether rows are cut again in each step of an inner solve, not only at its end.
+        Whether rows are dropped anew in each step of an inner solve, not only at its end.
 
     Returns
     -------
@@ -71,7 +71,8 @@ def bilevel(
     log(phase, value)
     last: convex.Saddle | None = None
     again = (lambda Z: objective.cutting(objective.losses(Z))) if each_step and objective.m > 0 else None
-    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol  # while the cut still moves, a rough solution is enough
+    # while the dropped rows still change, a rough solution is enough
+    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol
     while True:
         problem = objective.cutting(s)
         left = max(1, max_iter - n_iter)
@@ -101,7 +102,7 @@ def bilevel(
 
 
 def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
-    """m = 0 and sparse rows of many columns: the convex problem by products with X alone, from a rough fit."""
+    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
@@ -152,7 +153,7 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
 
 
 def certify(objective: Objective, W: Array) -> float:
-    """A bound on how much lower the objective can be with the same rows dropped as at W.
+    """An upper bound on the relative gap between the objective at W and its minimum with the same rows dropped.
 
     Parameters
     ----------

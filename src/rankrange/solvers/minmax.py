@@ -1,12 +1,13 @@
-"""The paper's Algorithm 3 for TKML-AoRR: steps on W and on both thresholds at once. For comparison, and for batches.
+"""The paper's Algorithm 3 for TKML-AoRR: simultaneous steps on W and on both thresholds, also with mini-batches.
 
 With lam the lower threshold and lam_hat the width of the range above it, the objective is min over W and lam, max over
-lam_hat, of lam + (n-m)/(k-m) lam_hat - (1/(k-m)) sum_i [lam_hat - [s_i - lam]_+]_+ + penalty. One step goes down in W
-and lam and up in lam_hat. lam_hat starts at s_[m] - lam, because it is measured on the losses less lam (docs/paper.md).
+lam_hat, of lam + (n-m)/(k-m) lam_hat - (1/(k-m)) sum_i [lam_hat - [s_i - lam]_+]_+ + penalty. One step descends in W
+and lam and ascends in lam_hat. lam_hat starts at s_[m] - lam, because it refers to the losses minus lam
+(docs/paper.md).
 
-In batches, sums are scaled by n / batch; or the thresholds are those of each batch itself (ranking="batch"), and then
-settings of m and k alone give ordered SGD (m = 0, k of the batch), ITLM (k = batch), MKL-SGD (m = batch - 1, k = batch)
-and, with top_k > 1 and one label a row, doubly-stochastic mining (m = 0).
+With mini-batches, sums are scaled by n / batch. With ranking="batch" the thresholds are computed in each batch;
+settings of m and k then give ordered SGD (m = 0, k of the batch), ITLM (k = batch), MKL-SGD (m = batch - 1, k = batch)
+and, with top_k > 1 and one label per row, doubly-stochastic mining (m = 0).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _everything(objective: LabelObjective) -> Iterator[LabelObjective]:
 
 
 def _batches(objective: LabelObjective, size: int, rng: np.random.Generator) -> Iterator[LabelObjective]:
-    """Epochs of batches in random order, with the shares m/n and k/n of the whole; a last smaller batch is left out."""
+    """Epochs of batches in random order, with the shares m/n and k/n; a last smaller batch is left out."""
     total = objective.total
     while True:
         order = rng.permutation(objective.design.n)

@@ -1,9 +1,8 @@
-"""The solver behind solver="auto": many starts on some of the rows, the best one on all of them, then a certificate.
+"""The solver of solver="auto": many starts on a subsample, the best one continued on all rows, and a certificate.
 
-F has many local minima, and the start, not the method, decides in which one a run ends. So most effort goes into
-starts, at little cost: they are screened together on a subsample, and all rows are used only for a few quasi-Newton
-steps from a point that is already close, in the metric of a subsample's Hessian. The polish lowers F further or proves
-it.
+F has many local minima, and the start determines which one is found. The starts are screened together on a subsample,
+which is cheap. All rows are used only for a few quasi-Newton steps from a point near the minimum, in the metric of a
+subsample's Hessian. Final Newton steps lower F further and compute the certificate.
 """
 
 from __future__ import annotations
@@ -24,17 +23,18 @@ from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, sub
 from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
 from .trivial import best_constant, constant_is_best
 
-# Rounds of screening on a subsample: the starts that survive each, and the steps they get in it.
+# Rounds of screening on a subsample: the number of starts that remain after each round, and its steps.
 _ROUNDS = ((4, 4), (2, 8))
-# Large enough for losses near zero, and small enough that float32 still represents them.
+# Large enough for losses near zero, but representable in float32.
 _FAR = 80.0
-# Columns of sparse rows from which on products with X are quicker than a factored Hessian, if m = 0.
+# With at least this many columns of sparse rows and m = 0, products with X are faster than a factored Hessian.
 PRODUCTS_FROM = 200
-# Products with sparse rows in a Newton step, and how many of their operations take as long as one of a dense Hessian.
+# The number of products with sparse rows in a Newton step, and the cost of their operations relative to a dense
+# Hessian.
 _PRODUCTS, _SLOWER = 40, 5
-# If m takes more than the rest of the rare classes, a sample may hold too few of their rows.
+# If m leaves less than this share of the rare classes, a sample may have too few of their rows.
 _RARE = 0.5
-# If all rows are screened, the starts also follow a path of larger m, which flattens the poorest minima.
+# If all rows are screened, the starts also follow a path of decreasing m, because larger m has fewer poor minima.
 _INFLATION = (2.0, 1.5, 1.2)
 
 
@@ -92,7 +92,7 @@ def multistart(
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    # With more parameters than the screened rows can determine, further steps would only fit these rows.
+    # If the screened rows cannot determine all parameters, further steps would only overfit these rows.
     steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
@@ -103,10 +103,11 @@ def multistart(
 
 
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
-    """The ends of the screening, or the best of the simple starts and these after some steps on all rows.
+    """The results of the screening, or the best of these and the simple starts after some steps on all rows.
 
-    If m leaves little of a rare class, a few screened rows can be separable though all rows are not. A perfect fit of
-    them is worse on all rows than a simple start, and its Hessian is nearly zero and useless as a metric.
+    If m leaves little of a rare class, the screened rows can be separable although all rows are not. A perfect fit of
+    the screened rows is worse on all rows than a simple start, and its Hessian is nearly zero, which is useless as a
+    metric.
     """
     values = objective.values(np.concatenate([ends, simple]))
     if values[: len(ends)].min() <= values[len(ends) :].min():
@@ -119,9 +120,9 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
-    """The minimum if the cut takes all rows of all classes but one; otherwise None.
+    """The minimum if the cut drops all rows of all classes but one; otherwise None.
 
-    F falls to zero along the intercept of the class that is left.
+    F decreases to zero along the intercept of the remaining class.
     """
     if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
         return None
@@ -139,7 +140,7 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
         W[left, -1] = _FAR / 2
     value = objective.value(W)
     log("trivial", value)
-    message = "one class is left after the cut: any other fit is worse"
+    message = "only one class remains after the cut: any other fit is worse"
     # F is not negative, so its value bounds the possible gain.
     return Result(W, value, 0, True, message, log.history, relative(value, value))
 
@@ -153,7 +154,7 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: every start is run to its end, from its own point and from the end of a path of falling m."""
+    """With few rows, run every start to convergence, from its own point and from the end of a path of decreasing m."""
     both = np.concatenate([starts, _eased(objective, starts, metric)])
     ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
     log("screen", float(values.min()))
@@ -163,7 +164,7 @@ def _search_all_rows(
 
 
 def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
-    """The ends of the starts along a path of falling m."""
+    """The end points of the starts along a path of decreasing m."""
     for factor in _INFLATION:
         m = min(objective.m * factor, 0.9 * objective.total)
         m = m if objective.sample_weight is not None else round(m)
@@ -176,7 +177,7 @@ def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
 def _best_polished(
     objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
 ) -> Result:
-    """The best of the three lowest ends after the polish, without ends that are much higher than the lowest."""
+    """The best of the three lowest end points after polishing; end points far above the lowest are left out."""
     ends = _distinct(ends, values)[:3]
     best = _polish(objective, ends[0], rng, tol, max_iter, Log())
     usual = float(values.min()) - best.value
@@ -187,7 +188,7 @@ def _best_polished(
 
 
 def _distinct(ends: Array, values: Array) -> Array:
-    """One of each minimum, and none that is far above the best: a subsample does not rank the others reliably."""
+    """Distinct minima that are not far above the best; a subsample does not rank these reliably."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=-np.inf) > 1e-3 * np.abs(values[order])
     return ends[order][steps & (values[order] < 1.2 * values.min() + 1e-12)]
@@ -196,7 +197,7 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine on a larger subset, whose Hessian is then the metric for the steps on all rows."""
+    """Refine on a larger subset, whose Hessian is the metric of the steps on all rows."""
     part = subsample(objective, hessian_rows(objective), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
@@ -209,12 +210,12 @@ def _on_all_rows(
         )[0]
         metric = Metric(hessian(part, candidates[0]))
         del middle
-    del part  # copies of rows: the steps on all rows need their memory
+    del part  # free the copies of rows before the steps on all rows
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
         metric,
-        max_iter=-(-max_iter // 2),  # the other half is for steps that prove the minimum
+        max_iter=-(-max_iter // 2),  # the other half is for the final Newton steps
         tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
@@ -234,7 +235,7 @@ def _polish(
     metric: Metric | None = None,
     width: int = 0,
 ) -> Result:
-    """Newton steps to the certificate; if they do not apply or do not reach it, exact convex problems."""
+    """Newton steps until the certificate; if they do not apply or do not converge, exact convex problems."""
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
     if by_products and objective.design.p <= MOST_FACTORED:
         result = bilevel(
@@ -276,7 +277,7 @@ def _polish(
 
 
 def _product_steps(design: Design) -> int:
-    """Steps by products that cost as much as one factored Hessian, which does the rest if they do not end."""
+    """The number of steps by products that cost as much as one factored Hessian, the fallback."""
     return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
 
 
@@ -303,7 +304,7 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
 def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """m = 0: one minimum, so one start: the ordinary fit of some rows, then their solution."""
+    """Minimise for m = 0, where one start is enough: the ordinary fit of a subsample, then its solution."""
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         budget = max(1, max_iter // 2) if objective.design.factored else max_iter
         result = by_products(objective, W, tol=tol, max_iter=budget, log=log)
@@ -326,7 +327,7 @@ def _convex(
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
-    """W, some points on the line to it from the best of all equal scores, and these."""
+    """W, some points on the line from the best equal scores to W, and the best equal scores."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
@@ -334,21 +335,21 @@ def _path_from_constant(objective: Objective, W: Array) -> Array:
 
 
 def _nothing_beats(objective: Objective, values: Array) -> bool:
-    """Whether no value on that path is below the last one, that of equal scores, by a relevant amount."""
-    # A subset of the rows is fitted better than all of them, by about one parameter's share for each parameter.
+    """Whether no value on that path is relevantly below the last one, that of equal scores."""
+    # A subset is fitted better than all rows, by about one row's share per parameter.
     return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 
 
 def _convex_by_margins(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """m = 0 with losses of several scores or of margins: on many rows from the solution of a few of them."""
+    """Minimise for m = 0 with several scores or margins; with many rows, start from the solution of a subsample."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
     screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
         if W is None:
-            # At zero all margins tie, which hides their later spread: with a weak penalty, Newton steps from there do
-            # not end. One step towards the ordinary fit breaks the ties.
+            # At zero all margins are tied, and with a weak penalty Newton steps from there do not converge. One step
+            # towards the ordinary fit breaks the ties.
             everything = np.ones(objective.design.n, dtype=bool)
             step = one_step(objective, everything, rough_metric(objective, everything))
             W = step if objective.value(step) < objective.value(zero) else zero
@@ -356,12 +357,12 @@ def _convex_by_margins(
     steps = 50 if objective.n_outputs == 1 else 15
     W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
-        # If k is below the number of errors, zero is optimal and all losses tie there: a start next to it, with an
-        # arbitrary ranking, would be worse than none.
+        # If k is below the number of errors, zero is optimal and all losses are tied there. A start near it would have
+        # an arbitrary ranking and would be worse than none.
         if objective.n_outputs > 1:
             return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    # The few rows above are fitted better than all of them, for which zero may be optimal.
+    # The subsample is fitted better than all rows, for which zero may be optimal.
     several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
     if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
         trivial = constant_is_best(objective, rng, tol, log)
@@ -371,12 +372,12 @@ def _convex_by_margins(
 
 
 def hessian(objective: Objective, W: Array) -> Array:
-    """The Hessian of F at W for one score; for several, of one score with the mean curvature of all."""
+    """The Hessian of F at W for one score; for several scores, that of one score with the mean curvature."""
     Z = objective.design.scores(W)
     q = objective.select(objective.losses(Z)).weights
     if objective.n_outputs == 1:
         h = objective.loss.curvature(objective.y, Z[0])
-        # A piecewise linear loss curves through its ties alone, which spread like the rows themselves.
+        # A piecewise linear loss has curvature only from rows near its kink, which are distributed like all rows.
         h = h if h.any() else np.ones_like(h)
     else:
         h = np.full(len(q), (1.0 - 1.0 / objective.n_outputs) / objective.n_outputs)

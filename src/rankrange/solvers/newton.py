@@ -1,13 +1,14 @@
-"""Newton steps on F itself: some five to ten passes over X for a fit.
+"""Newton steps on F: about five to ten passes over X for a fit.
 
-At W the m largest losses are cut. That bounds F from above and touches it, so cutting again in each step can only help.
-Most of the other rows are clearly above or below the lower cut; they enter by their gradient and by the Hessian of a
-sample of the rows. Those near the lower cut enter by their tangents and are free to change sides: a small problem
-(`inner/band.py`), whose multipliers are weights for the certificate. One step is one pass over X, forth and back.
+At W the m largest losses are dropped. The resulting problem is an upper bound that touches F, so dropping anew in each
+step never increases F. Most other rows are clearly above or below the lower cut; they enter by their gradient and by
+the Hessian of a sample. Rows near the lower cut enter by their tangents and may change sides. This is a small problem
+(`inner/band.py`) whose multipliers are weights for the certificate. One step takes one product with X and one with its
+transpose.
 
-A piecewise linear loss (hinge, absolute) has no curvature; its rows near the kink at zero are free like those at the
-cut, and the small problem is exact as long as no other row changes sides. With several scores per row (softmax)
-the unknowns are the r x p parameters in a row.
+A piecewise linear loss (hinge, absolute) has no curvature. Its rows near the kink at zero may change sides like those
+at the cut, and the small problem is exact if no other row changes sides. With several scores per row (softmax) the
+unknowns are the r x p parameters, flattened.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from .inner.band import near_cut, near_kink, rows_of
 from .inner.bounds import Bounds, balance
 
 _BLOCK = 1 << 15
-# Rows near the cut that are free to change sides at most, and the same times the square of the parameters.
+# The largest number of rows near the cut that may change sides, and of rows times squared parameters.
 _WIDEST, _WIDEST_WORK = 200_000, 1.5e9
-# Largest number of times that the tangents of the certificate are moved.
+# The largest number of times that the tangents of the certificate are moved.
 _TANGENTS = 3
-# By how much the band narrows in a step at most.
+# The largest factor by which the band narrows in a step.
 _NARROWER = 4
-# How far a step is extrapolated at most.
+# The largest factor by which a step is extrapolated.
 _LONGEST = 64.0
-# Parameters up to which a Hessian of several scores per row is built and factored.
+# The largest number of parameters for a factored Hessian of several scores per row.
 _MOST_PARAMETERS = 600
 
 
@@ -57,10 +58,10 @@ def applies(objective: Objective) -> bool:
 
 
 def close_enough(objective: Objective, tol: float) -> float:
-    """The gain of a quasi-Newton step, in units of the tolerance, below which Newton steps take over.
+    """The gain of a quasi-Newton step, in units of the tolerance, below which Newton steps are used.
 
-    If nothing is cut above there is one minimum, and Newton steps reach it from further away, most of all if the loss
-    is piecewise linear. Otherwise all steps matter, until they gain far less than one row's share of the mean.
+    If m = 0 there is one minimum, and Newton steps reach it from a larger distance, especially for piecewise linear
+    losses. Otherwise quasi-Newton steps continue until they gain far less than one row's share of the mean.
     """
     if not applies(objective):
         return 0.05
@@ -85,8 +86,8 @@ def newton(
 ) -> Result:
     """Step until the certificate is at most tol, or no step lowers F.
 
-    `near`: W is close to a minimum already. With tol = 0 there is no certificate, and the steps end when one would gain
-    less than `stop` of F. `width`: how many rows may change sides in the first step.
+    `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
+    would gain less than the share `stop` of F. `width` is the number of rows that may change sides in the first step.
     """
     log = Log() if log is None else log
     loop = _Loop(objective, tol, near, rng, width)
@@ -95,7 +96,7 @@ def newton(
     while True:
         proposal = loop.propose(look)
         gap = proposal.gap
-        # While rows may still cross the upper cut, the gap does not include the gain of a further step.
+        # While rows may still cross the upper cut, a further step may gain more than the gap.
         if relative(gap, look.value) <= (0.5 * tol if objective.m > 0 else tol):
             end = _end_of(objective, look, proposal)
             if end is None:
@@ -118,7 +119,7 @@ def newton(
     certificate = np.inf
     if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, look.s)):
         certificate = relative(gap, look.value)
-    reason = "losses tie at the upper cut" if np.isfinite(gap) else "the steps are still too long for one"
+    reason = "losses tie at the upper cut" if np.isfinite(gap) else "the steps are still too long"
     return finish(look.W, look.value, n_iter, certificate, tol, max_iter, log, losses=look.s, reason=reason)
 
 
@@ -131,13 +132,13 @@ def _end_of(objective: Objective, look: Look, proposal: Proposal) -> Look | None
 
 
 def hessian_rows(objective: Objective) -> int:
-    """Enough rows for steps that gain a digit or more each, as long as their Hessian costs less than a pass."""
+    """The number of rows for a Hessian with which each step gains at least a digit, limited to the cost of a pass."""
     n, p, r = objective.design.n, objective.design.p, objective.n_outputs
     return min(n, max(40 * p, n // 5, 2000), 100_000 if r == 1 else max(2000, int(4e8 / (p * r) ** 2)))
 
 
 class _Loop:
-    """State from step to step: how many rows crossed each cut."""
+    """The state between steps: the numbers of rows that crossed each cut."""
 
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
         n, p = objective.design.n, objective.design.p
@@ -145,8 +146,8 @@ class _Loop:
         self.linear = hasattr(objective.loss, "margins")
         self.curvature = Curvature(objective, hessian_rows(objective), rng)
         self.crossed = 0  # rows that crossed the upper cut in the last step
-        # At a minimum about as many rows tie at the cut as there are parameters, and fewer if the penalty is strong.
-        # If a loss has no curvature, the rows in the band alone limit a step.
+        # At a minimum about as many rows are tied at the cut as there are parameters, and fewer with a strong penalty.
+        # If a loss has no curvature, only the rows in the band limit a step.
         unknowns = p * objective.n_outputs
         few = max(20 * p, n // 8) if self.linear else min(10 * unknowns, 500)
         if objective.n_outputs > 1 and objective.m == 0:
@@ -161,7 +162,7 @@ class _Loop:
     def learn(self, before: Look, after: Look, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        # With several scores or piecewise linear losses, a shortened step means that too few rows could change sides.
+        # With several scores or piecewise linear losses, a shortened step means that the band was too narrow.
         several = self.objective.n_outputs > 1
         short = length < 0.5 and (self.linear or several)
         wider = (4 if several else 2) * self.width if short else 2 * switched
@@ -172,7 +173,7 @@ class _Loop:
         self.last_gain = gain
 
     def widen(self, look: Look, proposal: Proposal) -> bool:
-        """Whether a step failed because too few rows were free to change sides, for example because most nearly tie."""
+        """Whether a step failed because too few rows could change sides, for example because most are nearly tied."""
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
@@ -180,7 +181,7 @@ class _Loop:
         return self.width > before
 
     def _reached(self, look: Look, proposal: Proposal) -> int:
-        """How many rows the step would have moved across the lower cut, or as far."""
+        """The number of rows that the step would move across the lower cut, or as far."""
         change = np.einsum("rn,rn->n", look.U, self.objective.design.scores(proposal.step))
         return int(np.count_nonzero(np.abs(look.s - look.lam) <= np.abs(change)))
 
@@ -194,7 +195,7 @@ class _Loop:
         return self._kinked(look, gradient)
 
     def _smooth(self, look: Look, gradient: Array) -> Proposal:
-        """Nothing is cut below: a plain Newton step. Near the end the gap is measured at the end of the step."""
+        """A plain Newton step, if nothing is cut below. Near convergence the gap is computed at the end of the step."""
         objective, little = self.objective, self.tol * look.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
             gap = look.value - lower_bound(objective, look.Z, look.q)
@@ -208,7 +209,7 @@ class _Loop:
         return self._proved(look, Proposal(step, gain), look.q, metric)
 
     def _kinked(self, look: Look, gradient: Array) -> Proposal:
-        """Rows near the lower cut are free to change sides; their final position gives the weights for the gap."""
+        """A step in which rows near the lower cut may change sides; their final weights give the gap."""
         objective, little = self.objective, self.tol * look.value
         band = near_cut(objective, look, gradient, self.width)
         hessian = self.curvature.hessian(look)
@@ -221,7 +222,7 @@ class _Loop:
         return self._proved(look, proposal, q, Metric(hessian))
 
     def _by_margins(self, look: Look, gradient: Array) -> Proposal:
-        """A loss of one margin: the model is linear, so the weights at the end of the step prove the gap directly."""
+        """A step for a loss of one margin. The model is linear, so the weights at its end prove the gap directly."""
         objective = self.objective
         band, lines = near_kink(objective, look, gradient, self.width)
         step, weights, gain = band.solve(self.curvature.hessian(look), self._enough(look))
@@ -236,11 +237,11 @@ class _Loop:
         return 1e-3 * max(self.tol * look.value, 0.0 if self.near else min(self.last_gain, look.value))
 
     def _proved(self, look: Look, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
-        """The proposal with the scores at its end, and the gap that weights q prove with tangents near there.
+        """The proposal with the scores at its end, and the gap that the weights q prove with tangents near that point.
 
-        Tangents at the end of the step leave a residual if the Hessian of the sample differs from that of all rows, and
-        the bound loses C times its square. Any tangents give a bound, so they are moved by the step that would cancel
-        the residual; that costs the square of this small step alone, and one pass instead of a step.
+        Because the Hessian of the sample differs from that of all rows, tangents at the end of the step leave a
+        residual gradient, and the bound loses C times its square. All tangents are valid bounds, so they are moved by
+        the step that cancels the residual. This costs only the square of this small step, and one pass.
         """
         objective, enough = self.objective, self.tol * look.value * (0.5 if self.objective.m > 0 else 1.0)
         W = look.W + proposal.step
@@ -249,7 +250,7 @@ class _Loop:
         for _ in range(_TANGENTS):
             Z = Z - balancing_shift(objective, Z, q)
             bound, pull = tangents_at(objective, Z, q)
-            if look.value - bound > 0.5 * gap:  # no better, and further steps will not be
+            if look.value - bound > 0.5 * gap:  # no improvement
                 break
             gap = look.value - bound
             if gap <= enough:
@@ -260,7 +261,7 @@ class _Loop:
 
 
 def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look | None, float]:
-    """The first of the lengths 1, 1/2, 1/4... of the step at which F is low enough."""
+    """The first of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease of F."""
     end = proposal.scores
     if end is None:
         end = objective.design.scores(look.W + proposal.step)
@@ -277,10 +278,10 @@ def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look 
 def _extrapolated(
     objective: Objective, look: Look, proposal: Proposal, end: Array, reached: Look
 ) -> tuple[Look, float]:
-    """Twice, four times ... the step as long as F falls, if rows crossed the upper cut.
+    """Double the step while F decreases, if rows crossed the upper cut.
 
-    A step is the minimum for the rows that are cut now. Each row that crosses reduces the curvature of F, so with many
-    of them steps are too short, and each costs a pass over X, whereas a longer one costs none.
+    A step minimises the problem with the currently dropped rows. Rows that cross the cut reduce the curvature of F, so
+    steps are too short if many cross. Extending a step needs no further pass over X.
     """
     length = 1.0
     while np.count_nonzero(reached.is_cut != look.is_cut) > 2 and length < _LONGEST:
@@ -318,11 +319,11 @@ def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
 
 
 class Curvature:
-    """Hessians from some of the rows, drawn so that those with the largest curvature are among them.
+    """Hessians from a sample of the rows, drawn in proportion to their curvature.
 
-    A row is drawn with a probability proportional to its share of the trace, after scaling all columns to one size, and
-    is weighted inversely to that probability. If a few high-leverage rows or a rare class carry the curvature, rows
-    drawn uniformly would miss them, and steps would be too long.
+    A row is drawn with a probability proportional to its share of the trace, after standardising the columns, and is
+    weighted by the inverse of that probability. A uniform sample would miss a few high-leverage rows or a rare class
+    that dominate the curvature, and steps would be too long.
     """
 
     def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
@@ -334,7 +335,7 @@ class Curvature:
 
     @cached_property
     def _lengths(self) -> Array:
-        """The squared length of each row, each column in units of its mean square, in units of the mean length."""
+        """The squared norm of each row with standardised columns, relative to the mean."""
         X, few = self.objective.design.X, -(-self.objective.design.n // 2000)
         part = X[::few]
         part = part.toarray() if self.objective.design.sparse else part
@@ -345,12 +346,12 @@ class Curvature:
         return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
 
     def hessian(self, look: Look) -> Array:
-        """The Hessian (r p, r p) with the same rows cut."""
+        """The Hessian (r p, r p) with the same rows dropped."""
         objective = self.objective
         penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
         if hasattr(objective.loss, "margins"):
             return np.diag(penalty)
-        # With several scores the curvature of each row would cost more to compute than it saves.
+        # With several scores, computing the curvature of each row costs more than it saves.
         h = look.q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
         rows, scale = np.arange(len(h)), np.ones(1)
         if not self.exact:
@@ -370,7 +371,7 @@ class Curvature:
         return matrix
 
     def _of_several(self, look: Look, rows: Array, weights: Array) -> Array:
-        """The sum over these rows of weights times (the Hessian of the loss in its r scores) x (x x')."""
+        """The sum over these rows of weights times (Hessian of the loss in its r scores) kron (x x')."""
         objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
         bend = objective.loss.hessian_operator(objective.y[rows], look.Z[:, rows].T)
         X = rows_of(objective.design, rows)
@@ -386,9 +387,9 @@ class Curvature:
 
 
 def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
-    """The shift of all scores after which the slopes with weights q sum to zero, as a free intercept requires.
+    """The shift of all scores after which the slopes, weighted by q, sum to zero, as an unpenalised intercept requires.
 
-    With several scores the bound does that itself.
+    With several scores the bound includes this step.
     """
     shift = 0.0
     for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
@@ -412,7 +413,7 @@ def lower_bound(objective: Objective, Z: Array, q: Array) -> float:
 
 
 def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]:
-    """A bound on the least value with the same rows cut: each loss is at least its tangent at the scores Z.
+    """A lower bound on the minimum with the same rows dropped: each loss is at least its tangent at the scores Z.
 
     q are feasible weights. The second value is the gradient (r, p) of the weighted losses at Z.
     """
@@ -436,10 +437,10 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
 
 
 def balanced(objective: Objective, heights: Array, flows: Array) -> float:
-    """The minimum of lines plus penalty, from the sums over lines that fall and those that rise.
+    """The minimum of lines plus penalty, from the sums over decreasing and over increasing lines.
 
-    The slopes must sum to zero, because the intercept is free; the heavier side is scaled down, which keeps each
-    line below its loss because losses are not negative.
+    The slopes must sum to zero, because the intercept is not penalised. The larger side is scaled down. Scaled lines
+    stay below the losses, which are non-negative.
     """
     keep = np.ones(2)
     if objective.design.fit_intercept:

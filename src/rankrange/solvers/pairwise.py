@@ -1,14 +1,13 @@
-"""Partial AUC: Newton steps with the rows at the cut free to change sides, and a proved gap.
+"""Partial AUC: Newton steps in which rows at the cut may change sides, with a certificate.
 
-With the rows dropped from the difficult ends held fixed, the problem is ||w||^2 / 2 plus the largest of convex
-functions over the weights p and q (`PairTop`). Any feasible weights give a lower function whose curvature is at least
-that of ||w||^2 / 2, so its value minus half its squared gradient bounds the minimum from below. Near the minimum rows
-tie at the cut, and a Newton step has to find which of them count: they enter as lines (`solve_band`), one class after
-the other. At a tie the two classes do not interact to first order, because shifting weight among equal scores changes
-no loss.
+With fixed dropped rows, the problem is ||w||^2 / 2 plus a maximum of convex functions over the weights p and q
+(`PairTop`). Any feasible weights give a lower function whose curvature is at least that of ||w||^2 / 2, so its value
+minus half its squared gradient is a lower bound of the minimum. Near the minimum rows are tied at the cut, and a Newton
+step must determine their weights: they enter as lines (`solve_band`), one class after the other. At a tie the two
+classes do not interact to first order, because moving weight among equal scores does not change the loss.
 
-If something is dropped (fpr from above 0), each round cuts it at the present scores and minimises the rest, which lies
-above the objective and touches it, so no round increases the objective.
+If rows are dropped (fpr starts above 0), each round fixes the rows that are dropped at the current scores and minimises
+this upper bound, which touches the objective. No round increases the objective.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from ..core.pair_objective import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
 
-# Rows near a cut that are free to change sides: at first so many more than there are columns, doubled if a step is
-# shortened; and rounds in which the two classes take turns.
+# The number of rows near a cut that may change sides, in addition to the number of columns (doubled if a step is
+# shortened), and the number of rounds in which the two classes alternate.
 _BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
-# Rounds of cutting; a handful is usual.
+# The largest number of rounds of dropping; a handful is usual.
 _ROUNDS = 30
-# Planes through zero; about three for each column are usual.
+# The largest number of planes through zero; about three per column are usual.
 _PLANES = 120
-# Columns up to which Newton steps factor a matrix.
+# The largest number of columns for Newton steps with a factored matrix.
 _MOST_COLUMNS = 1000
 
 
 @dataclass(eq=False)
 class _Lines:
-    """The rows of one class that are near its cut: their lines, caps and present weights."""
+    """The rows of one class near its cut: their lines, caps and current weights."""
 
     rows: Array
     values: Array
@@ -51,7 +50,7 @@ class _Lines:
 class _Step(NamedTuple):
     d: Array
     gain: float  # of the model
-    weights: tuple[Array, Array] | None  # None if nothing is cut, so that they cannot differ
+    weights: tuple[Array, Array] | None  # None if nothing is cut
 
 
 def solve_pairs(
@@ -98,7 +97,7 @@ def solve_pairs(
 
 
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
-    """The convex problem from w to a relative gap of `tol`: the point, its gap, and the steps taken."""
+    """Minimise the convex problem from w to a relative gap of `tol`: the point, its gap, and the number of steps."""
     point, gap, step = _started(problem, w, tol)
     if len(w) > _MOST_COLUMNS and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
@@ -131,7 +130,7 @@ def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, 
 
 
 def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
-    """At zero all rows tie, and each direction has its own weights: planes through zero, one for each direction tried.
+    """Find a start from zero, where all rows are tied and each direction has its own weights (a plane through zero).
 
     If no linear model ranks the mean of the kept positives above the highest negatives, zero is the minimum, and
     weights on the planes prove it. Otherwise the minimum over the planes gives a direction away from zero.
@@ -149,7 +148,8 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
         u, v = problem.scores(-pull)
         p, q = problem.weights(u, v)
         plane = slope * (_mean(problem.negatives, q) - _mean(problem.positives, p))
-        if float(plane @ pull) > 0.5 * float(pull @ pull):  # the plane falls along the step: so does the problem
+        # the plane decreases along the step, and so does the problem
+        if float(plane @ pull) > 0.5 * float(pull @ pull):
             break
         planes.append(plane)
     point = zero
@@ -163,7 +163,7 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
 
 
 def _least(planes: Array) -> Array:
-    """The point of least norm in the convex hull of some points: nonnegative weights, then scaled to sum to 1."""
+    """The point with the smallest norm in the convex hull of some points, by non-negative least squares."""
     size = float(np.abs(planes).max()) or 1.0
     matrix = np.vstack([planes.T / size, np.ones(len(planes))])
     weights, _ = scipy.optimize.nnls(matrix, np.append(np.zeros(planes.shape[1]), 1.0))
@@ -179,7 +179,7 @@ def _gap(point: PairPoint, bound: PairPoint) -> float:
 
 
 def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, PairPoint]:
-    """The longest of the steps 1, 1/2, 1/4, ... that falls enough; none at all if rounding ends them."""
+    """The longest of the steps 1, 1/2, 1/4, ... with a sufficient decrease; None if rounding prevents it."""
     length = 1.0
     du, dv = problem.scores(move.d)
     for _ in range(30):
@@ -201,7 +201,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
     for _ in range(_TURNS if len(bands) > 1 else 1):
         last = value
         for band, now in zip(bands, start, strict=True):
-            # The other class holds its weights: its lines are part of the gradient.
+            # The weights of the other class are fixed, so its lines are part of the gradient.
             rest = point.gradient - now @ band.A
             for other, before in zip(bands, start, strict=True):
                 if other is not band:
@@ -214,7 +214,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
 
 
 def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Array], d: Array) -> float:
-    """How much the model falls: quadratic, and for each class the largest lines."""
+    """The decrease of the model: a quadratic plus, for each class, the largest lines."""
     model = float(point.gradient @ d) + 0.5 * float(d @ hessian @ d)
     for band, now in zip(bands, start, strict=True):
         ahead = band.values + band.A @ d
@@ -226,7 +226,7 @@ def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Arr
 
 
 def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
-    """Feasible weights of all rows: those of the bands as they were found."""
+    """Feasible weights of all rows, with those of the bands from the small problems."""
     p, q = point.p.copy(), point.q.copy()
     for band in bands:
         weights = p if band.positive else q
@@ -236,7 +236,7 @@ def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
 
 
 def _with_sum(weights: Array, caps: Array, total: float) -> Array:
-    """The weights, with the rounding error of their sum added to weights that are not at a bound."""
+    """The weights with the rounding error of their sum corrected."""
     lost = total - float(weights.sum())
     room = caps - weights if lost > 0 else weights
     size = float(room.sum())
@@ -261,7 +261,7 @@ def _band(problem: PairTop, point: PairPoint, positive: bool, width: int) -> _Li
 
 
 def _by_gradients(problem: PairTop, point: PairPoint, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
-    """Quasi-Newton steps for many columns; the gap is that of the plain gradient, which ties at a cut keep large."""
+    """Quasi-Newton steps for many columns. The gap uses the plain gradient, which stays large with ties at a cut."""
 
     def batch(Ws: Array) -> tuple[Array, Array]:
         points = [problem.at(W[0]) for W in Ws]

@@ -1,7 +1,7 @@
-"""One logistic regression a label, all of them in one run: the start of the multi-label solvers, and a baseline.
+"""One logistic regression per label, fitted together: the start of the multi-label solvers, and a baseline.
 
-The labels share X, so they share each product with it and one metric, the Hessian at zero scores. It bounds every
-label's Hessian from above (the curvature of the logistic loss is at most 1/4), which makes it a safe scale for all.
+The labels share each product with X and one metric, the Hessian at zero scores. It is an upper bound of every label's
+Hessian, because the curvature of the logistic loss is at most 1/4.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core.objective import Design
 from .blocks import Blocks
 from .descent import Metric, descend
 
-# Beyond this many columns a p x p metric costs more than it saves.
+# With more columns, a p x p metric costs more than it saves.
 _METRIC_COLUMNS = 1500
 
 
@@ -58,7 +58,7 @@ def _value_and_gradient(blocks: Blocks, W: Array, mass: Array, ridge: Array) -> 
         share = np.where(z > 0, 1.0, e)
         share /= 1.0 + e  # the probability of the label
         np.log1p(e, out=e)
-        z[block.true] *= -1.0  # minus the margin: the loss is log(1 + exp(z))
+        z[block.true] *= -1.0  # minus the margin; the loss is log(1 + exp(z))
         e += np.maximum(z, 0.0, out=z)
         total += float((mass[block.rows] @ e).sum(dtype=np.float64))
         share -= block.true
@@ -68,14 +68,14 @@ def _value_and_gradient(blocks: Blocks, W: Array, mass: Array, ridge: Array) -> 
 
 
 def _prior(blocks: Blocks, mass: Array) -> Array:
-    """The intercepts that fit the frequencies of the labels alone; kept finite for labels all rows agree on."""
+    """The intercepts that fit the frequencies of the labels; finite even if a label is the same in all rows."""
     share = sum(mass[block.rows] @ block.true for block in blocks)
     share = np.clip(share, 1e-3, 1.0 - 1e-3)
     return np.log(share / (1.0 - share))
 
 
 def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
-    """A bound on the Hessian of every label's logistic loss; None if X has too many columns for it to pay."""
+    """An upper bound of the Hessian of every label's logistic loss; None if X has too many columns."""
     if design.p > _METRIC_COLUMNS:
         return None
     matrix = 0.25 * design.gram(mass)

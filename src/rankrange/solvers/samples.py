@@ -1,4 +1,4 @@
-"""Samples of the rows: how many, with which m and k, and how much of a rare class they contain."""
+"""Samples of the rows: their size, their m and k, and their share of rare classes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 
-# From here on a pass is so expensive that a better metric pays for itself.
+# With more rows a pass is so expensive that a better metric is worthwhile.
 _MANY_ROWS = 500_000
 
 
 def screen_rows(objective: Objective) -> int:
-    """Enough rows to separate good starts from bad: twelve per parameter, within limits of number and of work."""
+    """The number of rows for screening starts: twelve per parameter, within limits."""
     p, r = objective.design.p, objective.n_outputs
     return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
 
 
 def hessian_rows(objective: Objective) -> int:
-    """Enough rows for a Hessian with which each step on all rows gains a digit or so; fewer if it would cost more."""
+    """The number of rows for a Hessian with which each step on all rows gains about a digit, limited by its cost."""
     n, p = objective.design.n, objective.design.p
     few = max(min(80 * p, 20000, int(2e9 / p**2)), 2000)
     return few if n < _MANY_ROWS else max(few, min(n // 50, 100_000, int(1e9 / p**2)))
@@ -30,8 +30,8 @@ def hessian_rows(objective: Objective) -> int:
 def subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
     """`size` rows with the same shares m/n and k/n; all rows if there are not many more.
 
-    A sample may hold more outliers than its share; both cuts are shifted down by `margin` standard deviations of that
-    number, because a sample that cuts too few of them has lost the good minimum.
+    A sample may contain more outliers than its share. Both cuts are shifted down by `margin` standard deviations of
+    this number, because a sample that drops too few outliers loses the good minimum.
     """
     n = objective.design.n
     if n <= 2 * size:
@@ -46,7 +46,10 @@ def subsample(objective: Objective, size: int, rng: np.random.Generator, margin:
 
 
 def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """Distinct rows of a draw of `size`, in order, and how often each was drawn; None means once each."""
+    """Distinct rows of a draw of `size`, in order, and the number of times that each was drawn.
+
+    None means once each.
+    """
     n, mass = objective.design.n, objective.sample_weight
     if mass is None:
         return np.sort(rng.choice(n, size, replace=False)), None
@@ -56,7 +59,7 @@ def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[A
 
 
 def rare_left(objective: Objective) -> float:
-    """The share of all classes but the largest that is left if m takes from these alone; 1 for a numeric target."""
+    """The remaining share of all classes but the largest if m drops only these; 1 for a numeric target."""
     rare = _rare_mass(objective)
     return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
 
@@ -70,12 +73,15 @@ def _rare_mass(objective: Objective) -> float:
 
 
 def rows_that_settle(objective: Objective) -> float:
-    """The mass of the rows, or what m leaves of the rare classes: few of these determine few parameters."""
+    """The mass of the rows, or the mass that m leaves of the rare classes; it limits the number of parameters."""
     return min(objective.total, _rare_mass(objective) - objective.m)
 
 
 def _with_rare_rows(part: Objective, left: float) -> Objective:
-    """The same with an m that leaves half of that share of the rare classes: without them any model fits perfectly."""
+    """The sample with an m that leaves half of that share of the rare classes.
+
+    Without them any model fits perfectly.
+    """
     most = (1.0 - 0.5 * left) * _rare_mass(part)
     if part.m <= most:
         return part

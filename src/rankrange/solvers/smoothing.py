@@ -1,10 +1,10 @@
-"""Aggregates that are a convex risk of the losses, or lie below one that touches: smoothing, Newton steps, certificate.
+"""The solver for aggregates with a convex majorant: smoothing, Newton steps and a certificate.
 
-The risk is the largest q . s over a polytope of weights. Smoothed over a width it has a gradient, and a second
-derivative almost everywhere. Newton's method minimises it for widths that fall until the weights q found there prove
-the gap: no parameters have a lower value than the minimum of q . s plus the penalty, which convexity bounds from below
-at any point. An aggregate that is not convex gives a convex function above itself that touches at the current losses;
-minimising it repeatedly never increases the objective.
+The risk is the maximum of q . s over a polytope of weights. Smoothed over a width, it has a gradient and, almost
+everywhere, a second derivative. Newton's method minimises it for decreasing widths until the weights q prove the gap:
+the minimum of q . s plus the penalty is a lower bound, which convexity bounds from below at any point. A non-convex
+aggregate provides a convex upper bound that touches it at the current losses; minimising it repeatedly never increases
+the objective.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .descent import Result, relative
 from .majorise import bilevel
 from .multistart import multistart
 
-# Widths start at the standard deviation of the losses and fall by this factor.
+# Widths start at the standard deviation of the losses and decrease by this factor.
 _FALL = 0.1
 _STEPS = 60  # Newton steps at one width
 _ARMIJO = 1e-4
@@ -46,7 +46,7 @@ class Problem:
         return self.risk.exact(self._losses(W))[0] + self.linear(W)
 
     def smoothed_value(self, W: Array, width: float) -> float:
-        """The value of the smooth function below."""
+        """The value of the smoothed function, a lower bound."""
         return self.risk.smoothed(self._losses(W), width).value + self.linear(W)
 
     def gradient(self, W: Array, slope: Array, q: Array) -> Array:
@@ -58,14 +58,14 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A lower bound on the value: the weights at W are one choice of q, and convexity gives the rest."""
+        """A lower bound on the value, from the weights at W and convexity."""
         s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
         return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
 
     def left(self, gradient: Array) -> float:
-        """How much lower q . s plus the penalty can be if the gradient is not 0."""
+        """The largest possible decrease of q . s plus the penalty, given its gradient."""
         return float(self.objective.gap_left(gradient[None])[0])
 
 
@@ -77,7 +77,7 @@ class _End(NamedTuple):
 
 
 def smoothing(objective: Objective, start: Array | None, settings: Any) -> Result:
-    """The lowest end of descents from the ordinary fit, from a fit that trims, and from `start`.
+    """The lowest result of descents from the ordinary fit, from a trimmed fit, and from `start`.
 
     `settings` are those of the table of solvers.
     """
@@ -101,7 +101,7 @@ def _starts(objective: Objective, start: Array | None, settings: Any) -> list[Ar
     ordinary = bilevel(_average(objective), zero, tol=1e-4).w
     found = [ordinary] if start is None else [start, ordinary]
     if _is_convex(objective, _touching(objective, ordinary)):
-        return found[:1]  # every start leads to the same value
+        return found[:1]  # convex: every start leads to the same value
     aggregate, m = objective.aggregate.start(objective.m)
     m = m if m == objective.m else m * objective.total
     trimmed = replace(objective, aggregate=aggregate, m=float(np.floor(m)), k=objective.total)
@@ -117,7 +117,7 @@ def _average(objective: Objective) -> Objective:
 
 
 def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _End:
-    """Convex problems, each touching the objective at the minimum of the last one, until one no longer lowers it.
+    """Minimise convex upper bounds, each touching the objective at the last minimum, until no gain is left.
 
     The history has the lowest value so far, which is `lowest` before this descent.
     """
@@ -151,7 +151,7 @@ def _touching(objective: Objective, W: Array) -> Problem:
 
 
 def _solve(problem: Problem, W: Array, tol: float, budget: int, width: float | None) -> tuple[Array, float, int, float]:
-    """The minimum of one convex problem, its gap, the steps taken, and a width to begin the next one with."""
+    """The minimum of one convex problem, its gap, the number of steps, and the first width of the next problem."""
     scale, steps = max(abs(problem.objective.value(W)), 1e-9), 0
     least = 1e-13 * scale
     if width is None:
@@ -178,7 +178,7 @@ def _has_matrix(objective: Objective) -> bool:
 
 
 def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) -> tuple[Array, int]:
-    """Newton steps on the smoothed problem of one score per row, with Armijo's rule."""
+    """Newton steps on the smoothed problem with one score per row and Armijo's rule."""
     objective, design = problem.objective, problem.objective.design
     penalty = np.diag(objective.penalty_diagonal())
     value = problem.smoothed_value(W, width)
@@ -207,7 +207,7 @@ def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) 
 
 
 def _solved(matrix: Array, right: Array) -> Array:
-    """The solution of a positive semidefinite system; a tiny diagonal is added until it can be factored."""
+    """The solution of a positive semidefinite system; a small ridge is added until it can be factored."""
     scale = max(float(np.trace(matrix)) / len(matrix), 1e-300)
     for power in range(-14, 0, 2):
         try:

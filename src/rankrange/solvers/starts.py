@@ -17,7 +17,7 @@ _METRIC_ROWS = 20_000
 
 
 def rough_metric(objective: Objective, weight: Array) -> Metric:
-    """The Gram matrix of the rows, each of this weight, as the Hessian of a loss would be at scores of zero."""
+    """The weighted Gram matrix of the rows, an approximate Hessian at zero scores."""
     rows = np.flatnonzero(weight)[:: 1 + np.count_nonzero(weight) // _METRIC_ROWS]
     shown = weight[rows].astype(np.float64)
     matrix = objective.design.spread(shown, rows) * (0.25 / max(float(shown.sum()), 1.0))
@@ -25,10 +25,10 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
 
 
 def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
-    """All rows but the m/n of highest leverage: over all columns, and along the direction of largest spread.
+    """All rows except the share m/n with the highest leverage, overall and along the direction of largest variance.
 
-    A cluster that pulls the fit towards itself need not be extreme in any one column, nor in total among many
-    columns, but it stretches the data in its own direction.
+    A cluster that distorts the fit need not be extreme in any column or in total, but it increases the variance in its
+    own direction.
     """
     centred = _standardised(objective.design)
     direction = np.ones(objective.design.d)
@@ -38,17 +38,17 @@ def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
     share = 1.0 - objective.m / objective.total
     squares = centred.multiply(centred) if objective.design.sparse else centred**2
     total, along = np.asarray(squares.sum(axis=1)).ravel(), np.abs(centred @ direction)
-    last = int(share * (len(total) - 1))  # np.quantile would cost as much as all that comes before
+    last = int(share * (len(total) - 1))  # np.quantile would take as long as all other steps
     return total <= np.partition(total, last)[last], along <= np.partition(along, last)[last]
 
 
 def _standardised(design: Design) -> Any:
-    """The rows without their medians, in units of their median deviations; sparse rows in units of their spread."""
+    """The rows, centred by medians and scaled by median deviations; sparse rows are only scaled."""
     if design.sparse:
         spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
         return design.X @ sp.diags_array(1.0 / np.where(spread > 0, spread, 1.0))
     X = np.asarray(design.X, dtype=np.float64)
-    few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of some 200 rows are good enough
+    few = np.ascontiguousarray(X[:: -(-len(X) // 256)].T)  # medians of about 200 rows are accurate enough
     centre = np.median(few, axis=1)
     spread = np.median(np.abs(few - centre[:, None]), axis=1)
     centred = X - centre
@@ -73,7 +73,7 @@ def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
 
 def random_starts(objective: Objective, metric: Metric, count: int, rng: np.random.Generator) -> Array:
-    """Random starts (count, r, p): directions of two random rows, or rough fits of a few."""
+    """Random starts (count, r, p): directions between two random rows, or rough fits to a few rows."""
     shape = (count, objective.n_outputs, objective.design.p)
     if objective.loss.targets == "binary":
         every = np.arange(objective.design.n)
@@ -83,7 +83,7 @@ def random_starts(objective: Objective, metric: Metric, count: int, rng: np.rand
 
 
 def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    """The direction (p,) of two of these rows with their labels."""
+    """The direction (p,) between two of these rows, oriented by their labels."""
     pair = rng.choice(rows, 2)
     X = objective.design.X[pair]
     w = np.zeros(objective.design.p)
@@ -92,7 +92,7 @@ def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) 
 
 
 def scaled_directions(design: Design, W: Array) -> Array:
-    """Directions W (S, p) with scores whose median is zero and whose median deviation is two."""
+    """Scale directions W (S, p) such that their scores have median zero and median deviation two."""
     Z = np.ascontiguousarray(design.scores(W))
     middle = _medians(Z)
     deviation = _medians(np.abs(Z - middle[:, None]))
@@ -103,7 +103,7 @@ def scaled_directions(design: Design, W: Array) -> Array:
 
 
 def _medians(values: Array) -> Array:
-    """As np.median of each row, without the checks, which cost more than the search on few rows."""
+    """The median of each row, without the checks of np.median, which are slow for few rows."""
     half, low = values.shape[1] // 2, (values.shape[1] - 1) // 2
     below, above = values_at(values, (low, half))
     return 0.5 * (below.astype(np.float64) + above)

@@ -1,8 +1,8 @@
-"""Algorithm 1 as the paper prints it, with the corrections listed in docs/paper.md. For comparison, not for use.
+"""Algorithm 1 as printed in the paper, with the corrections listed in docs/paper.md. For comparison only.
 
 Inner steps: W <- W - rate (mean over all rows of the slopes of those with s > lam, minus the tangent of phi_m, divided
-by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled accordingly, so that the
-minimum is that of F.
+by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled accordingly, so the minimum is
+that of F.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A minimum that needs no search: equal scores for all rows are optimal.
+"""Detects that equal scores for all rows are optimal, and proves it.
 
-If m = 0 and k is below about twice the number of errors, equal scores are best: zero or, if one class is so small that
-all of it is kept, the log odds of the kept rows. There all losses of a class tie, which makes every other method slow.
-Equal scores are the minimum if weights between 0 and 1 with the mass k balance the gradients of the rows; these are
-searched near equal weights, as the projection onto these conditions (semismooth Newton on its dual).
+If m = 0 and k is below about twice the number of errors, equal scores are optimal: zero or, if one class is so small
+that all of it is kept, the log odds of the kept rows. All losses of a class are then tied, which makes every other
+method slow. Equal scores are the minimum if there are weights between 0 and 1 with mass k that balance the gradients of
+the rows. They are found by projecting equal weights onto these conditions (semismooth Newton on the dual).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .descent import Log, Metric, Result, finish, relative
 from .newton import balanced
 
 _BLOCK = 1 << 12
-# With several classes: steps at most, and scores of all rows and classes at most.
+# With several classes: the largest number of steps, and of scores of all rows and classes.
 _CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
 
 
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
-    """The sign of the class that is kept whole, 0 if there is none, and the best of all equal scores.
+    """The sign of the class that is kept completely (0 if none), and the best constant score.
 
-    Scores of zero leave both classes tied, and mass may move between them until they balance, unless one of them has
-    less than half of the kept mass. `rare` is the sign of that class.
+    At zero scores both classes are tied, and mass may move between them until they balance, unless one class has less
+    than half of the kept mass. `rare` is the sign of that class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:
@@ -42,7 +42,7 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     level = rare * math.log(mass / (objective.kept - mass))
     slopes = objective.loss.value_and_derivative(np.array([rare, -rare], dtype=np.float64), np.full(2, level))[1]
     pulls = slopes * [mass, objective.kept - mass]
-    # The log odds are best for the logistic loss; the minimum of another loss may lie elsewhere.
+    # The log odds are optimal for the logistic loss only.
     return (rare, level) if abs(pulls.sum()) <= 1e-9 * abs(pulls).sum() else (0, 0.0)
 
 
@@ -54,7 +54,7 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
 
 
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """The balance is found on a sample of the rows first and then on larger ones: the dual hardly changes."""
+    """Find the balance on a sample of the rows first and then on larger samples, because the dual hardly changes."""
     n, p = objective.design.n, objective.design.p
     dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
     for size in (n // 64, n // 8):
@@ -62,7 +62,7 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))), rare)
             dual, missed = part.solve(dual, 8, 1e-3)
-            if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # more than sampling explains
+            if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # larger than the sampling error
                 return None
             if missed > 1e-3:  # this sample cannot be balanced, and its dual point is misleading
                 dual = np.zeros(p + 1)
@@ -70,13 +70,13 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
     W[0, objective.design.d :] = level
     value = objective.value(W)
     # At zero scores the slopes are 1/2, so this leaves a fraction of the required gap. Residuals of the intercept and
-    # of the mass are scaled away, at a cost proportional to them and not to their square.
+    # of the mass are scaled away, at a cost proportional to them, not to their squares.
     enough = 2.0 * math.sqrt(0.6 * tol * value / objective.C)
     return _proved(W, value, _Balance(objective, rare, enough / (0.2 * tol)), dual, 20, enough, tol, log)
 
 
 def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
-    """As for two classes, with scores of zero alone, and on all rows at once."""
+    """The same for several classes, with zero scores only and on all rows at once."""
     r, p = objective.n_outputs, objective.design.p
     slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
@@ -93,7 +93,7 @@ def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | 
 def _proved(
     W: Array, value: float, balance: _Projection, dual: Array, max_steps: int, enough: float, tol: float, log: Log
 ) -> Result | None:
-    """W with its certificate, if weights that balance the gradients there are found from `dual`."""
+    """W with its certificate, if balancing weights are found from `dual`; otherwise None."""
     dual, missed = balance.solve(dual, max_steps, enough)
     if missed > enough:
         return None
@@ -105,19 +105,19 @@ def _proved(
 
 
 class _Projection(ABC):
-    """Weights nearest to equal ones whose gradients balance: semismooth Newton steps on the dual of the projection."""
+    """The projection of equal weights onto the balance conditions, by semismooth Newton steps on the dual."""
 
     def __init__(self, objective: Objective, strictness: float = 1.0) -> None:
         self.objective = objective
-        self.strictness = strictness  # by how much less may be missed of the intercept and the mass
+        self.strictness = strictness  # the factor by which the residuals of intercept and mass must be smaller
 
     @abstractmethod
     def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
-        """The dual, to be minimised; its gradient, the residual of the conditions; its Hessian if asked for."""
+        """The dual objective, its gradient (the residual of the conditions), and its Hessian if `second`."""
 
     @abstractmethod
     def lower_bound(self, dual: Array) -> float:
-        """The bound on the least value that the weights prove, with tangents at the equal scores."""
+        """The lower bound that the weights prove, with tangents at the constant scores."""
 
     def _of_columns(self, residual: Array) -> Array:
         """Which entries of the residual refer to columns of X, and not to intercepts or the mass."""
@@ -130,14 +130,17 @@ class _Projection(ABC):
         return float(max(sizes)) / self.objective.kept
 
     def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
-        """Newton steps from `dual`, whose Hessian is reused while they gain much; the best point, and its residual."""
+        """Newton steps from `dual`; the Hessian is reused while they gain much.
+
+        Returns the best point and its residual.
+        """
         height, residual, hessian = self.look(dual, True)
         best, least, waited, fresh = dual, self._missed(residual), 0, True
-        # With few free rows the Hessian is singular in some directions, which change as other rows become free.
+        # With few free rows the Hessian is singular in directions that change as other rows become free.
         many = self.objective.design.n >= 40 * self.objective.design.p
         for _ in range(max_steps):
             missed = self._missed(residual)
-            if missed <= enough or waited > 3:  # satisfied; or not satisfiable: then steps grow without limit
+            if missed <= enough or waited > 3:  # satisfied, or infeasible (then steps grow without limit)
                 break
             if hessian is None:
                 hessian, fresh = self.look(dual, True)[2], True
@@ -146,7 +149,7 @@ class _Projection(ABC):
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
                 reached = self.look(dual + length * step, False)
-                if reached[0] <= height + 1e-14 * abs(height):  # as exact as sums of many rows are
+                if reached[0] <= height + 1e-14 * abs(height):  # the accuracy of sums over many rows
                     break
             else:
                 if fresh:  # rounding
@@ -163,13 +166,13 @@ class _Projection(ABC):
 
 
 class _Balance(_Projection):
-    """The conditions for two classes: the weighted gradients at equal scores add up to zero, and the weights to k."""
+    """The conditions for two classes: the weighted gradients at constant scores sum to zero, and the weights to k."""
 
     def __init__(self, objective: Objective, rare: int = 0, strictness: float = 1.0) -> None:
         super().__init__(objective, strictness)
         self.rare, self.level = best_constant(objective, rare) if rare else (0, 0.0)
         self.share = objective.kept / objective.total
-        self.slopes = np.ones(2)  # of the losses of each class, in units of those at zero
+        self.slopes = np.ones(2)  # the slopes of each class relative to those at zero
         if self.rare:
             self.slopes = 2.0 * np.abs(
                 objective.loss.value_and_derivative(np.array([-1.0, 1.0]), np.full(2, self.level))[1]
@@ -178,9 +181,9 @@ class _Balance(_Projection):
             self.share = (objective.kept - whole) / (objective.total - whole)
 
     def lower_bound(self, dual: Array) -> float:
-        """The bound on the least value that the weights prove, with tangents at the equal scores.
+        """The lower bound that the weights prove, with tangents at the constant scores.
 
-        Sums are in float64 whatever X is: with a weak penalty, the rounding of a product would spoil the bound.
+        Sums are float64 for any dtype of X, because rounding would weaken the bound with a weak penalty.
         """
         objective, start = self.objective, 0
         flows, masses = np.zeros((2, len(dual) - 1)), np.zeros(2)
@@ -198,9 +201,11 @@ class _Balance(_Projection):
         return balanced(objective, heights, flows * factors[:, None])
 
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
-        """The gradients of the losses, in units of their slope at zero, with a column of ones; masses; weights.
+        """Yield blocks: the gradients of the losses relative to their slope at zero, with a column of ones.
 
-        Last come the smallest weights: 0, or 1 in the class that is kept whole. The gradients of the next block
+        Masses; weights.
+
+        The last entry is the smallest weight: 0, or 1 in the class that is kept completely. The gradients of a block
         overwrite those of the last one.
         """
         objective, d = self.objective, self.objective.design.d
@@ -237,7 +242,7 @@ class _Balance(_Projection):
 
 
 class _ClassBalance(_Projection):
-    """The conditions at scores of zero: weighted rows add up to the same in each class, and the weights to k.
+    """The conditions at zero scores: the weighted rows of each class have the same sum, and the weights sum to k.
 
     A row of class y has the gradient (1/r - [c = y]) x in class c; a dual point D adds (D_y - its mean) x to a weight.
     """
@@ -248,7 +253,7 @@ class _ClassBalance(_Projection):
         self.own = np.arange(objective.n_outputs)[:, None] == objective.strata[None, :]
 
     def _weights(self, dual: Array) -> tuple[Array, Array]:
-        """The weights at a dual point, in units of the mass, before and after they are clipped."""
+        """The weights at a dual point relative to the mass, before and after clipping."""
         objective = self.objective
         Z = objective.design.scores(dual[:-1].reshape(objective.n_outputs, -1)).astype(np.float64)
         line = objective.kept / objective.total + (self.own * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
@@ -278,7 +283,7 @@ class _ClassBalance(_Projection):
         return matrix
 
     def lower_bound(self, dual: Array) -> float:
-        """Classes are scaled to one mass, because the intercepts are free."""
+        """The lower bound; classes are scaled to equal mass, because the intercepts are not penalised."""
         objective, d = self.objective, self.objective.design.d
         q = self.mass * self._weights(dual)[1]
         masses = self.own @ q

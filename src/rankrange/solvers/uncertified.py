@@ -1,4 +1,4 @@
-"""Descent for aggregates that no exact method fits: quasi-Newton steps from several starts, and no certificate."""
+"""Descent without a certificate, for aggregates that the exact methods do not support."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .descent import Result, descend
 
 
 def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:
-    """Descend from W, from zero and from small random points, and return the lowest end; no certificate.
+    """Quasi-Newton descent from W, from zero and from small random points; returns the lowest result, uncertified.
 
     No step increases the objective.
     """
@@ -27,5 +27,7 @@ def descend_from_starts(objective: Objective, W: Array | None, settings: Any) ->
     best = int(np.argmin(values))
     log("descent", values[best])
     done = n_iter < max_iter
-    message = "steps gain little; nothing is proved" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    message = (
+        "the steps gain little; there is no certificate" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    )
     return Result(ends[best], float(values[best]), n_iter, done, message, log.history)
