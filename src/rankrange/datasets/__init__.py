@@ -1,11 +1,11 @@
 """The paper's data sets by name: `load("monk")` returns a scikit-learn Bunch, `names()` lists what there is.
 
-Monk, Titanic and the two toy sets are made here (`made`), from their rule, their table and a seed. The others are read
-(`files`) from a folder, named by `data_home=` or the environment variable RANKRANGE_DATA (its format is in
-docs/how-to/datasets.md), and where that lacks them fetched from OpenML into scikit-learn's cache. Whatever is read is
-checked first.
+Monk, Titanic and the two toy sets are generated (`made`), from a rule, a contingency table and a seed. The others are
+read (`files`) from the folder `data_home=` or the environment variable RANKRANGE_DATA (docs/how-to/datasets.md
+describes its format). If the folder does not have them, they are fetched from OpenML into scikit-learn's cache. All
+files are checked.
 
-Values are as their source has them, not scaled. Binary targets are 0 and 1, multi-label ones an indicator matrix.
+Values are those of the source, not scaled. Binary targets are 0 and 1, multi-label ones an indicator matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["DataNotFoundError", "load", "names"]
 
 
 def names() -> list[str]:
-    """List the names that `load` knows.
+    """List the names of the data sets that `load` can load.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     DataNotFoundError
         If neither the folder nor OpenML has the data; the message contains the remedy.
     ValueError
-        For an unknown name, or a file that is damaged or another one.
+        If the name is unknown, or if a file is damaged or has other contents.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
         raise TypeError(f"only the toy sets take options, got {sorted(options)} for {name!r}; leave them out")
     home = data_home if data_home is not None else os.environ.get("RANKRANGE_DATA") or None
     folder = None if home is None else Path(home).expanduser()
-    # What OpenML sends goes where the caller said, but never into a shared folder named by the environment.
+    # Downloads go to `data_home`, but never to the shared folder of the environment variable.
     store = Store(folder, cache=None if data_home is None else str(folder), download=download)
     if name in TOYS:
         return load_toy(name, store, options)

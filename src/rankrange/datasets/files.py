@@ -1,4 +1,4 @@
-"""Data sets that are read: from a folder of files, or else from OpenML; checked either way."""
+"""Data sets that are read from a folder or from OpenML, with checks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source:
     name : str
         Of the data set.
     data, target : ndarray
-        The rows and what is to be learnt.
+        The rows and the targets.
     features, labels : sequence of str
         Names of the columns and of the classes or labels.
     source, facts : str
-        Where it came from, and what to know about it.
+        The origin of the data set, and a description.
     **more
-        Further fields, among them `verified` unless that is the checksum.
+        Further fields, including `verified` unless it is "checksum".
     """
     more.setdefault("verified", "checksum")
     size = f"{data.shape[0]} rows, {data.shape[1]} features, targets: {', '.join(map(str, labels))}."
@@ -58,7 +58,7 @@ def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source:
 
 @dataclass(frozen=True)
 class Store:
-    """The folder to look in, the cache for OpenML (None: scikit-learn's own), and whether OpenML may be asked."""
+    """The folder to search, the cache for OpenML (None means scikit-learn's own), and whether downloads are allowed."""
 
     folder: Path | None
     cache: str | None
@@ -70,7 +70,7 @@ class Store:
         return path if path is not None and path.is_file() else None
 
     def missing(self, name: str, files: str, why: str, remedy: str) -> DataNotFoundError:
-        """The error for data that is nowhere: what is needed, where it was looked for, why not, and the remedy."""
+        """The error for missing data: the needed files, the folders that were searched, the reason and the remedy."""
         looked = "no folder is named" if self.folder is None else f"it is not in {self.folder}"
         return DataNotFoundError(
             f"data set {name!r} needs {files} in the folder named by data_home= or RANKRANGE_DATA, but {looked}{why}; "
@@ -92,12 +92,12 @@ class Store:
         Returns
         -------
         sklearn.utils.Bunch
-            As scikit-learn's `fetch_openml` gives it.
+            The result of scikit-learn's `fetch_openml`.
 
         Raises
         ------
         DataNotFoundError
-            In one sentence, where OpenML may not be asked or does not answer.
+            If downloads are not allowed or OpenML does not answer.
         """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
@@ -140,7 +140,10 @@ def _check_sha256(path: Path, content: bytes, expected: str) -> None:
 
 @dataclass(frozen=True)
 class Table:
-    """What a table must be. `ones`: how many rows have each label; `row_sha256`: of its rows in sorted order."""
+    """The expected properties of a table.
+
+    `ones`: the number of rows with each label; `row_sha256`: the hash of its sorted rows.
+    """
 
     rows: int
     features: int
@@ -149,11 +152,12 @@ class Table:
     facts: str
     row_sha256: str = ""
     openml: int = 0
-    positive: str = "TRUE"  # what OpenML writes for 1
-    labels: tuple[str, ...] | None = None  # of the two classes; None: multi-label, the header names them
+    positive: str = "TRUE"  # the value for 1 at OpenML
+    # names of the two classes; None for multi-label sets, whose header has the names
+    labels: tuple[str, ...] | None = None
 
     def check(self, data: NDArray[Any], target: NDArray[Any], where: str) -> None:
-        """Raise a ValueError unless rows, columns and class counts are as they must be; `where` names the source."""
+        """Raise a ValueError unless rows, columns and class counts are as expected; `where` names the source."""
         ones = tuple(int(count) for count in np.reshape(target, (len(data), -1)).sum(axis=0))
         expected, found = (self.rows, self.features, self.ones), (*data.shape, ones)
         if found != expected:
@@ -184,7 +188,7 @@ def load_table(name: str, store: Store) -> Bunch:
 
 
 def read_table(path: Path, table: Table) -> tuple[NDArray[Any], NDArray[Any], list[str], Any]:
-    """(data, target, feature names, label names) of a CSV file with a header, after every check that it can fail."""
+    """(data, target, feature names, label names) of a CSV file with a header, after all checks."""
     content = _unzip(path)
     header, _, body = content.decode("utf-8", "replace").partition("\n")
     columns, d = header.strip().split(","), table.features
@@ -234,7 +238,7 @@ _PHONEME_STD = (0.858653605519687, 0.8509786074450377, 0.9253507590045482, 0.796
 
 
 def _undo_z_score(data: NDArray[Any]) -> NDArray[Any]:
-    """Turn OpenML's standardised phoneme values back into those of the paper's copy, which has three decimals."""
+    """Convert OpenML's standardised phoneme values to those of the paper's copy, which has three decimals."""
     if np.abs(data.mean(axis=0)).max() > 0.01 or np.abs(data.std(axis=0) - 1.0).max() > 0.01:
         raise ValueError(
             "OpenML 1489 (phoneme) must have columns of mean 0 and deviation 1, got means "

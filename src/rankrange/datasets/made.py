@@ -1,4 +1,4 @@
-"""Data sets that are made: Monk from its rule, Titanic from its table, the toy sets from a seed."""
+"""Generated data sets: Monk from its rule, Titanic from its contingency table, the toy sets from a seed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _TITANIC = {
 
 def _make_titanic() -> Bunch:
     rows = [(*cell, label) for cell, counts in _TITANIC.items() for label in (0, 1) for _ in range(counts[label])]
-    # Shuffled once and for all: folds of consecutive rows would each see a few cells only.
+    # Shuffled with a fixed seed: folds of consecutive rows would otherwise contain only a few cells.
     values = np.array(rows)[np.random.RandomState(0).permutation(len(rows))]
     return bunch(
         "titanic",
@@ -78,12 +78,15 @@ MADE: dict[str, Callable[[], Bunch]] = {"monk": _make_monk, "titanic": _make_tit
 
 @dataclass(frozen=True)
 class _Toy:
-    """Gaussians of one spread with centres (c, c), so that the best rule is exactly linear and its error known."""
+    """A mixture of Gaussians with equal variance and centres (c, c).
 
-    modes: tuple[tuple[float, float], ...]  # of class 1: (c, its share of the class)
+    Its Bayes rule is linear and its error is known.
+    """
+
+    modes: tuple[tuple[float, float], ...]  # clusters of class 1: (c, share of the class)
     other: float  # c of class 0
     share: float  # of class 0 among all rows
-    outlier: tuple[float, float]  # rows of class 1 on the far side, around here
+    outlier: tuple[float, float]  # the centre of the outliers of class 1
     file: str
     table: Table
     paper_slope: float
@@ -92,7 +95,7 @@ class _Toy:
     outlier_spread: float = 0.1
 
     def bayes(self) -> tuple[float, float]:
-        """(t, error) of the rule "class 1 where x1 + x2 < t"."""
+        """(t, error) of the rule "class 1 if x1 + x2 < t"."""
         centres, shares = np.sqrt(2.0) * np.array([c for c, _ in self.modes]), np.array([p for _, p in self.modes])
         other, s = np.sqrt(2.0) * self.other, self.spread  # along the diagonal, where the centres lie
 
@@ -100,7 +103,7 @@ class _Toy:
             of_one = logsumexp(-((u - centres) ** 2) / (2 * s**2), b=(1 - self.share) * shares)
             return float(of_one + (u - other) ** 2 / (2 * s**2) - math.log(self.share))
 
-        u = brentq(log_odds, centres.max(), other, xtol=1e-14)  # the odds fall in u: one root
+        u = brentq(log_odds, centres.max(), other, xtol=1e-14)  # the odds decrease in u, so there is one root
         wrong_one = (1 - self.share) * shares @ ndtr((centres - u) / s)
         return math.sqrt(2.0) * u, float(wrong_one + self.share * ndtr((u - other) / s))
 
@@ -141,7 +144,7 @@ def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
     name : str
         A key of `TOYS`.
     store : Store
-        Where the paper's file is looked for.
+        The store that is searched for the paper's file.
     options : dict
         `source`, `n_samples`, `n_outliers`, `random_state`.
     """

@@ -1,4 +1,4 @@
-"""Rows on a GPU, or as PyTorch tensors on a CPU: the same exact fit as on shards, each pass a kernel on the device.
+"""Fits of rows on a GPU, or of PyTorch tensors on a CPU: the exact fit of `shards`, with passes on the device.
 
-May import: everything below it, and PyTorch. It is loaded when an estimator meets such rows, never before.
+May import: `core`, `crossfit`, `shards` and PyTorch. It is imported only when an estimator gets such rows.
 """

@@ -1,10 +1,9 @@
 """The Triton kernel of one pass over the rows: score, loss, weight between the cuts, side sums and gradient.
 
 X is read from memory once; with more than 32 columns a tile is read a second time from the cache. Scores, losses and
-all sums that decide a rank are float64 whatever the dtype of X; products of slopes and rows are summed in the dtype of
-X over one tile and in float64 over tiles. What a launch computes is chosen at run time, not when the kernel is
-compiled: a loss then has the same bits in every kind of launch, so that counts, collected rows and the mask of dropped
-rows agree at a cut.
+all sums that determine ranks are float64 for any dtype of X. Products of slopes and rows are summed in the dtype of X
+within a tile and in float64 over tiles. The outputs of a launch are chosen at run time, not at compile time, so a loss
+has the same bits in every launch. Counts, collected rows and the mask of dropped rows therefore agree at a cut.
 """
 
 # mypy: ignore-errors
@@ -27,7 +26,7 @@ def loss_and_slope(y, z, LOSS: tl.constexpr):
         t = -y * z
         e = tl.exp(-tl.abs(t))
         u = 1.0 + e
-        # log(1 + e) loses the digits of a small e; this quotient makes up for what 1 + e has rounded away.
+        # log(1 + e) loses digits for small e; this quotient corrects the rounding of 1 + e.
         small = u == 1.0
         log1p = tl.where(small, e, tl.log(u) * (e / tl.where(small, 1.0, u - 1.0)))
         return tl.maximum(t, 0.0) + log1p, -y * tl.where(t > 0, 1.0, e) / u
@@ -42,7 +41,7 @@ def loss_and_slope(y, z, LOSS: tl.constexpr):
 
 @triton.jit
 def load_columns(x_ptr, rows, valid, columns, stride, d, INTERCEPT: tl.constexpr):
-    """Some columns of a tile of rows; the one after the last is 1 where there is an intercept."""
+    """Some columns of a tile of rows; the column after the last is 1 if there is an intercept."""
     places = x_ptr + rows[:, None] * stride + columns[None, :]
     x = tl.load(places, mask=valid[:, None] & (columns < d)[None, :], other=0.0)
     if INTERCEPT:
@@ -81,7 +80,7 @@ def one_pass(
         for part in range(1, PARTS):
             x = load_columns(x_ptr, rows, valid, part * WIDTH + lanes, stride, d, INTERCEPT)
             products += x.to(tl.float64) * tl.load(w_ptr + part * WIDTH + lanes)[None, :]
-        # By way of memory, each thread gets one row; else all threads that share a row would compute its exponential.
+        # Through memory, each thread gets one row; otherwise all threads of a row would compute its exponential.
         tl.store(scratch, tl.sum(products, 1))
         tl.debug_barrier()
         z = tl.load(scratch)

@@ -1,7 +1,6 @@
-"""Folds whose candidates are scored on all rows of a device: the fits see some rows on the host, all others test them.
+"""Cross-validation on a device: fits use a sample on the host, and all other rows on the device score them.
 
-That is what the choice of m does with many rows in memory too: it fits a part of the rows and scores the fits on all
-others (`crossfit.folds.plan_of`).
+The choice of m with many rows in memory works in the same way (`crossfit.folds.plan_of`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _RESIDUAL_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class MomentScores:
-    """Candidates by the means of their scores and of the products of any two."""
+    """Scores of candidates, from the means of scores and of products of pairs."""
 
     mass: float
     mean: Array
@@ -37,7 +36,7 @@ class MomentScores:
         own = np.diag(self.second)
         square = own + own[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
-        # Of equal scores rounding leaves a few units of the last digit.
+        # rounding errors of equal scores
         return np.asarray(np.sqrt(np.where(square > 1e-13 * own.max(), np.maximum(variance, 0.0), 0.0) / self.mass))
 
     def only(self, allowed: Array) -> MomentScores:
@@ -47,10 +46,9 @@ class MomentScores:
 
 
 class DeviceCrossFit(CrossFit):
-    """One hold-out: its fits are made on the host, and all rows of the device but theirs score them.
+    """One hold-out: fits are made on the host, and all other rows on the device score them.
 
-    With several folds, which is with few rows in the sample, it is as on the host. `unit` is the mass that counts as
-    one row.
+    With several folds (small samples) everything runs on the host. `unit` is the mass of one row.
     """
 
     def __init__(self, data: Data, sampled: Tensor, unit: float, *arguments: Any, **settings: Any) -> None:
@@ -63,7 +61,7 @@ class DeviceCrossFit(CrossFit):
             self.outside[sampled[fitted]] = False
 
     def scored(self, fits: Fits) -> Scored:
-        """How well each candidate does on all rows that it was not fitted to."""
+        """The scores of each candidate on all rows outside its training set."""
         if not self.apart:
             return super().scored(fits)
         W = torch.as_tensor(fits.W[:, 0], device=self.data.X.device)
@@ -86,7 +84,7 @@ class DeviceCrossFit(CrossFit):
         return (slice(start, min(start + size, self.data.n)) for start in range(0, self.data.n, size))
 
     def _worth(self) -> Tensor | None:
-        """What makes the mean over rows the mean over classes; None for numbers."""
+        """The weights that make the mean over rows the mean over classes; None for numeric targets."""
         if self.data.model.classes is None:
             return None
         mass = torch.zeros(self.data.model.n_classes, dtype=torch.float64, device=self.data.X.device)
@@ -96,7 +94,7 @@ class DeviceCrossFit(CrossFit):
         return torch.where(present, mass.sum() / present.sum() / mass.clamp(min=1e-300), 0.0)
 
     def _sigma(self, W: Tensor) -> float:
-        """The unit of residuals: by the candidate that has most of them small, on some rows."""
+        """The scale of residuals, from a sample: the smallest robust scale of the candidates."""
         rows = slice(0, self.data.n, -(-self.data.n // _RESIDUAL_ROWS))
         x = self.data.X[rows].to(torch.float64)
         residual = (_scores(x, W, self.data.model.fit_intercept)[:, 0] - self.data.y[rows]).abs()
@@ -106,14 +104,14 @@ class DeviceCrossFit(CrossFit):
         return max(spread / float(ndtri(0.85)), 1e-9 * float(self.data.y.abs().max()), 1e-300)
 
     def _cost(self, fits: Fits) -> float:
-        """What the ordinary fit costs on all rows that it was not fitted to."""
+        """The loss of the ordinary fit on all rows outside its training set."""
         if not self.apart or self.data.model.classes is None:
             return super()._cost(fits)
         W = torch.as_tensor(fits.W[0, :1], device=self.data.X.device)
         total = torch.zeros((), dtype=torch.float64, device=W.device)
         for rows in self._chunks(self.data.model.n_outputs):
             Z = _scores(self.data.X[rows].to(torch.float64), W, self.data.model.fit_intercept)[0]
-            s = loss_and_slope(self.data.model, self.data.y[rows], Z)[0].clamp(min=0.0)  # of hinges they are margins
+            s = loss_and_slope(self.data.model, self.data.y[rows], Z)[0].clamp(min=0.0)  # margins for hinges
             total += (s * self.data.mass(rows) * self.outside[rows]).sum()
         return float(total)
 
@@ -132,7 +130,7 @@ def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
 
 
 def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
-    """(candidates, rows): 1 if the class is predicted; for numbers 1 - min(1, (residual / 3 sigma)^2)."""
+    """(candidates, rows): 1 if the prediction is correct; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
     model = data.model
     Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
     if model.classes is None:

@@ -1,9 +1,11 @@
-"""The objective over all rows on a device: cuts, sums and curvature are found there, and little travels to the host.
+"""The objective over all rows on a device.
 
-A bracket of each cut comes from the losses of many rows at equal distances. One pass adds up what lies between the
-brackets and notes the rows inside them; the cuts are found among these, exactly, and the noted rows that are kept are
-added. They also show how F bends because rows cross a cut, with a density: so many rows lie there that F is smooth at
-the length of a step, and its kinks matter only in digits that no step is after.
+Cuts, sums and curvature are computed there; little data is copied to the host.
+
+The losses of many evenly spaced rows give a bracket of each cut. One pass sums the rows between the brackets and lists
+the rows inside them. The exact cuts are found among the listed rows, and those that are kept are added to the sums. The
+listed rows also give the curvature of F from rows that cross a cut: with so many rows near a cut, F is smooth at the
+scale of a step.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ _CROSSING_SHARE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class DeviceLook(Look):
-    """A look that also knows how much less F bends because rows cross the cuts."""
+    """The result of a pass with the reduction of the curvature by rows that cross the cuts."""
 
     crossing: Array
 
 
 class _Bracket:
-    """Where one cut lies among the losses of some rows: by its share at first, then by where it was found last."""
+    """The bracket of one cut, from a sample: first from its share, later from its last position."""
 
     def __init__(self, target: float, total: float, mass: Tensor, part: float, least: float) -> None:
         self.target, share = target, target / total
@@ -45,10 +47,13 @@ class _Bracket:
         self.unit, self.centre, self.least = held / len(mass), share * held, least * held
         spread = math.sqrt(float((mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
         self.reach = 6.0 * spread + 8.0 * self.unit
-        self.above: Tensor | None = None  # the side of each row at the last look
+        self.above: Tensor | None = None  # the side of each row in the last pass
 
     def interval(self, s: Tensor, mass: Tensor, ranked: Tensor, reached: Tensor) -> Interval:
-        """Values between which the cut lies; `ranked` are the losses s, falling, and `reached` the mass up to each."""
+        """Values that bracket the cut.
+
+        `ranked` are the losses s in decreasing order, `reached` their cumulative masses.
+        """
         reach = self.reach
         if self.above is not None:
             middle = ranked[_place(reached, self.centre).clamp(max=len(s) - 1)]
@@ -60,7 +65,7 @@ class _Bracket:
         return Interval(low, math.inf if top < 0 else float(ranked[top]))
 
     def found(self, value: float, s: Tensor, mass: Tensor) -> None:
-        """The exact cut at this look: from here on only rows that change sides can move it."""
+        """Record the exact cut of this pass. Later, only rows that change sides can move it."""
         self.above = s > value
         self.centre, self.reach = float(mass[self.above].sum()), 0.0
 
@@ -73,7 +78,7 @@ def _place(reached: Tensor, mass: float) -> Tensor:
 
 
 class _Some:
-    """Rows at equal distances, with their pass."""
+    """Evenly spaced rows with their pass."""
 
     def __init__(self, data: Data, most: int) -> None:
         self.step = max(1, -(-data.n // most))
@@ -93,7 +98,7 @@ class _Some:
 
 
 class _Near(NamedTuple):
-    """The noted rows: numbers, losses, scores, masses, and the share of each that is kept; all on the device."""
+    """The listed rows: numbers, losses, scores, masses and kept shares, all on the device."""
 
     rows: Tensor
     losses: Tensor
@@ -108,13 +113,13 @@ class _Near(NamedTuple):
         )
 
     def chunks(self, size: int) -> Iterator[_Near]:
-        """So many at a time."""
+        """Blocks of this size."""
         for start in range(0, len(self.rows), size):
             yield self.of(torch.arange(start, min(start + size, len(self.rows)), device=self.rows.device))
 
 
 class DeviceData(FullData):
-    """F over all rows of a device. Hinges and several scores are looked at as rows elsewhere are."""
+    """F over all rows of a device. Hinges and several scores use the method of `shards`."""
 
     def __init__(self, shards: Any, *arguments: Any) -> None:
         super().__init__(shards, *arguments)
@@ -148,7 +153,7 @@ class DeviceData(FullData):
             self._on_pass("look")
             found = self.run.sums(request)
             if found.n_undecided > len(found.rows):
-                return super().look(W)  # equal rows in their millions
+                return super().look(W)  # millions of equal rows
             cuts = self._cuts_among(found, request)
             missed = [name for name, cut in cuts.items() if cut is None]
             if not missed:
@@ -176,7 +181,7 @@ class DeviceData(FullData):
         return cuts
 
     def _finish_there(self, request: Request, found: Found, lower: Cut | None, upper: Cut | None) -> Look | None:
-        """The look, given its cuts; None if too many rows tie at one for the host."""
+        """The result of a pass, given its cuts; None if too many rows are tied at a cut for the host."""
         W = request.W
         mass, share = self.data.mass(found.rows), _kept_share(found.losses, lower, upper)
         near = _Near(found.rows, found.losses, found.scores, mass, share)
@@ -200,7 +205,7 @@ class DeviceData(FullData):
         return DeviceLook(W, *value, lower, upper, sure, rows, weights, found.least, between, crossing)
 
     def _band_reach(self, near: _Near, request: Request, lower: Cut | None) -> float:
-        """How far from the lower cut rows are known one by one: those of the band, if they were noted."""
+        """The distance from the lower cut within which all rows are listed."""
         if lower is None or request.lower is None:
             return 0.0
         high = request.upper.high if _merged(request) and request.upper is not None else request.lower.high
@@ -210,7 +215,7 @@ class DeviceData(FullData):
         return min(most, float(distance.topk(size, largest=False).values.max()))
 
     def _sums_near(self, near: _Near, sure: Tensor, request: Request) -> tuple[Array, Array]:
-        """Side sums of the noted rows that are `sure`, and how much less F bends because rows cross the cuts."""
+        """Side sums of the listed rows that are certainly kept, and the curvature lost to rows that cross the cuts."""
         p, model = self.sample.design.p, self.model
         size = Sides.width(1, self.sample.design.d)
         table = torch.zeros(n_sides(1), size, dtype=torch.float64, device=near.losses.device)
@@ -232,10 +237,10 @@ class DeviceData(FullData):
         return table.cpu().numpy(), crossing
 
     def hessians(self, look: Look) -> tuple[Array, Array]:
-        """The Hessian of the mean of the kept losses by very many rows, and how much less F bends as rows cross cuts.
+        """The Hessian of the mean of the kept losses from many rows, and its reduction by rows that cross the cuts.
 
-        The first is a metric: with two million rows of 30 columns it differs from that of all rows by less than one in
-        a hundred, in every direction alike.
+        The Hessian is a metric. With two million rows of 30 columns it differs from that of all rows by less than 1% in
+        every direction.
         """
         low = -math.inf if look.lower is None else look.lower.value
         high = math.inf if look.upper is None else look.upper.value
@@ -244,7 +249,7 @@ class DeviceData(FullData):
         return found.hessian / max(found.mass, 1e-300), crossing
 
     def movable(self, look: Look) -> Movable | None:
-        """Rows of the metric that are surely kept at a look."""
+        """Rows of the metric that are certainly kept."""
         if not self.smooth:
             return super().movable(look)
         s = self._metric.losses(look.W)
@@ -263,18 +268,21 @@ def _merged(request: Request) -> bool:
 
 
 def replace_share(near: _Near, chosen: Tensor) -> _Near:
-    """These rows with nothing of those kept that are not chosen."""
+    """These rows with kept share 0 for rows that are not chosen."""
     return near._replace(share=near.share * chosen)
 
 
 def _width(losses: Tensor, at: Interval) -> float:
-    """The width of a bracket, without what lies beyond all rows."""
+    """The width of a bracket, clipped to the range of the losses."""
     inside = losses[(losses >= at.low) & (losses <= at.high)]
     return float(inside.max() - inside.min()) if len(inside) else 0.0
 
 
 def _bend(moment: Array, width: float) -> Array:
-    """The covariance of gradients times the density of rows, by second moments of (gradient, 1); 0 if all rows tie."""
+    """The covariance of gradients times the density of rows, from second moments of (gradient, 1).
+
+    0 if all rows are tied.
+    """
     mass, total = float(moment[-1, -1]), moment[-1, :-1]
     if mass <= 0 or width <= 1e-9:
         return np.zeros_like(moment[:-1, :-1])

@@ -1,7 +1,7 @@
-"""The engine of rows on a device: what the driver of `shards` asks of an engine, each answer one pass over tensors.
+"""The engine for rows on a device: implements the interface of `shards` with passes over tensors.
 
-Search, choice of m and C, steps and certificate are those of `shards`: they run on the host, on a sample of the rows
-and on sums. All that touches every row runs on the device.
+Search, choice of m and C, steps and certificate are those of `shards`. They run on the host, with a sample of the rows
+and with sums. All passes over the rows run on the device.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from .tensors import Labels, as_column, as_labels, as_matrix
 
 # Rows that calibrate probabilities.
 SOME_ROWS = 1 << 15
-# Undecided rows that travel to the host: more are narrowed down by a pass that counts, which costs less.
+# The largest number of undecided rows that are copied to the host; otherwise a counting pass, which is cheaper, narrows
+# the brackets.
 COLLECTED_ROWS = 1 << 15
 
 
@@ -54,18 +55,18 @@ class DeviceRows:
     X : Tensor of shape (n, d)
         Features.
     y : Tensor or Labels
-        Numbers, or labels as codes.
+        Numeric targets, or labels as codes.
     weight : Tensor, optional
         Weights.
     choosing : bool, default=False
-        Whether m or C is to be chosen, which takes a larger sample.
+        Whether m or C is chosen, which needs a larger sample.
     sizes : Sizes, optional
         How many rows are used for each purpose.
     """
 
     columns: list[str] | None = None
     place = "on a device"
-    further_steps = 4  # they cost so little that the gap may as well be far below the tolerance
+    further_steps = 4  # steps are cheap, so the gap is reduced far below the tolerance
     full_data = DeviceData
 
     def __init__(
@@ -97,7 +98,7 @@ class DeviceRows:
         return estimator
 
     def some(self) -> tuple[Array, Array, Array, Array | None, float]:
-        """Rows at equal distances on the host: numbers, X, codes, weights, and their share of all mass."""
+        """Evenly spaced rows on the host: numbers, X, codes, weights, and their share of the total mass."""
         assert self.labels is not None
         rows = slice(0, self.n_rows, -(-self.n_rows // SOME_ROWS))
         codes = self.labels.codes[rows].to(torch.int64).cpu().numpy()
@@ -108,12 +109,12 @@ class DeviceRows:
         return np.arange(0, self.n_rows, rows.step), self.X[rows].cpu().numpy(), codes, weight, share
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """The answer of a kernel of `shards`, computed on the device."""
+        """The result of a kernel of `shards`, computed on the device."""
         answers: dict[Any, Any] = {describe: self._describe, evaluate: self._evaluate, score_unseen: self._score}
         return answers[kernel](message)
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
-        """The answer for all rows at once: they are one shard."""
+        """The result for all rows, which are one shard."""
         return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
@@ -135,19 +136,19 @@ class DeviceRows:
         return self._last[1]
 
     def cross_fit(self, model: Model, unit: float) -> Any:
-        """What fits folds on the host and scores them on all rows here."""
+        """The cross-fit that fits on the host and scores on all rows on the device."""
         assert self._sampled is not None
         return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
 
     def _losses(self, model: Model, W: Array) -> Iterator[tuple[slice, Tensor]]:
-        """The losses of all rows, some at a time, in the bits of every other pass."""
+        """The losses of all rows, in blocks, with the same bits as in other passes."""
         run = self.pass_of(model)
         for start in range(0, self.n_rows, run.chunk):
             rows = slice(start, min(start + run.chunk, self.n_rows))
             yield rows, run.losses(W, rows.start, rows.stop)
 
     def _describe(self, message: Sampling) -> Description:
-        """Count rows and labels, and draw the sample; that all numbers are finite is known already."""
+        """Count rows and labels, and draw the sample. All numbers were already checked to be finite."""
         found = Description(n=self.n_rows, n_columns={self.n_columns}, dtypes={"float64"})
         weight = self.weight
         total = float(self.n_rows) if weight is None else float(weight.sum(dtype=torch.float64))
@@ -168,14 +169,14 @@ class DeviceRows:
         return found
 
     def _counts(self, labels: Labels) -> dict[Any, list[int]]:
-        """Of each label the number of rows, and of those with a positive weight."""
+        """For each label the number of rows, and the number of rows with positive weight."""
         size = len(labels.classes)
         rows = _counted(labels.codes, size)
         present = rows if self.weight is None else _counted(labels.codes[self.weight > 0], size)
         return dict(zip(labels.classes.tolist(), map(list, zip(rows, present, strict=True)), strict=True))
 
     def _draw(self, message: Sampling) -> Tensor:
-        """Numbers of the rows in the sample, in order; those of no weight are not drawn."""
+        """Numbers of the rows in the sample, in order; rows without weight are not drawn."""
         size = min(self.n_rows, round(self.n_rows * ((message.threshold + 1) / 2.0**64)))
         if size == self.n_rows:
             rows = torch.arange(size, device=self.X.device)
@@ -203,7 +204,10 @@ class DeviceRows:
         return part
 
     def collected(self, model: Model, rows: Tensor, losses: Tensor, scores: Tensor, limit: int) -> Rows | None:
-        """The undecided rows on the host, equal ones as one where they are many; None where the rest are too many."""
+        """The undecided rows on the host, with equal rows merged if there are many.
+
+        None if there are still too many.
+        """
         data = self.pass_of(model).data
         mass = data.mass(rows)
         if len(rows) > limit or 2 * len(torch.unique(losses)) <= len(rows):
@@ -217,7 +221,7 @@ class DeviceRows:
         return Rows(*(values.cpu().numpy() for values in (x, y, losses, slopes, scores, mass)))
 
     def _between(self, model: Model, W: Array, edges: Array) -> Array:
-        """The mass between neighbouring edges; few rows lie between the outermost, and only those are sorted in."""
+        """The mass between neighbouring edges; only the few rows between the outermost edges are sorted."""
         at = torch.as_tensor(edges.astype(np.float64), device=self.X.device)
         data, plain = self.pass_of(model).data, self.weight is None and model.class_weight is None
         total = torch.zeros(len(edges) + 1, dtype=torch.float64, device=self.X.device)
@@ -248,7 +252,7 @@ class DeviceRows:
         return pass_over(replace(data, weight=weight)).sums(Request(at)).table
 
     def _score(self, message: Scoring) -> Scores:
-        """`holdout.score_unseen`: sums of how well each fit does on the rows that are not in the sample."""
+        """`holdout.score_unseen`: sums of the scores of each fit on the rows outside the sample."""
         model = message.model
         data = self.pass_of(model).data
         sets = [torch.as_tensor(W, device=self.X.device) for W in message.sets]
@@ -267,14 +271,14 @@ class DeviceRows:
 
 
 def _counted(codes: Tensor, size: int) -> list[int]:
-    """How often each code occurs; few of them are counted one by one, which needs no copy of them in 64 bits."""
+    """The number of occurrences of each code; few codes are counted one by one, which needs no 64-bit copy."""
     if size <= 16:
         return torch.stack([(codes == code).sum() for code in range(size)]).tolist()
     return torch.bincount(codes, minlength=size).tolist()
 
 
 def _joined(rows: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """The place of the first of each set of equal rows, and their common mass."""
+    """The position of the first of each set of equal rows, and their total mass."""
     _, place = torch.unique(rows, dim=0, return_inverse=True)
     count = int(place.max()) + 1
     first = torch.full((count,), len(rows), device=rows.device)
@@ -318,7 +322,9 @@ def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any = None, si
             raise ValueError(f"sample_weight must hold one value per row, got {sample_weight!r}")
         weight = as_column(sample_weight, "sample_weight", n, X.device)
         if bool((weight < 0).any()):
-            raise ValueError("sample_weight must not be negative, got negative ones; a weight counts repetitions")
+            raise ValueError(
+                "sample_weight must not be negative, got negative values; a weight is a number of repetitions"
+            )
     choosing = any(isinstance(value, str) and value == "auto" for value in (estimator.m, estimator.C))
     return DeviceRows(X, target, weight, choosing, sizes)
 

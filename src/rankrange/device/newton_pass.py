@@ -1,4 +1,4 @@
-"""Value, gradient and Hessian of the losses between two cuts: one read of X by a kernel, or eager in float64."""
+"""Value, gradient and Hessian of the losses between two cuts, by a kernel in one read of X or in eager float64."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ except ImportError:
 
 
 class Tile(NamedTuple):
-    """How the kernel is launched: rows a tile, warps, programs a processor."""
+    """Launch parameters: rows per tile, warps, programs per processor."""
 
     rows: int
     warps: int
     programs: int
 
 
-# By the number of columns, with the intercept, as the next power of two; other tiles take up to ten times as long.
+# Tiles by the number of columns with the intercept, as the next power of two; other tiles take up to ten times as long.
 TILES = {16: Tile(32, 4, 4), 32: Tile(32, 4, 4), 128: Tile(128, 8, 2)}
-# Two products of halves of each number, good to about 1e-5.
+# Two products of half-precision parts, accurate to about 1e-5.
 PRECISION = "bf16x2"
-# Such a product is a metric as long as no pivot of the scaled matrix is smaller; of nearly dependent columns one is.
+# The product is used as a metric if no pivot of the scaled matrix is smaller, which excludes nearly dependent columns.
 LEAST_PIVOT = 1e-2
 
 
@@ -43,7 +43,7 @@ class Newton(NamedTuple):
 
 
 def newton_pass(data: Data, W: Array, low: float, high: float) -> Newton:
-    """Of the rows with losses from low to high; by the kernel if its precision is enough."""
+    """The sums over rows with losses from low to high, by the kernel if it is accurate enough."""
     if takes(data):
         found = by_kernel(data, W, low, high)
         if _well_conditioned(found.hessian):

@@ -1,7 +1,7 @@
-"""One pass over rows on a device: losses, and the sums that the driver of `shards` asks for.
+"""One pass over rows on a device: losses, and the sums that `shards` needs.
 
-Eager PyTorch is the definition, in float64, some rows at a time. On a GPU one Triton kernel reads X once instead, for
-losses of one score; `EagerPass` is also what takes several scores and hinges.
+Eager PyTorch in float64, in blocks of rows, defines the results. On a GPU a Triton kernel reads X only once, for losses
+of one score. `EagerPass` is also used for several scores and for hinges.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ except ImportError:
     triton = None
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
-# Undecided rows that a pass notes; where more of them are equal, they are joined later.
+# The largest number of undecided rows that a pass lists; equal rows are merged later.
 MOST_NOTED = 1 << 22
-# Of the kernel: rows a tile, columns at a time, warps; the sums of a program before those of columns; and losses.
+# Parameters of the kernel: rows per tile, columns per block, warps; the number of leading sums of a program; and
+# losses.
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
 _MOST_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
-# Tiles a program where losses are written.
+# Tiles per program when losses are written.
 _TILES = 16
 KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
 class Found(NamedTuple):
-    """What a pass found: five masses, the smallest loss, side sums, and the undecided rows with losses and scores."""
+    """The results of a pass: five masses, the smallest loss, side sums, and the undecided rows."""
 
     masses: Array
     least: float
@@ -77,7 +78,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows on one device as the model has them: y signs, codes or numbers; weight None where each row counts once."""
+    """Rows on one device: y as signs, codes or numbers; weight is None if each row counts once."""
 
     X: Tensor
     y: Tensor
@@ -135,14 +136,14 @@ def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
 
 
 def has_kernels(data: Data) -> bool:
-    """Whether kernels run where these rows are, and know the loss."""
+    """Whether kernels support this device and this loss."""
     return triton is not None and (data.X.is_cuda or INTERPRETED) and data.model.loss in KERNEL_LOSSES
 
 
 class Limits(NamedTuple):
-    """The brackets of a request as four numbers; a cut that does not exist has one at infinity.
+    """The brackets of a request as four numbers; a missing cut has a bracket at infinity.
 
-    Where they overlap they are one, the upper one, which then begins where rows are surely below the lower cut.
+    If the brackets overlap, they are merged into the upper one, which then starts at the lower end of the lower one.
     """
 
     low_low: float
@@ -152,7 +153,7 @@ class Limits(NamedTuple):
 
     @classmethod
     def of(cls, request: Request) -> Limits:
-        """Those of a request."""
+        """The limits of a request."""
         low = (-math.inf, -math.inf) if request.lower is None else request.lower
         high = (math.inf, math.inf) if request.upper is None else request.upper
         if high[0] <= low[1]:
@@ -161,7 +162,7 @@ class Limits(NamedTuple):
 
 
 class EagerPass:
-    """The definition, some rows at a time."""
+    """The reference implementation, in blocks of rows."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -174,7 +175,7 @@ class EagerPass:
         return loss_and_slope(data.model, data.y[start:stop], Z)[0]
 
     def sums(self, request: Request) -> Found:
-        """Side sums of the rows that are surely kept, masses, and the undecided rows."""
+        """Side sums of the rows that are certainly kept, masses, and the undecided rows."""
         W = torch.as_tensor(request.W, device=self.data.X.device)
         parts = [self._chunk(W, request, a) for a in range(0, self.data.n, self.chunk)]
         masses, least, tables, rows, losses, scores = zip(*parts, strict=True)
@@ -202,7 +203,10 @@ class EagerPass:
 
 
 def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which rows are surely kept, which undecided; masses below, in the lower bracket, kept, in the upper, above."""
+    """Masks of kept and of undecided rows.
+
+    The masses below, in the lower bracket, kept, in the upper bracket, above.
+    """
     above, below = s > at.high_high, s < at.low_low
     in_low, in_high = ~below & (s <= at.low_high), ~below & (s >= at.high_low) & ~above
     kept = ~(above | below | in_low | in_high)
@@ -211,7 +215,7 @@ def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
-    """The table of `shard_kernels.side_sums`: rows are put together by the sign of their slope, or by their class."""
+    """The table of `shard_kernels.side_sums`: sums by the sign of the slope, or by class."""
     lost = s * weight
     columns = torch.stack([weight, lost, lost - (weighted * Z).sum(0), *weighted])
     side = (weighted[0] > 0).long() if model.n_outputs == 1 else y.long()
@@ -248,7 +252,7 @@ class FusedPass(EagerPass):
         return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MOST_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
-        """Losses of the rows into `losses`, in tiles one a program; or the sums over all of them."""
+        """Write the losses of the rows to `losses`, or compute the sums over all rows."""
         data, (first, stop) = self.data, rows
         model, X = data.model, data.X
         padded = np.zeros(self.parts * WIDTH)
@@ -269,13 +273,13 @@ class FusedPass(EagerPass):
         )  # fmt: skip
 
     def losses(self, W: Array, start: int, stop: int) -> Tensor:
-        """The losses of these rows, in the same bits as those that a pass ranks."""
+        """The losses of these rows, with the same bits as in a pass."""
         out = self.data.X.new_empty(stop - start, dtype=torch.float64)
         self._launch(W, Limits(*[0.0] * 4), (start, stop), out)
         return out
 
     def sums(self, request: Request) -> Found:
-        """Side sums of the rows that are surely kept, masses, and the undecided rows in the order of their numbers."""
+        """Side sums of the rows that are certainly kept, masses, and the undecided rows in order."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
         total = torch.cat([self.sums_of.sum(0), least[None], self.count.to(torch.float64)]).cpu().numpy()
@@ -298,5 +302,5 @@ def _table_of(head: Array, products: Array, data: Data) -> Array:
 
 
 def pass_over(data: Data) -> EagerPass:
-    """The kernel where it takes these rows, else eager PyTorch."""
+    """The pass over these rows: the kernel if it supports them, otherwise eager PyTorch."""
     return FusedPass(data) if FusedPass.takes(data) else EagerPass(data)

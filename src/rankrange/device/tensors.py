@@ -1,4 +1,4 @@
-"""Arrays of any library as tensors on one device, checked; labels as codes."""
+"""Conversion of arrays of any library to validated tensors on one device, and of labels to codes."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torch.utils.dlpack import from_dlpack
 from ..core.arrays import Array
 from ..shards.shard_kernels import MOST_CLASSES
 
-# Labels whose largest and smallest are no further apart than this are counted, not sorted.
+# Integer labels within a range of this size are counted instead of sorted.
 _COUNTED = 1 << 16
 
 
 class Labels(NamedTuple):
-    """The distinct labels in order, on the host, and the place of each row's label among them, on the device."""
+    """The distinct labels in order, on the host, and the code of each row's label, on the device."""
 
     classes: Array
     codes: Tensor
 
 
 def as_tensor(array: Any, device: torch.device | None) -> Tensor:
-    """A tensor that shares the memory of `array` where it can, on `device` where one is named."""
+    """Convert to a tensor, sharing memory if possible, on `device` if it is given."""
     if sp.issparse(array) or (isinstance(array, Tensor) and array.layout != torch.strided):
         raise TypeError("a fit on a device needs dense rows, got a sparse matrix; fit it with device=None on the CPU")
     if isinstance(array, Tensor):
@@ -38,7 +38,7 @@ def as_tensor(array: Any, device: torch.device | None) -> Tensor:
 
 
 def as_matrix(X: Any, device: torch.device | None) -> Tensor:
-    """X (n, d) in float32 or float64, row after row, finite."""
+    """X (n, d) in float32 or float64, row-major and finite."""
     if not isinstance(X, Tensor) and not hasattr(X, "__cuda_array_interface__") and not sp.issparse(X):
         X = np.asarray(X)
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
@@ -56,14 +56,14 @@ def as_matrix(X: Any, device: torch.device | None) -> Tensor:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all values are; a sum that overflows is looked at more closely, some rows at a time."""
+    """Whether all values are finite. If the fast check by a sum overflows, values are checked in blocks."""
     if bool(torch.isfinite(values.sum())):
         return True
     return all(bool(torch.isfinite(part).all()) for part in values.split(1 << 22))
 
 
 def as_column(values: Any, name: str, n: int, device: torch.device) -> Tensor:
-    """One value per row: targets that are numbers, or weights; finite, in a float dtype."""
+    """Validate one value per row (numeric targets or weights): finite, in a float dtype."""
     found = as_tensor(values, device)
     found = found[:, 0] if found.dim() == 2 and found.shape[1] == 1 else found
     check_length(name, tuple(found.shape), n)
@@ -80,7 +80,7 @@ def check_length(name: str, shape: tuple[int, ...], n: int) -> None:
 
 
 def as_labels(y: Any, n: int, device: torch.device) -> Labels:
-    """The classes of y, whatever they are, and codes on the device."""
+    """The classes of y, of any type, and codes on the device."""
     if isinstance(y, Tensor) or hasattr(y, "__cuda_array_interface__"):
         y = as_tensor(y, device)
         y = y[:, 0] if y.dim() == 2 and y.shape[1] == 1 else y
@@ -98,7 +98,7 @@ def as_labels(y: Any, n: int, device: torch.device) -> Labels:
 
 
 def _codes_of(y: Tensor) -> Labels:
-    """Two classes and whole numbers that are close together need no sorting."""
+    """The classes and codes. Two classes, and integers in a small range, need no sorting."""
     y = y.to(torch.uint8) if (was_bool := y.dtype == torch.bool) else y
     low, high = y.aminmax()
     upper = y == high

@@ -1,8 +1,9 @@
-"""Which labels are wrong? One model for every entry point: out-of-fold predictions and labels in, a posterior out.
+"""The label-noise model.
 
-`model` is the model and its fit, `reliability` the curves that it is made of, `high_leverage` the rows whose
-predictions are extrapolations, `actions` what to do about a row given what each mistake costs.
-May import: `core`; NumPy and SciPy only.
+It turns out-of-fold predictions and given labels into posterior probabilities of wrong labels.
+
+`model` has the model and its fit, `reliability` its reliability curves, `high_leverage` the model of high-leverage
+rows, and `actions` the choice of an action from the costs of mistakes. May import: `core`; NumPy and SciPy only.
 """
 
 from .actions import LIKELY as LIKELY

@@ -1,4 +1,4 @@
-"""What to do about a row whose label is wrong with some probability: the action of least expected cost."""
+"""The action with the smallest expected cost for a row, given the probability that its label is wrong."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ..core.flips import SURE as SURE
 
 @dataclass(frozen=True)
 class Costs:
-    """What each mistake costs, in units of training on one wrong label.
+    """Costs of mistakes, in units of training on one wrong label.
 
     Parameters
     ----------
     drop : float
-        Dropping a row whose label is right. At 1, the default, a row is dropped (or relabelled) from p_wrong = 1/2 on.
+        The cost of dropping a row with a correct label. With 1, the default, rows with p_wrong of at least 1/2 are
+        dropped or relabelled.
     review : float
-        Looking at a row by hand, after which its label is right. At 1/5, the default, rows from p_wrong = 1/5 on are
-        listed for review; a review that costs more than 1/2 is never worth it.
+        The cost of reviewing a row by hand, after which its label is correct. With 1/5, the default, rows with p_wrong
+        of at least 1/5 are listed for review. If it is above 1/2, no row is listed.
 
     Examples
     --------
@@ -41,17 +42,17 @@ class Costs:
 
     @property
     def flag_from(self) -> float:
-        """p_wrong from which on changing the row costs less than keeping it: p >= drop (1 - p)."""
+        """The smallest p_wrong at which dropping the row costs less than keeping it: p >= drop (1 - p)."""
         return self.drop / (1.0 + self.drop)
 
     @property
     def review_from(self) -> float:
-        """p_wrong from which on a review costs less than keeping the row as it is."""
+        """The smallest p_wrong at which a review costs less than keeping the row."""
         return min(self.review, self.flag_from)
 
 
 def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
-    """One of "relabel", "drop", "look" and "" per row.
+    """The action for each row: "relabel", "drop", "look" or "".
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
     p_best : ndarray of shape (n,)
         The posterior probability of the suggested class, 0 if no class may be suggested.
     costs : Costs, optional
-        What mistakes cost.
+        The costs of mistakes.
 
     Returns
     -------

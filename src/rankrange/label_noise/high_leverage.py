@@ -1,4 +1,4 @@
-"""Labels of high-leverage rows: predictions there are extrapolations, and errors come in groups."""
+"""The posterior of labels of high-leverage rows, whose predictions are extrapolations."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from scipy.special import softmax
 
 from ..core.arrays import Array
 
-# Rates at which labels of high-leverage rows may be wrong, and the power of the prior: in one table they are mostly
-# right (a probability of one half for no error at all) or mostly wrong.
+# Candidate rates of wrong labels of high-leverage rows, and the power of the prior. In one table they are mostly
+# correct (no error has probability one half) or mostly wrong.
 _RATES = np.linspace(0.0, 0.99, 34)
 _MOSTLY_WRONG = 8.0
 
 
 def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[float, float]]:
-    """p_wrong of high-leverage rows by a rate of their own; the expected share of wrong labels, and its 95% interval.
+    """p_wrong of high-leverage rows with a separate rate; the expected share of wrong labels and its 95% interval.
 
     Parameters
     ----------

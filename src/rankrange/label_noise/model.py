@@ -1,20 +1,20 @@
-"""The model: out-of-fold predictions and given labels -> how probable it is that each label is wrong.
+"""`LabelNoiseModel`: the posterior probability that each label is wrong, from out-of-fold predictions.
 
 **Likelihood.** The members of an ensemble are mixed with the weights under which the given labels are most likely. Rows
-that the mixture predicts to be of class c have the label c with a probability that rises with the confidence of the
-prediction (`reliability`): what is missing at low confidence is overlap of the classes, and what is missing at any
-confidence, however high, is label noise. That is how the two are told apart: classes that overlap have a reliability
-curve with a slope, and noise adds a floor under the errors. Confidence is measured in two ways, by the margin of the
-predicted class over the next one and by the rank of that margin among the rows of the class: margins know how certain
-the models are, ranks cannot be spoilt by models that have learnt how noisy the labels are.
+that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
+prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
+confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
+Confidence is measured in two ways: by the margin of the predicted class over the next one, and by the rank of that
+margin among the rows of the class. Margins express how certain the models are. Ranks are not affected by models that
+have learnt how noisy the labels are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
-zero. Steepness of the curves is similar among the classes of one table, so that a single class with a floor stands out.
-Which class a wrong label came from is learnt with a Dirichlet prior: any class alike, unless labels show otherwise.
+zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
+true class of a wrong label has a Dirichlet prior with equal probabilities.
 
-**Posterior.** A sum over a grid of rates, exact given the curves. Log likelihoods count with powers below 1, because
-out-of-fold predictions are made from the same labels: without that, one label could decide between two hypotheses, and
-the posterior would be overconfident.
+**Posterior.** The posterior is a sum over a grid of rates, exact given the curves. Likelihoods are raised to powers
+below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
+hypotheses, and the posterior would be overconfident.
 """
 
 from __future__ import annotations
@@ -29,47 +29,48 @@ from scipy.special import log_softmax, logsumexp, ndtr, softmax
 from ..core.arrays import Array
 from .reliability import CurvePrior, Curves, Groups, fit_curves
 
-# Rates of wrong labels of a class that are tried: dense where the posterior of a clean table has its mass.
+# The grid of rates of wrong labels of a class: dense where the posterior of a clean table has its mass.
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
-# A rate nearer than this (as a factor) to that of labels drawn at random leaves nothing to learn from.
+# Rates above this share of the rate of random labels are excluded, because such labels are uninformative.
 _LARGEST = 0.95
-# No member of an ensemble is taken to be more certain than this: its out-of-fold rows are too few to show it.
+# The predictions of members are clipped to this, because few out-of-fold rows cannot show a higher certainty.
 _LEAST_PROBABILITY = 1e-3
-# EM steps for the weights of the members, on at most so many rows: then weights are known to one or two hundredths.
+# The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
+# .02.
 _EM_STEPS, _EM_ROWS = 300, 200_000
-# Rounds of learning which class a wrong label came from; hypotheses below the last probability are left out.
+# The number of rounds for the true classes of wrong labels; and hypotheses with a smaller probability are left out.
 _ROUNDS, _NEGLIGIBLE = 2, 1e-4
-# Units of log likelihood that members mixed to fit the labels gain over the class frequencies by chance.
+# The log likelihood that fitted mixture weights gain over the class frequencies by chance.
 _LUCK = 8.0
-# Powers by which predictions are calibrated before they are compared with the class frequencies.
+# Candidate powers for calibrating predictions before comparing them with the class frequencies.
 _POWERS = (1.0, 0.5, 0.25, 0.125, 0.06)
-# Error of the share between two rates of the grid.
+# The error of the share from the spacing of the grid.
 _GRID_ERROR = 0.004
 
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """What is assumed before any label is seen, chosen by log loss on development tables.
+    """The prior of the label-noise model. Its defaults were chosen by log loss on development tables.
 
     Parameters
     ----------
     no_error : float
         Probability that no label is wrong.
     shared_rate : float
-        If some are: probability that all classes have the same rate of wrong labels.
+        If some labels are wrong: probability that all classes have the same rate.
     class_unaffected : float
         If rates differ: probability that a class has no wrong label.
     rate_decay : float
-        Density of rates falls as exp(-rate / rate_decay).
+        The density of rates decreases as exp(-rate / rate_decay).
     uninformative : float
-        Probability that the predictions say nothing about the labels: then no label can be called wrong.
+        Probability that the predictions are uninformative about the labels. In this case no label is flagged.
     surprises : float
-        Share of rows whose true class is not the predicted one, however confident the prediction.
+        Share of rows whose true class differs from the predicted one at any confidence.
     log_steepness, steepness_loss, log_steepness_sd : float
-        Normal prior of the logarithm of how steeply errors fall with the rank of the confidence: its mean if no row of
-        a class is hard, what the mean loses per share of hard rows, and its standard deviation.
+        Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if no row
+        of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation.
     class_sd : float
-        Standard deviation of the same among the classes of one table.
+        Standard deviation of the log steepness between the classes of one table.
     log_scale_sd : float
         Standard deviation of the logarithm of the scale of margins around calibrated ones.
     odds_shift_sd, rank_shift_sd : float
@@ -77,7 +78,7 @@ class NoisePrior:
     odds_power, rank_power : float
         Powers of the two likelihoods.
     direction_rows : float
-        Weight, in rows per class, of the assumption that a wrong label is any other class alike.
+        Weight of the Dirichlet prior for the true class of a wrong label, in rows per class.
 
     Examples
     --------
@@ -104,7 +105,7 @@ class NoisePrior:
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
-        """Prior probabilities of the rates: of one that all classes share, and of a class with a rate of its own."""
+        """Prior probabilities of the rates: of a shared rate, and of the rate of a single class."""
         density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
         density[(RATES == 0.0) | (_LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
         shared = density / density.sum()
@@ -122,29 +123,28 @@ class RowPosterior(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelNoisePosterior:
-    """What is known of the labels once they are seen.
+    """The posterior of the label-noise model; the result of `LabelNoiseModel.fit`.
 
     Parameters
     ----------
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong; the share for rows without a prediction.
     p_true : ndarray of shape (n, classes)
-        The probability of each class being the true one.
+        The posterior probability of each true class.
     share, interval : float and tuple of float
         The expected share of wrong labels, and its 95% interval.
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes)
-        Expected rates at which rows of a true class (rows) are given each label (columns).
+        The expected transition matrix: rates of each given label (columns) for each true class (rows).
     weights : dict of str to float
         The weight of each member of the ensemble.
     gains : dict of str to float
-        By how many units of log likelihood each member, and "ensemble", predict the labels better than the class
-        frequencies do.
+        The gain in log likelihood of each member, and of "ensemble", over the class frequencies.
     mean : ndarray of shape (n, classes)
         The mixture of the members.
     _rule : object
-        What gives the posterior of further rows.
+        The rule that computes the posterior of new rows.
 
     Examples
     --------
@@ -168,7 +168,7 @@ class LabelNoisePosterior:
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
-        """The posterior of rows that were not in the fit, by out-of-fold predictions of the same members."""
+        """The posterior of new rows, from out-of-fold predictions of the same members."""
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
             raise ValueError(f"predict needs the members of the fit, {', '.join(missing)} missing")
@@ -176,7 +176,7 @@ class LabelNoisePosterior:
         return self._rule.rows(P, np.asarray(codes))
 
     def without_rows(self) -> LabelNoisePosterior:
-        """The same without what is stored of the rows of the fit, so that it is small enough to be sent to workers."""
+        """The posterior without arrays of training rows, which is small enough to send to workers."""
         none = np.empty(0)
         return LabelNoisePosterior(
             none,
@@ -194,12 +194,12 @@ class LabelNoisePosterior:
 
 @dataclass(frozen=True)
 class LabelNoiseModel:
-    """Which labels are wrong, given out-of-fold predictions of them.
+    """Model of class-conditional label noise, given out-of-fold predictions.
 
     Parameters
     ----------
     prior : NoisePrior
-        What is assumed before any label is seen.
+        The prior.
 
     Examples
     --------
@@ -217,7 +217,7 @@ class LabelNoiseModel:
     prior: NoisePrior = field(default_factory=NoisePrior)
 
     def fit(self, predictions: Mapping[str, Array], codes: Array, weight: Array | None = None) -> LabelNoisePosterior:
-        """Learn the weights of the members and the posterior of all hypotheses.
+        """Fit the weights of the members and the posterior of all hypotheses.
 
         Parameters
         ----------
@@ -227,7 +227,8 @@ class LabelNoiseModel:
         codes : ndarray of shape (n,)
             The given labels, 0..classes-1.
         weight : ndarray of shape (n,), optional
-            Weights of the rows; weight 2 is the row twice, weight 0 is predicted and not learnt from.
+            Weights of the rows; weight 2 equals the row twice. Rows with weight 0 are predicted but not used in the
+            fit.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         known = np.all([np.isfinite(P).all(axis=1) for P in every.values()], axis=0)
@@ -247,7 +248,7 @@ class LabelNoiseModel:
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[asked], p_true[asked] = found
         ends = [part.interval(rule, P, codes[rows], mass[rows], share) for part in (hypotheses, wide)]
-        interval = ends[0][0], max(high for _, high in ends)  # the truth lies above more often than below
+        interval = ends[0][0], max(high for _, high in ends)  # the true share is more often above than below
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**learn, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
@@ -255,7 +256,10 @@ class LabelNoiseModel:
 
 
 def mixture_weights(likelihood: Array, mass: Array) -> Array:
-    """The weights (members,) of the mixture under which labels of likelihood (members, n) are most likely, by EM."""
+    """The mixture weights (members,) that maximise the likelihood of the labels, by EM.
+
+    `likelihood` is (members, n).
+    """
     if len(mass) > _EM_ROWS:
         some = np.sort(np.random.default_rng(0).choice(len(mass), _EM_ROWS, replace=False))
         likelihood, mass = likelihood[:, some], mass[some]
@@ -277,7 +281,7 @@ def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]
 
 
 def _of_labels(predictions: Mapping[str, Array], codes: Array) -> Array:
-    """(members, n): the probability of the given label by each member."""
+    """(members, n): the probability of the given label under each member."""
     return np.stack([P[np.arange(len(codes)), codes] for P in predictions.values()])
 
 
@@ -286,9 +290,10 @@ def _mixed(predictions: Mapping[str, Array], weights: Mapping[str, float]) -> Ar
 
 
 def _gain(P: Array, codes: Array, mass: Array) -> float:
-    """How much better calibrated predictions explain the labels than class frequencies do, in units of log likelihood.
+    """The gain in log likelihood of calibrated predictions over the class frequencies.
 
-    Predictions are calibrated by a power, on their way to the class frequencies: overconfident ones may still be right.
+    Predictions are calibrated by a power that shrinks them towards the class frequencies, because overconfident
+    predictions may still be informative.
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
@@ -298,25 +303,25 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
 
 
 def _confidence(P: Array, predicted: Array) -> Array:
-    """(n,): the log odds of the predicted class, by which calibrated predictions have a curve with a = 1 and b = 0."""
+    """(n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
     own = np.clip(P[np.arange(len(P)), predicted], _LEAST_PROBABILITY, 1.0 - _LEAST_PROBABILITY)
     return np.asarray(np.log(own) - np.log1p(-own))
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """log((1 + total) / rank), where the rank is the mass of more confident rows, ties at their middle."""
+    """log((1 + total) / rank), where the rank is the mass of more confident rows; ties get their mean rank."""
     values, place = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(place, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
     return np.asarray(np.log((1.0 + tied.sum()) / np.maximum(rank, 0.5))[place])
 
 
-# ---- the rule that gives the posterior of a row ----------------------------------------------------------------------
+# ---- the posterior of a row ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """Marginal weights of the rates (classes, rates), the curve of each class, and where wrong labels come from.
+    """Marginal weights of the rates (classes, rates), the curve of each class, and the true classes of wrong labels.
 
     `to` (classes, classes) is the class that a wrong label of each true class becomes.
     """
@@ -334,7 +339,7 @@ class _Rule:
         return _transition(self.mean_rates, self.to)
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
-        """Average over the rates of the predicted class; rates of the other classes count with their means."""
+        """Average over the rates of the predicted class; the other classes have their mean rates."""
         p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
         for label in range(P.shape[1]):
             rows = np.flatnonzero(predicted == label)
@@ -347,7 +352,8 @@ class _Rule:
         """p_true (n, classes) of rows that are predicted to be of one class, under one rate of that class."""
         curve = self.curves[label]
         true = curve.true(rate, _confidence(P, np.full(len(P), label)))
-        power = max(1.0, float(np.exp(curve.scale[rate])))  # predictions of noisy labels are too flat for true classes
+        # predictions of noisy labels are less confident than those of true classes
+        power = max(1.0, float(np.exp(curve.scale[rate])))
         others = np.clip(P, _LEAST_PROBABILITY, 1.0) ** power
         others[:, label] = 0.0
         classes = (1.0 - true)[:, None] * others / others.sum(axis=1, keepdims=True)
@@ -368,7 +374,7 @@ def _transition(rates: Array, to: Array) -> Array:
 
 
 class _Hypotheses(NamedTuple):
-    """Posterior probabilities: of no error, one shared rate, rates by class; and of the rates within the last two."""
+    """Posterior probabilities of no error, a shared rate and rates by class; and of the rates within the last two."""
 
     kinds: Array
     shared: Array
@@ -376,7 +382,7 @@ class _Hypotheses(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, evidence: _Evidence) -> _Hypotheses:
-        """Prior times evidence. If labels have nothing to do with the predictions, nothing is known of errors."""
+        """Prior times evidence. If the labels are unrelated to the predictions, the prior of errors is kept."""
         some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
         with np.errstate(divide="ignore"):
             log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence.own)))
@@ -401,7 +407,7 @@ class _Hypotheses(NamedTuple):
         return float(self.kinds[0] + self.kinds[2] * self.own[:, 0].prod())
 
     def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
-        """The middle 95% of the posterior of the share; 3 of n labels may always be wrong unseen."""
+        """The central 95% of the posterior of the share. The upper end is at least 3 / n (the rule of three)."""
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
         by_rate, part = np.zeros(self.own.shape), np.bincount(predicted, weights=mass, minlength=len(self.own)) / n
         for label in np.flatnonzero(part).tolist():
@@ -441,9 +447,8 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
 class _Evidence(NamedTuple):
     """Log evidence of both curves with their powers.
 
-    `shared` (rates,): all classes have this rate, 0 is no error. `own` (classes, rates): one class has this rate, up to
-    a constant that is in `constant`. `unrelated`: class frequencies predict the labels
-    as well as the predictions do.
+    `shared` (rates,): all classes have this rate; 0 is no error. `own` (classes, rates): one class has this rate, up to
+    the constant in `constant`. `unrelated`: the predictions are no better than class frequencies.
     """
 
     shared: Array
@@ -452,12 +457,12 @@ class _Evidence(NamedTuple):
     unrelated: float
 
     def halved(self) -> _Evidence:
-        """Half of the evidence: what an interval is made of that allows for a model that is not quite right."""
+        """Half of the evidence, for intervals that allow for model errors."""
         return _Evidence(0.5 * self.shared, 0.5 * self.own, 0.5 * self.constant, 0.5 * self.unrelated)
 
 
 def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], _Evidence]:
-    """The curves by log odds, which give the posterior of the rows, and the evidence of log odds and ranks together."""
+    """The curves by log odds, which give the posterior of rows, and the joint evidence of log odds and ranks."""
     K, predicted = P.shape[1], P.argmax(axis=1)
     low, high = RATES / max(K - 1, 1), RATES
     by_odds, by_rank = [], []
@@ -467,7 +472,7 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
         agree = (codes[rows] == label).astype(np.float64)
         by_odds.append(Groups.of(odds, agree, mass[rows]))
         by_rank.append(Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows]))
-    scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are flatter
+    scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are less confident
     odds_prior = CurvePrior(scale, prior.log_scale_sd, prior.odds_shift_sd, prior.surprises)
     curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
     odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
@@ -486,10 +491,10 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
 def _rank_evidence(
     prior: NoisePrior, by_rank: list[Groups], ends: tuple[Array, Array], others: Array
 ) -> tuple[Array, Array, float]:
-    """The evidence of the ranks as in `_Evidence`. Steepness is compared with what is usual (`_usual_steepness`).
+    """The evidence of the ranks, as in `_Evidence`. Steepness is compared with its expectation (`_usual_steepness`).
 
-    Classes of one table deviate from it alike. Which deviation the other classes have depends on the hypothesis: under
-    one rate for all classes it is that at the same rate, under rates by class that at the rates that explain them best.
+    Classes of one table have similar deviations from it. The deviation of the other classes depends on the hypothesis:
+    with a shared rate it is that at the same rate, with rates by class that at their best rates.
     """
     usual, sd = np.stack([_usual_steepness(prior, groups, *ends) for groups in by_rank]), prior.log_steepness_sd
     wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
@@ -518,9 +523,9 @@ def _rank_evidence(
 
 
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
-    """(rates,): the expected log steepness of a class. The more rows of it are hard, the less confidence says.
+    """(rates,): the expected log steepness of a class. It decreases with the share of hard rows.
 
-    How many are hard is what contradictions are left when those by wrong labels are taken away.
+    The share of hard rows is the share of disagreements minus those due to wrong labels.
     """
     contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
     hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)

@@ -1,13 +1,13 @@
-"""Reliability curves: how often labels contradict a prediction, as a function of how confident it is.
+"""Reliability curves: the probability that labels agree with a prediction, as a function of its confidence.
 
 A row that is predicted to be of class c has the label c with probability
 
     q(s) = low + (1 - low - high) p(s),    p(s) = d + (1 - 2 d) sigmoid(a s + b),
 
 where s is its confidence, p(s) the probability that c is its true class, `high` the rate at which labels of true class
-c are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no column
-explains, bounds what one label can say. All hypotheses about `high` are
-fitted together by damped Newton steps; the evidence of each integrates a and b out by Laplace's method.
+c are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no feature
+explains, bounds the evidence of a single label. All hypotheses about `high` are fitted together by damped Newton steps;
+the evidence of each integrates over a and b by Laplace's method.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy.special import expit
 
 from ..core.arrays import Array
 
-# Two parameters per curve: so many groups of rows of similar confidence lose nothing that a fit would notice.
+# The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
 _NEWTON_STEPS, _LEAST_GAIN = 40, 1e-3
 
@@ -33,7 +33,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
-        """Group rows by the order of their confidence; rows of equal confidence stay together where they can."""
+        """Group rows in the order of their confidence; rows with equal confidence stay together if possible."""
         order = np.argsort(confidence, kind="stable")
         first = np.unique(np.linspace(0, len(order), min(_GROUPS, len(order)) + 1).astype(np.intp)[:-1])
         total, agreeing = (np.add.reduceat(part[order], first) for part in (weight, weight * agree))
@@ -43,7 +43,7 @@ class Groups(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """For each hypothesis the logarithm of a, the shift b and the logarithm of the evidence; and the surprises."""
+    """For each hypothesis the log of a, the shift b and the log evidence; and the share of surprises."""
 
     scale: Array
     shift: Array
@@ -104,11 +104,11 @@ class _Fit(NamedTuple):
 
     @property
     def _slope(self) -> Array:
-        """(hypotheses, 1): the derivative of q in sigmoid(a s + b)."""
+        """(hypotheses, 1): the derivative of q with respect to sigmoid(a s + b)."""
         return (1.0 - 2.0 * self.prior.surprises) * np.asarray(1.0 - self.low - self.high)[:, None]
 
     def step(self, scale: Array, shift: Array, p: Array, q: Array, damping: Array) -> tuple[Array, Array]:
-        """A damped step in (log a, b) with the expected curvature."""
+        """A damped Newton step in (log a, b) with the expected curvature."""
         pull = (self.groups.agree / q - self.groups.disagree / (1.0 - q)) * self._slope * p * (1.0 - p)
         along = np.exp(scale)[:, None] * self.groups.confidence
         to_scale = (pull * along).sum(axis=1) - (scale - self.prior.scale) / self.prior.scale_sd**2

@@ -1,4 +1,4 @@
-"""Exact solvers of the convex problems inside the outer methods: the sum of the largest losses, and separated labels.
+"""Exact solvers of the inner convex problems: sums of the largest losses, and separated labels.
 
-May import: `core`, and the modules of `solvers` that know no outer method (`result`, `descent`).
+May import: `core`, and the modules of `solvers` that do not use an outer method (`descent`).
 """

@@ -1,4 +1,4 @@
-"""The rows near the lower cut, or near a kink, that are free to change sides, and their small problem.
+"""The small problem of the rows near the lower cut or near a kink, which may change sides.
 
 It is a quadratic plus the sum of the K largest of a few lines, solved by interior points (`solve_band`).
 """
@@ -16,16 +16,16 @@ from ..descent import Metric
 if TYPE_CHECKING:
     from ..newton import Look
 
-# Steps at most; 10 to 15 are usual.
+# The largest number of steps; 10 to 15 are usual.
 _BAND_STEPS = 40
-# Products this far below what is asked for: further steps change rounding alone.
+# If the products are below this share of the tolerance, further steps change only rounding errors.
 _FAR_BELOW = 1e-9
-# Lines weighted at a time, so that they stay in a cache.
+# The number of lines per block, which fits into the cache.
 _BLOCK = 1 << 12
 
 
 def rows_of(design: Design, rows: Array) -> Array:
-    """Some rows with the one of the intercept, dense and in float64."""
+    """Some rows with the column of the intercept, dense and in float64."""
     X = design.X[rows]
     out = np.ones((len(rows), design.p))
     out[:, : design.d] = X.toarray() if design.sparse else X
@@ -33,10 +33,10 @@ def rows_of(design: Design, rows: Array) -> Array:
 
 
 class Band(NamedTuple):
-    """The rows near the lower cut, or near a kink; in units of F their lines are `values` + `A` d.
+    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d, in units of F.
 
-    `rest` is the gradient of everything that is not a line; `idle` is mass that may be on no row at all, at no cost:
-    margins may be negative, losses are not.
+    `rest` is the gradient of all other terms. `idle` is mass that need not be assigned to a row, because margins may be
+    negative but losses are not.
     """
 
     rows: Array
@@ -59,14 +59,14 @@ class Band(NamedTuple):
 
 
 def _nearest(distance: Array, width: int) -> Array:
-    """About `width` rows, those of the least distances, and all that tie with them."""
-    few = distance[:: max(1, len(distance) // 20_000)]  # their quantile is near enough
+    """The `width` rows with the smallest distances, and all rows tied with them."""
+    few = distance[:: max(1, len(distance) // 20_000)]  # an approximate quantile is enough
     place = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
     return np.flatnonzero(distance <= np.partition(few, place)[place])
 
 
 def near_cut(objective: Objective, look: Look, gradient: Array, width: int) -> Band:
-    """The rows whose losses are nearest the lower cut, by their tangents."""
+    """The rows whose losses are nearest to the lower cut, represented by their tangents."""
     rows = _nearest(np.abs(look.s - look.lam), width)
     caps = objective.caps_at(look.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
@@ -78,19 +78,19 @@ def near_cut(objective: Objective, look: Look, gradient: Array, width: int) -> B
 
 
 class Lines(NamedTuple):
-    """Losses of one margin as weights on their margins: those of all rows now, and of the rows in a band.
+    """Losses of one margin as weights on their margins: of all rows, and of the rows in a band.
 
     The weight of a row of the band is `base` + `factor` times the solution of the small problem.
     """
 
     margins: Array
-    slopes: Array  # of the margins in the scores
+    slopes: Array  # the derivative of the margins with respect to the scores
     weights: Array
     base: Array
     factor: Array
 
     def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
-        """Heights and slopes of lines below the losses, summed separately for falling and rising lines."""
+        """Heights and slopes of lines below the losses, summed separately for decreasing and increasing lines."""
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -102,7 +102,7 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows near the lower cut, or near zero if no positive loss is cut below."""
+    """The rows near the lower cut, or near zero if the lower cut is not positive."""
     loss, y, Z = objective.loss, objective.y, look.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
     slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
@@ -114,7 +114,7 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     rows = _nearest(np.abs(heights - (0.0 if whole else max(look.lam, 0.0))), width)
     caps = objective.caps_at(look.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
-    # |r| is -r plus the larger of 2 r and 0; away from zero it is a line.
+    # |r| is -r plus max(2 r, 0); away from zero it is a line.
     factor = np.full(len(rows), 2.0) if whole else np.sign(margins[rows]) if signed else np.ones(len(rows))
     base = -caps if whole else np.zeros(len(rows))
     now = np.where(margins[rows] > 0, caps, 0.0) if whole else np.abs(weights[rows])
@@ -132,11 +132,11 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
 class BandStep(NamedTuple):
     step: Array  # d (p,)
     weights: Array  # q, feasible
-    value: float  # of the quadratic and the lines at d
+    value: float  # the value of the quadratic and the lines at d
 
 
 class _Point(NamedTuple):
-    """The unknowns; `below` = xi - (values + A d - t) and `over` = xi are positive, `room` = caps - q too."""
+    """The unknowns; `below` = xi - (values + A d - t), `over` = xi and `room` = caps - q are positive."""
 
     d: Array
     t: float
@@ -153,23 +153,23 @@ class _Point(NamedTuple):
         return _Point(self.d + length * by.d, self.t + length * by.t, *moved)
 
     def reach(self, by: _Point) -> float:
-        """How far the positive unknowns may go along `by`, at most 1."""
+        """The largest step along `by`, at most 1, that keeps the unknowns positive."""
         fastest = min(float((change / now).min()) for now, change in zip(self[2:], by[2:], strict=True))
         return 1.0 if fastest >= 0 else min(1.0, -1.0 / fastest)
 
 
 def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: float, enough: float) -> BandStep:
-    """The least value of a quadratic plus the sum of the K largest of a few lines.
+    """Minimise a quadratic plus the sum of the K largest of a few lines.
 
         minimise over d   g . d + d' H d / 2 + max over 0 <= q <= caps, sum q = K of q . (values + A d)
 
-    The maximum equals the least of K t + caps . xi over t and xi >= 0, xi >= values + A d - t, so this is a quadratic
-    program with one constraint pair per line, for interior points: predictor and corrector steps (Mehrotra), each a
-    p x p factorisation, until the products of slacks and multipliers add up to at most `enough`. The multipliers are
-    the weights q, the share of each row near the cut, from which the certificate is computed.
+    The maximum equals the minimum of K t + caps . xi over t and xi >= 0, xi >= values + A d - t. This is a quadratic
+    program with one pair of constraints per line. An interior-point method with predictor and corrector steps
+    (Mehrotra), each with a p x p factorisation, runs until the products of slacks and multipliers sum to at most
+    `enough`. The multipliers are the weights q of the rows near the cut, from which the certificate is computed.
     """
     whole = float(caps.sum())
-    if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row, or no weight, is free to move
+    if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row or no weight is free
         fixed = np.zeros_like(caps) if 1e-12 * whole >= K else caps
         step = -Metric(H, 1e-13).solve(g + fixed @ A)
         return BandStep(step, fixed, _value(step, g, H, A, values, caps, K))
@@ -186,10 +186,10 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
 
 
 def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Point:
-    """Steps along the central path until the products are small enough, or rounding stops progress.
+    """Steps along the central path until the products are small enough or rounding prevents progress.
 
-    The best point is returned, not the last: beyond the precision of the equations steps lead away from the optimum
-    again, although the products still fall.
+    The best point is returned, not the last. Below the precision of the equations, steps lead away from the optimum
+    although the products still decrease.
     """
     best, least, steep = point, np.inf, 1e-9 * (1.0 + float(np.abs(g).max()))
     for _ in range(_BAND_STEPS):
@@ -206,7 +206,7 @@ def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Po
         ahead = point.moved(first, point.reach(first)).complementarity()
         centre = mean * (max(ahead, 0.0) / total) ** 3
         second = newton.direction(point, centre, first)
-        if not (np.isfinite(second.d).all() and np.isfinite(second.q).all()):  # as exact as rounding allows
+        if not (np.isfinite(second.d).all() and np.isfinite(second.q).all()):  # the limit of rounding
             break
         point = point.moved(second, min(1.0, 0.995 * point.reach(second)))
     return best
@@ -220,7 +220,7 @@ def _value(d: Array, g: Array, H: Array, A: Array, values: Array, caps: Array, K
 
 
 class _Newton:
-    """One linearisation of the optimality conditions; q is eliminated, then t, and p equations are left."""
+    """One linearisation of the optimality conditions. Eliminating q and t leaves p equations."""
 
     def __init__(self, H: Array, A: Array, point: _Point, pull: Array) -> None:
         self.A, self.pull = A, pull
@@ -235,7 +235,7 @@ class _Newton:
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
-        """The step to products of `centre`; with `first`, the predictor, its second-order part is subtracted."""
+        """The step towards products of `centre`; with the predictor `first`, its second-order part is subtracted."""
         low = centre / point.q - point.below
         high = centre / point.room - point.over
         if first is not None:

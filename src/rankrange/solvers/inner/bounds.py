@@ -1,7 +1,7 @@
-"""Lower bounds on the minimum of the convex problem, and so its gap: rigorous for all feasible weights.
+"""Lower bounds on the minimum of the convex problem, and its duality gap. They are valid for all feasible weights.
 
-Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead. The slopes must sum
-to zero, because the intercept is free.
+Each loss is at least its tangent, so the minimum of the weighted tangents plus the penalty is a lower bound. The slopes
+must sum to zero, because the intercept is not penalised.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ...core.objective import Design, TopSum
 from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
-# A score so far below the others of its row that its exponential is zero.
+# A score so low that its exponential is zero.
 _FAR_BELOW = 1e3
-# A level is as exact as its rounding allows if the mass it leaves is this times the mass that moves with it.
+# The tolerance of a level: the ratio of the remaining mass to the mass that moves with the level.
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 class Answer(NamedTuple):
-    """The smoothed problem at some scores: its value (without penalty), the weights, and how they may move."""
+    """The smoothed problem at given scores: its value (without penalty), the weights, and which of them are free."""
 
     value: float
     rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
     slope: Array | None  # (r, n) of a smooth loss
-    free: Array  # (n,) True if the sum of rho moves with the loss
+    free: Array  # (n,) True if the sum of rho changes with the loss
     full: Array  # (n,) True if that sum is 1, and rho can only shift between margins
     level_moves: bool  # lam > 0, so the free weights move against each other
 
 
 class Bounds:
-    """A convex problem with its losses, or their margins, and bounds on its least value."""
+    """A convex problem with its losses or margins, and lower bounds on its minimum."""
 
     def __init__(self, problem: TopSum) -> None:
         self.problem = problem
@@ -44,13 +44,13 @@ class Bounds:
         self.linear = hasattr(problem.loss, "margins")
         n = problem.design.n
         self.caps = np.ones(n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
-        # With a smooth loss and no cut all weights are 1: nothing is smoothed, and one round is exact.
+        # With a smooth loss and no cut, all weights are 1: no smoothing is needed, and one round is exact.
         self.exact = problem.takes_all and not self.linear
         self.signed = getattr(problem.loss, "signed_margins", False)
         self.mu = 1.0
 
     def answer(self, Z: Array) -> Answer:
-        """The weights at the scores Z, as the smoothed problem defines them."""
+        """The weights of the smoothed problem at the scores Z."""
         raise NotImplementedError
 
     def _pieces(self, Z: Array) -> tuple[Array, Array | None]:
@@ -62,7 +62,7 @@ class Bounds:
         return s.astype(np.float64, copy=False)[:, None], slope
 
     def _pull(self, answer: Answer) -> Array:
-        """The derivative of the smoothed sum in the scores, (r, n)."""
+        """The derivative of the smoothed sum with respect to the scores, (r, n)."""
         problem = self.problem
         weighted = self.caps[:, None] * answer.rho / problem.scale
         if answer.slope is not None:
@@ -78,10 +78,10 @@ class Bounds:
         return self.problem.loss.margins_adjoint(self.problem.y, ones)
 
     def gap(self, Z: Array, value: float) -> float:
-        """value - a lower bound on the least value.
+        """`value` minus a lower bound on the minimum.
 
-        With a tilt it is an estimate that stops a solver, not a proof: the slopes would have to add up to the tilt of
-        the intercept exactly.
+        With a tilt it is only an estimate for stopping a solver, because the slopes would have to sum exactly to the
+        tilt of the intercept.
         """
         if self.exact and self.problem.tilt is None:
             return value - self._blockwise_bound(Z)
@@ -92,10 +92,10 @@ class Bounds:
         return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
-        """`_lower_bound` of a loss of one piece, block by block, so that no vector of length n is made.
+        """`_lower_bound` for a loss of one piece, in blocks, without vectors of length n.
 
-        If all rows have full weight (rho is None) the slopes are taken at scores shifted so that they sum to zero, as
-        they must at the best intercept.
+        If all rows have full weight (rho is None), the slopes are computed at shifted scores, at which they sum to
+        zero.
         """
         problem, design = self.problem, self.problem.design
         shift = self._balancing_shift(Z) if design.fit_intercept and rho is None else np.zeros(problem.n_outputs)
@@ -127,11 +127,11 @@ class Bounds:
             yield block, z, values[:, 0] * share[:, 0] * (part.caps / problem.scale), u
 
     def _balancing_shift(self, Z: Array) -> Array:
-        """The shift of all scores after which the weighted slopes add up to zero."""
+        """The shift of all scores after which the weighted slopes sum to zero."""
         problem, r = self.problem, self.problem.n_outputs
         shift = np.zeros(r)
         if r > 1:
-            # The intercept of a class without any kept row has no minimum. Without that class each loss is smaller.
+            # The intercept of a class without kept rows has no minimum; leaving out this class lowers each loss.
             absent = np.bincount(problem.y, weights=self.caps, minlength=r) <= 0
             shift[absent] = float(Z.max()) - float(Z.min()) + _FAR_BELOW
         for _ in range(10):
@@ -150,11 +150,11 @@ class Bounds:
         return shift
 
     def _side(self, rows: slice, pulled: Array) -> Array:
-        """Which factor of `balance` applies to a row: by the sign of its slope, or by its class."""
+        """The side of each row in `balance`: the sign of its slope, or its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
-        """Each loss is at least its tangent, so W may minimise the weighted tangents and the penalty instead."""
+        """The minimum of the weighted tangents plus the penalty, a lower bound because losses exceed tangents."""
         problem = self.problem
         pulled = self._pull(answer)
         values, _ = self._pieces(Z)
@@ -174,10 +174,10 @@ class Bounds:
         return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
 
     def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
-        """The gap with the best weights for the rows near the cut, all others being clearly kept or cut.
+        """The gap with the best weights for the rows near the cut; all other rows are clearly kept or cut.
 
-        Close to a solution only those rows are undecided, a few per parameter, so the weights come from a small
-        problem: the tangents of these rows, the gradient of all kept rows, and the penalty.
+        Close to a solution only these rows are undecided, a few per parameter. Their weights solve a small problem with
+        the tangents of these rows, the gradient of all kept rows, and the penalty.
         """
         problem, design = self.problem, self.problem.design
         values, slope = self._pieces(Z)
@@ -194,7 +194,7 @@ class Bounds:
         unit = self._unit_slope(Answer(0.0, np.broadcast_to(1.0, (design.n, 1)), slope, sure, sure, False))
         pull = (unit * sure * self.caps)[None, :]
         rest = design.adjoint(pull)[0] / problem.scale + problem.penalty_gradient(W)[0]
-        # One more line at zero, for mass on no loss: margins may be negative, losses are not.
+        # One more line at zero for unassigned mass: margins may be negative, losses are not.
         lines = np.vstack([rows_of(design, band) * unit[band][:, None], np.zeros(design.p)])
         caps = np.append(self.caps[band], problem.K) / problem.scale
         left = (problem.K - float(self.caps @ sure)) / problem.scale
@@ -215,9 +215,9 @@ class Bounds:
 def balance(flow: Array) -> Array:
     """Factors in [0, 1], one per side, that make the slopes sum to zero exactly; `flow` has the sum of each side.
 
-    A slope times such a factor is still the slope of a line below the loss, because losses are not negative. With
-    one score there are two sides, falling and rising, and the heavier one is scaled down; with several, one side a
-    class: the stationary distribution of the flow of slope between the classes.
+    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two sides,
+    negative and positive slopes, and the larger side is scaled down. With several scores there is one side per class,
+    and the factors are the stationary distribution of the flow of slopes between the classes.
     """
     if len(flow) == 1:
         size = np.abs(flow[0])
@@ -228,14 +228,14 @@ def balance(flow: Array) -> Array:
     _, _, basis = np.linalg.svd(flow[:, present])
     factor[present] = np.abs(basis[-1])
     if np.abs(flow @ factor).max() > 1e-9 * np.abs(flow).sum():
-        # Slopes that do not sum to zero within a row, as those of one loss per class, have no such factors: only
-        # the trivial bound, zero, is proved.
+        # If the slopes of a row do not sum to zero (one loss per class), there are no such factors, and only the
+        # trivial bound 0 is proved.
         return np.zeros_like(factor)
     return factor / factor.max()
 
 
 def weighted(rho: Array, values: Array) -> Array:
-    """Row sums of rho * values; a margin of -inf, which a class has over itself, has no weight."""
+    """Row sums of rho * values; a margin of -inf, that of a class with itself, has weight 0."""
     if values.shape[1] == 1:
         return rho[:, 0] * values[:, 0]
     return (rho * np.where(np.isfinite(values), values, 0.0)).sum(axis=1)
@@ -252,9 +252,9 @@ def onto_simplex(rows: Array) -> Array:
 
 
 def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> float:
-    """The least level >= 0 at which weights [pushed - level]_+, at most 1 a row, have at most the mass K.
+    """The smallest level >= 0 at which the weights [pushed - level]_+, at most 1 per row, have at most the mass K.
 
-    Newton, kept in a bracket. A guess near the answer, such as the level of the last step, saves most of the search.
+    Newton's method within a bracket. A good guess, such as the level of the last step, saves most of the search.
     """
     if _excess(pushed, caps, K, 0.0)[0] <= 0:
         return 0.0
@@ -271,7 +271,7 @@ def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> f
 
 
 def _excess(pushed: Array, caps: Array, K: float, level: float) -> tuple[float, float]:
-    """The mass above K at this level, and how fast it falls as the level rises."""
+    """The mass above K at this level, and minus its derivative with respect to the level."""
     positive = np.maximum(pushed - level, 0.0)
     sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
     counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0

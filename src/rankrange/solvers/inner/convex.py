@@ -1,12 +1,12 @@
-"""The exact solver of the convex problem: the sum of the largest losses, to a duality gap.
+"""The exact solver of the convex problem (the sum of the largest losses), with a duality gap.
 
-A proximal method of multipliers. The problem is a maximum over weights q of something linear in q; subtracting
-(mu/2)||q - centre||^2 makes it smooth in W, with q = clip(centre + (loss - lam)/mu, 0, 1) and lam >= 0 set so that q
-has the mass K. Newton steps on W (the map is piecewise smooth, so they are semismooth Newton steps), then the centre
-moves to q and mu shrinks. A piecewise linear loss is itself a maximum over its margins, and the same q ranges over
-them: hinge and Crammer-Singer need no smoothing of their own.
+It is a proximal method of multipliers. The problem is a maximum over weights q of a function that is linear in q.
+Subtracting (mu/2)||q - centre||^2 makes it smooth in W, with q = clip(centre + (loss - lam)/mu, 0, 1) and lam >= 0 such
+that q has the mass K. Each round makes semismooth Newton steps on W, then moves the centre to q and decreases mu. A
+piecewise linear loss is itself a maximum over its margins, and the same q weights them, so hinge and Crammer-Singer
+losses need no other smoothing.
 
-The gap is rigorous: every feasible q gives a lower bound on the least value.
+The gap is rigorous, because every feasible q gives a lower bound on the minimum.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from ...core.objective import TopSum
 from ..descent import Metric, descend, relative
 from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 
-# Newton steps factor a p x p Hessian built from all rows; beyond this much work, quasi-Newton steps are quicker.
+# Newton steps factor a p x p Hessian of all rows; above this cost, quasi-Newton steps are faster.
 _NEWTON_WORK = 1e10
 _SHRINK = 0.2
-# If Newton steps are made by products with X, their number matters: the smoothing shrinks more slowly, which makes each
-# of them easier, and a round ends when its remaining gain is a fraction of the gap, which smoothing causes anyway.
+# For Newton steps by products with X: the smoothing decreases more slowly, which makes each step cheaper, and a round
+# ends when its remaining gain is this fraction of the gap.
 _SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
-# The least smoothing to begin with, as a part of the value.
+# The smallest initial smoothing, as a share of the value.
 _PART_OF_VALUE = 0.01
-# How much wider the smoothing of a similar problem begins than it ended before.
+# The ratio of the initial smoothing to the final smoothing of a similar problem.
 _RESUMED = 4.0
-# With fewer steps left, for example because many kinks used up the budget, cheap steps gain more than steps by
-# products.
+# With fewer steps left, quasi-Newton steps gain more than Newton steps by products.
 _FEW_STEPS = 10
-# Conjugate gradients of one Newton step: how many at most, and how much of the residual they may leave.
+# Conjugate gradients of one Newton step: the largest number, and the relative residual.
 _CG_STEPS, _CG_TOL = 200, 0.1
 
 
@@ -46,7 +45,7 @@ class Solution(NamedTuple):
     gap: float  # relative
     n_iter: int
     problem: TopSum  # the one that is solved
-    last: Saddle | None = None  # the last weights and their smoothing, from which a similar problem goes on
+    last: Saddle | None = None  # the last weights and their smoothing, to start a similar problem
 
 
 def solve(
@@ -63,17 +62,18 @@ def solve(
 ) -> Solution:
     """Minimise `problem` from W until the relative gap is at most `tol`; the result is never above the start.
 
-    Products with X dominate the cost: `scores`, those of W, are passed along if they are known. `warm`: W is close to a
-    solution, so little smoothing is needed. `last`: that of a similar problem, whose solution is W: its weights and its
-    smoothing are the first ones here. `cutting`: the problem that cuts the largest losses at some scores. It takes the
-    place of `problem` in each step, and the gap is that of the problem at the solution.
+    Products with X dominate the cost, so `scores`, the scores of W, are passed if they are known. `warm` means that W
+    is close to a solution, so little smoothing is needed. `last` is the state of a similar problem with the solution W;
+    its weights and smoothing are the initial ones. `cutting` is a function that returns the problem with the largest
+    losses dropped at given scores. It replaces `problem` in each step, and the gap is that of the problem at the
+    solution.
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
     newton = _newton_pays(problem, max_iter)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
-    gained = False  # while the smoothing is wider than W is far from its minimum, rows would be cut at other points
+    gained = False  # not while the smoothing is large, because other rows would be dropped
     if warm and saddle.cut_matters:
         gap = saddle.gap_near_cut(W, Z, value)
     if relative(gap, value) > tol:
@@ -93,12 +93,12 @@ def solve(
         if gained:
             gap = gap - (value - reached) if saddle.problem is problem else np.inf
             best, value, stalled, problem = (W, Z), reached, 0, saddle.problem
-        # The weights of this round, whose gradient is small: with less smoothing they are not those of Z.
+        # the weights of this round, whose gradient is small
         bound = saddle.gap(Z, value) if saddle.problem is problem else np.inf
         stalled = 0 if bound < 0.9 * gap or not saddle.sharp else stalled + 1
         gap = min(gap, bound)
         saddle.advance(Z)
-    if warm and relative(gap, value) > tol and n_iter < max_iter:  # not so close after all: smooth more
+    if warm and relative(gap, value) > tol and n_iter < max_iter:  # W was not close: smooth more
         cold = solve(problem, *best, tol=tol, max_iter=max_iter - n_iter, metric=metric)
         return cold._replace(gap=min(cold.gap, relative(gap, value)), n_iter=n_iter + cold.n_iter)
     return Solution(*best, value, relative(gap, value), n_iter, problem, last)
@@ -106,7 +106,7 @@ def solve(
 
 def _newton_pays(problem: TopSum, max_iter: int) -> bool:
     n, p, r = problem.design.n, problem.design.p, problem.n_outputs
-    if r > 1:  # conjugate gradients: some tens of products with X a step
+    if r > 1:  # conjugate gradients take some tens of products with X per step
         return n * p * r <= _NEWTON_WORK / 1000
     if problem.design.sparse and not problem.design.factored:
         return max_iter >= _FEW_STEPS
@@ -117,7 +117,7 @@ class Saddle(Bounds):
     """The smoothed problem, its centre and its mu."""
 
     def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
-        """The centre at the exact weights, mu at the spread of the losses; or both where `last` ended."""
+        """Start with the exact weights as centre and mu from the spread of the losses, or with the state of `last`."""
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
         self.centre = self._shares(s)[:, None]
@@ -127,39 +127,39 @@ class Saddle(Bounds):
             top = (values == values.max(axis=1, keepdims=True)) & (values > 0)
             self.centre = self.centre * top / np.maximum(top.sum(axis=1, keepdims=True), 1)
         inside = s[self.caps > 0]
-        # Margins keep their spread even if the losses, which are cut off at zero, have none left.
+        # Margins have a spread even if all losses are zero.
         spread = values.max(axis=1)[self.caps > 0] if self.linear else inside
-        # Where all rows are fitted exactly and tie, neither has a spread, and the penalty alone has a size.
+        # If all rows are fitted exactly and tied, only the penalty has a scale.
         size = max(0.1 * float(inside.mean()), _PART_OF_VALUE * value)
         self.mu = max(float(np.abs(spread - spread.mean()).mean()), size, 1e-12)
         self.least_mu = 1e-4 * self.mu
         self.lam = 0.0
         near = 2 * self.problem.design.p
         if warm and not self.problem.takes_all and near < len(inside):
-            # At a solution about as many rows tie at the cut as there are parameters: smooth over few more than these.
+            # At a solution about as many rows are tied at the cut as there are parameters; smooth over slightly more.
             cut = self.problem.lower_cut(s)
             width = float(np.partition(np.abs(inside - cut), near)[near])
             self.mu = min(self.mu, max(width, self.least_mu))
         if last is not None:
-            # Rows that were cut there have no weight to go on from; their losses are above the cut.
+            # Rows that were dropped there have no previous weight; their losses are above the cut.
             self.centre = np.where(last.caps[:, None] > 0, last.centre, self.centre)
             self.mu, self.lam = min(self.mu, max(_RESUMED * last.mu, self.least_mu)), last.lam
 
     @property
     def cut_matters(self) -> bool:
-        """Whether there is a cut, far more rows than may tie at it, and few enough columns for p x p matrices."""
+        """Whether there is a cut, many more rows than can be tied at it, and few enough columns for p x p matrices."""
         problem = self.problem
         few = problem.design.n <= 100 * problem.design.p or not problem.design.factored
         return not (self.exact or self.signed or few or problem.n_outputs > 1 or problem.tilt is not None)
 
     @property
     def sharp(self) -> bool:
-        """Whether mu has reached its minimum, so that a further round changes the centre alone."""
+        """Whether mu has reached its minimum. Further rounds then change only the centre."""
         return self.exact or self.mu <= self.least_mu
 
     @property
     def by_products(self) -> bool:
-        """Whether Newton steps of one score are made by conjugate gradients, not by factoring a Hessian."""
+        """Whether Newton steps of one score use conjugate gradients instead of a factored Hessian."""
         return self.problem.n_outputs == 1 and not self.problem.design.factored
 
     def _shares(self, s: Array) -> Array:
@@ -189,10 +189,10 @@ class Saddle(Bounds):
         return Answer(value, rho, slope, (sums > 0) & ~full & (self.caps > 0), full, level > 0)
 
     def _level(self, pushed: Array) -> float:
-        """lam / mu: the least level >= 0 at which the weights have at most the mass K."""
+        """lam / mu: the smallest level >= 0 at which the weights have at most the mass K."""
         level = level_of_mass(pushed, self.caps, self.problem.K, self.lam / self.mu)
         if level > 0:
-            self.lam = level * self.mu  # the next search starts here: the cut changes little from step to step
+            self.lam = level * self.mu  # the start of the next search, because the cut changes little
         return level
 
     def smoothed(self, W: Array) -> tuple[float, Array]:
@@ -226,7 +226,7 @@ class Saddle(Bounds):
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
                 return W, Z, step
             dZ = design.scores(direction)
-            # If the problem has no curvature, as when no row is free, a Newton step has no natural length.
+            # Without curvature, for example if no row is free, a Newton step has no natural length.
             length = min(1.0, 10.0 * (1.0 + float(np.abs(Z).max())) / max(float(np.abs(dZ).max()), 1e-300))
             for _ in range(40):
                 trial = self.answer(Z + length * dZ)
@@ -243,7 +243,10 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def _now(self, problem: TopSum) -> bool:
-        """Go on with a problem that cuts other rows; whether it does. Rows that come back have their full weight."""
+        """Continue with a problem that drops other rows, and return whether they differ.
+
+        Returning rows get full weight.
+        """
         caps = np.ones(problem.design.n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
         if np.array_equal(caps, self.caps):
             return False
@@ -253,7 +256,7 @@ class Saddle(Bounds):
         return True
 
     def _slack(self, gradient: Array) -> float:
-        """About what this gradient of the smoothed problem adds to the gap; the intercept is counted only once."""
+        """The approximate contribution of this gradient of the smoothed problem to the gap."""
         d = self.problem.design.d
         return 0.5 * self.problem.C * float(np.vdot(gradient[:, :d], gradient[:, :d])) + 10 * float(
             np.abs(gradient[:, d:]).sum()
@@ -285,7 +288,7 @@ class Saddle(Bounds):
         return solved.reshape(shape)
 
     def _pull_change(self, dZ: Array, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
-        """The derivative of `_pull` in the direction dZ, (r, n)."""
+        """The directional derivative of `_pull` along dZ, (r, n)."""
         problem = self.problem
         if self.linear:
             support = answer.rho > 0
@@ -317,7 +320,7 @@ class Saddle(Bounds):
         return h, problem.design.adjoint((moving * slope)[None, :])[0], self.mu * moving.sum()
 
     def _by_products(self, Z: Array, answer: Answer, gradient: Array) -> Array:
-        """The Newton step by conjugate gradients: if rows are sparse, products cost less than a Hessian."""
+        """The Newton step by conjugate gradients, which is cheaper than a Hessian for sparse rows."""
         design, scale = self.problem.design, self.problem.scale
         h, pulled, size = self._bend(Z, answer)
         ridge = self.problem.penalty_diagonal() + 1e-9
@@ -339,7 +342,7 @@ class Saddle(Bounds):
             hessian -= np.outer(pulled, pulled) / size
         hessian /= problem.scale
         hessian[np.diag_indices_from(hessian)] += problem.penalty_diagonal()
-        # If no row is free the intercept has no curvature at all.
+        # If no row is free, the intercept has no curvature.
         hessian[-1, -1] += 1e-9
         return hessian
 
@@ -352,14 +355,14 @@ class Saddle(Bounds):
         return ends[0], self.problem.design.scores(ends[0]), steps
 
     def advance(self, Z: Array) -> None:
-        """The centre moves to the present weights, and the smoothing shrinks."""
+        """Move the centre to the current weights, and decrease the smoothing."""
         if not self.exact:
             self.centre = self.answer(Z).rho
             self.mu = max(self.mu * (_SHRINK_BY_PRODUCTS if self.by_products else _SHRINK), self.least_mu)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
-    """About the solution of product(V) = right, from zero; each of its steps descends if the matrix is positive."""
+    """An approximate solution of product(V) = right by conjugate gradients from zero."""
     V, residual = np.zeros_like(right), right.copy()
     scaled = metric.solve(residual)
     direction = scaled

@@ -1,11 +1,13 @@
-"""The convex problem of TKML-AoRR with the label pairs of every row fixed, solved to a duality gap.
+"""The convex problem of TKML-AoRR with fixed label pairs in every row, solved to a duality gap.
 
-Each row has labels to push down, A, and labels to pull up, B, and costs [1 + max over A of f - min over B of f]_+. That
-is the largest of its margins 1 + f_a - f_b and 0, one margin a pair (a, b). With the rows of largest loss cut (caps),
-what remains is a sum of the K largest of convex losses. It is minimised as in `convex`: weights on the margins, kept
-near a centre by a quadratic, make it smooth; Newton steps by conjugate gradients; the centre follows, mu shrinks.
+Each row has labels to push down, A, and labels to pull up, B. Its loss is [1 + max over A of f - min over B of f]_+,
+the maximum of 0 and its margins 1 + f_a - f_b, one for each pair (a, b). With fixed dropped rows (caps), the problem is
+a sum of the K largest of convex losses. It is minimised as in `convex`: a quadratic term that keeps the weights of the
+margins near a centre makes it smooth; each round makes Newton steps by conjugate gradients, then moves the centre and
+decreases mu.
 
-The gap is rigorous: weights are scaled row by row until the gradient of each intercept is zero, and then give a bound.
+The gap is rigorous: the weights are scaled row by row until the gradient of each intercept is zero, and then give a
+lower bound.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ...core.objective import Objective
 from ..descent import Metric, descend, relative
 from .bounds import level_of_mass, onto_simplex
 
-# Smoothing relative to the margin, which is 1. Below the least mu, Newton steps gain less than a new centre does.
+# Smoothing relative to the margin, which is 1. Below the smallest mu, a new centre gains more than Newton steps.
 _MU, _SHRINK, _LEAST_MU = 0.15, 0.4, 0.02
 _METRIC_COLUMNS = 1500
 
@@ -38,12 +40,12 @@ class Pairs:
         self._offset = np.where(here_down[:, :, None] & here_up[:, None, :], 1.0, -np.inf)
 
     def margins(self, Z: Array) -> Array:
-        """(n, nA nB) of scores (n, L); minus infinity if there is no pair."""
+        """The margins (n, nA nB) of scores (n, L); minus infinity if there is no pair."""
         high, low = np.take_along_axis(Z, self.down, 1), np.take_along_axis(Z, self.up, 1)
         return (self._offset + high[:, :, None] - low[:, None, :]).reshape(self.n, -1)
 
     def pull(self, rho: Array) -> Array:
-        """The derivative of the weighted sum of the margins in the scores, (n, L)."""
+        """The derivative of the weighted sum of the margins with respect to the scores, (n, L)."""
         cube = rho.reshape(self._offset.shape)
         out = np.zeros((self.n, self.n_labels))
         out[self._rows, self.down] = cube.sum(axis=2)
@@ -51,7 +53,7 @@ class Pairs:
         return out
 
     def marginals(self, rho: Array) -> tuple[Array, Array]:
-        """The weight on each label as one to push down, and as one to pull up, (n, L) each."""
+        """The weights of each label to push down and to pull up, (n, L) each."""
         cube = rho.reshape(self._offset.shape)
         down, up = np.zeros((2, self.n, self.n_labels))
         down[self._rows, self.down] = cube.sum(axis=2)
@@ -82,11 +84,11 @@ class Solution(NamedTuple):
     value: float
     gap: float  # relative
     n_iter: int
-    marginals: tuple[Array, Array]  # of the weights at the end, a start for a similar problem
+    marginals: tuple[Array, Array]  # marginals of the final weights, a start for a similar problem
 
 
 class Answer(NamedTuple):
-    """The smoothed problem at some scores: its value without penalty, the weights, and how they may move."""
+    """The smoothed problem at given scores: its value without penalty, the weights, and which of them are free."""
 
     value: float
     rho: Array
@@ -181,7 +183,7 @@ class _Saddle:
         margins = problem.pairs.margins(Z)
         pushed = self.centre + margins / self.mu
         level = level_of_mass(pushed, problem.caps, problem.K, self.level)
-        self.level = level or self.level  # the next search starts here
+        self.level = level or self.level  # the start of the next search
         rho = np.maximum(pushed - level, 0.0)
         sums = rho.sum(axis=1)
         full = sums >= 1.0
@@ -260,7 +262,7 @@ class _Saddle:
         keep: Any = 1.0
         if objective.design.fit_intercept:
             # The smallest change of the rows' weights after which the gradient of each intercept is zero, scaled into
-            # [0, 1]: a line below a loss stays below it, because losses are not negative.
+            # [0, 1]. Scaled lines stay below the losses, which are non-negative.
             change = pulled.T @ (np.linalg.pinv(pulled @ pulled.T, rcond=1e-12, hermitian=True) @ pulled.sum(axis=1))
             keep = (1.0 - change) / max(1.0, float((1.0 - change).max()))
             if keep.min() < 0:
@@ -270,7 +272,7 @@ class _Saddle:
         return value - (float((keep * offsets).sum()) - 0.5 * objective.C * float(np.vdot(v, v)))
 
     def _balanced(self, W: Array) -> Answer:
-        """The answer at the best intercepts, at which the gradient of each is zero."""
+        """The answer at the optimal intercepts, where all their gradients are zero."""
         Z = self.problem.scores(W)
         answer = self.answer(Z)
         for _ in range(30 if self.problem.objective.design.fit_intercept else 0):
@@ -290,7 +292,7 @@ class _Saddle:
 
 
 class _Curvature:
-    """The second derivative of the smoothed problem: only rows whose weights can move contribute."""
+    """The second derivative of the smoothed problem; only rows with free weights contribute."""
 
     def __init__(self, saddle: _Saddle, answer: Answer) -> None:
         problem = saddle.problem
@@ -340,7 +342,7 @@ class _Curvature:
         return out.ravel()
 
     def of_intercepts(self) -> Array:
-        """The block of the second derivative for the intercepts alone, (L, L)."""
+        """The block of the second derivative for the intercepts, (L, L)."""
         out = np.zeros((self.n_labels, self.n_labels))
         for a, b, sign in ((self.down, self.down, 1), (self.up, self.up, 1), (self.down, self.up, -1)):
             np.add.at(out, (a, b), sign * self.weight)
