@@ -73,5 +73,5 @@ def test_label_issues_and_audits_draw_their_folds_once():
     }
     assert _calls(draw_folds, lambda: rankrange.find_label_issues(X, y, random_state=0)) == 1
     for kind, target in audits.items():
-        options = {"estimator": GaussianNB()} if kind == "classes" else {}
+        options = {"models": "linear", **({"estimator": GaussianNB()} if kind == "classes" else {})}
         assert _calls(draw_folds, lambda t=target, o=options: audit_table({**table, **t}, "target", **o)) == 1, kind
