@@ -257,7 +257,7 @@ def _ranking() -> list[str]:
     lower = np.mean(np.array(gain) < -0.005)
     return [
         "rank wrong labels (average precision)",
-        "the better of cleanlab with a line and with trees",
+        "the better of cleanlab with a linear model and with trees",
         f"{np.mean(gain):+.2f}, lower in {100 * lower:.0f}% of the runs, worst {min(gain):+.2f}",
         f"{len(runs)} runs on {tables} tables, 10 to 40% wrong",
     ]
@@ -270,7 +270,7 @@ def _trees() -> list[str]:
     return [
         "boosted trees, wrong labels",
         f"the same trees, which lose {lost:.1f} points",
-        f"{100 * won_back(runs, 'ensemble'):.0f}% of that won back",
+        f"{100 * won_back(runs, 'ensemble'):.0f}% of the loss regained",
         f"{len(runs)} runs on {len({run['set'] for run in runs})} tables, 10 to 40% wrong",
     ]
 

@@ -21,7 +21,15 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rankrange.torch as rrt
-from rankrange import AoRRClassifier, RankedRangeClassifier, TKMLClassifier, noise, plots
+from rankrange import (
+    AoRRClassifier,
+    AoRRRegressorCV,
+    RankedRangeClassifier,
+    TKMLClassifier,
+    datasets,
+    noise,
+    plots,
+)
 
 OUT = Path(__file__).parent / "images"
 BLUE, ORANGE, GREY = "#3b74c4", "#d95f02", "#b8c0cc"
@@ -110,6 +118,60 @@ def networks() -> None:
     _save(figure, "networks")
 
 
+def groups() -> None:
+    """Accuracy in both groups of the guide's data, for three objectives."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3000, 2))
+    group = np.where(rng.random(3000) < 0.15, "small", "large")
+    y = np.where(group == "small", X @ [0.5, 1.0], X @ [1.0, 0.2]) > 0
+    given = y.copy()
+    wrong = np.flatnonzero(group[:700] == "small")[:11]
+    X[wrong] *= 3
+    given[wrong] = ~given[wrong]
+    models = {
+        "mean of all rows": AoRRClassifier(m=0).fit(X[:700], given[:700]),
+        "worst group": AoRRClassifier(m=0, aggregate="worst-group").fit(X[:700], given[:700], groups=group[:700]),
+        "worst group, m = 0.1": AoRRClassifier(m=0.1, aggregate="worst-group", random_state=0).fit(
+            X[:700], given[:700], groups=group[:700]
+        ),
+    }
+    figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+    for shift, (name, colour) in enumerate((("large", GREY), ("small", ORANGE))):
+        rows = 700 + np.flatnonzero(group[700:] == name)
+        shares = [100 * model.score(X[rows], y[rows]) for model in models.values()]
+        bars = axis.bar(np.arange(3) + 0.4 * shift - 0.2, shares, 0.38, color=colour, label=f"{name} group")
+        axis.bar_label(bars, fmt="%.0f%%")
+    axis.set(xticks=range(3), xticklabels=models, ylabel="accuracy on new rows (%)", ylim=(50, 112))
+    axis.legend(frameon=False, loc="upper right", ncols=2)
+    _save(figure, "groups")
+
+
+def sparse_models() -> None:
+    """The path of the guide's sparse model."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 500))
+    y = 3 * X[:, 0] - 2 * X[:, 1] + 2 * X[:, 2] + 0.3 * rng.normal(size=100)
+    y[:10] += 30
+    search = AoRRRegressorCV(m=(0.0, 0.15), n_penalties=30, random_state=0).fit(X, y)
+    figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    plots.path(search, ax=axis)
+    _save(figure, "sparse_models")
+
+
+def toy_sets() -> None:
+    """Both toy sets with ten outliers."""
+    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.4), layout="constrained")
+    for axis, name in zip(axes, ("toy_multimodal", "toy_imbalanced"), strict=True):
+        toy = datasets.load(name, n_outliers=10, random_state=3)
+        for c, colour in enumerate((BLUE, ORANGE)):
+            rows = toy.target == c
+            axis.plot(*toy.data[rows & ~toy.outliers].T, "o", ms=3, color=colour, label=f"class {c}")
+        axis.plot(*toy.data[toy.outliers].T, "x", ms=6, color="black", label="outliers (class 1)")
+        axis.set(title=name, xlabel="x1", ylabel="x2")
+    axes[0].legend(frameon=False)
+    _save(figure, "toy_sets")
+
+
 if __name__ == "__main__":
-    for draw in (choose_m, any_model, multilabel, networks):
+    for draw in (choose_m, any_model, multilabel, networks, groups, sparse_models, toy_sets):
         draw()
