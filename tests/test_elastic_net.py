@@ -199,7 +199,7 @@ def test_flipped_labels_in_a_wide_table_are_dropped():
 def test_duplicated_and_constant_columns_are_no_trouble(l1_ratio):
     X, y = drawn(6, 50, 12)
     wide = np.column_stack([X, X, np.ones((50, 2)), np.zeros((50, 2))])
-    models = [AoRRRegressor(5, l1_ratio=l1_ratio, C=0.1, random_state=0).fit(rows, y) for rows in (X, wide)]
+    models = [AoRRRegressor(5, l1_ratio=l1_ratio, C=0.1, n_starts=1, random_state=0).fit(rows, y) for rows in (X, wide)]
     assert (models[1].coef_[24:] == 0).all()
     if l1_ratio == 1.0:  # two equal columns share a coefficient at no cost
         assert models[1].objective_ <= models[0].objective_ * (1 + 1e-2)
@@ -225,6 +225,42 @@ def test_constant_columns_only_and_constant_targets():
     flat = AoRRRegressor(2, l1_ratio=0.5).fit(np.arange(20.0)[:, None], np.ones(20))
     assert flat.objective_ == pytest.approx(0, abs=1e-12)
     assert flat.intercept_ == pytest.approx(1)
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
+@pytest.mark.parametrize("m", [0.5, 0.9, 19])
+def test_nearly_all_rows_may_be_dropped(loss, m):
+    X, y = drawn(11, 20, 30)
+    model = AoRRRegressor(m, loss=loss, l1_ratio=0.5, C=0.1, n_starts=2, random_state=0).fit(X, y)
+    assert np.isfinite(model.objective_)
+    assert model.dropped_.sum() == round(m * 20 if m < 1 else m)
+    if m == 19:  # one row is left, and the intercept alone fits it
+        assert not model.coef_.any()
+        assert model.objective_ == pytest.approx(0, abs=1e-6)
+
+
+def test_one_class_may_be_all_that_is_kept_unless_classes_lose_alike():
+    X, y = drawn(12, 30, 10, "logistic")
+    y[3:] = 1.0
+    y[:3] = -1.0
+    gone = AoRRClassifier(3, l1_ratio=1.0, C=0.1, n_starts=1, random_state=0)
+    with pytest.warns(UserWarning, match="class"):
+        gone.fit(X, y)
+    assert not gone.coef_.any()  # a constant is enough, and the warning names the class
+    alike = AoRRClassifier(0.34, stratify=True, l1_ratio=1.0, C=0.1, n_starts=1, random_state=0).fit(X, y)
+    assert alike.dropped_[:3].sum() <= 1  # a third of each class; rows that tie share what is dropped
+    assert alike.dropped_[3:].sum() <= 9
+
+
+def test_classes_that_lose_alike_are_at_a_minimum_of_their_kept_rows():
+    X, y = drawn(13, 40, 8, "softmax")
+    model = AoRRClassifier(0.2, stratify=True, l1_ratio=0.6, C=0.5, n_starts=1, random_state=0).fit(X, y)
+    kept = ~model.dropped_
+    share = np.bincount(y[~kept]) / np.bincount(y)
+    np.testing.assert_allclose(share, 0.2, atol=0.06)  # whole rows
+    alone = AoRRClassifier(0, l1_ratio=0.6, C=0.5, tol=1e-9).fit(X[kept], y[kept])
+    assert model.objective_ == pytest.approx(alone.objective_, rel=1e-6)
+    assert model.certificate_ <= 1e-6
 
 
 def test_whole_weights_are_repetitions():

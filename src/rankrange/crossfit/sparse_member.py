@@ -72,7 +72,7 @@ def sparse_predictions(
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][known].mean()))
     share = min(wrong_rate(logs[best][known], codes[known]), _MOST)
     cut = [
-        follow(net.take(mine), Cut(round(share * len(mine)), None, float(mine_C[best])), path[best][:2])
+        follow(net.take(mine), Cut(round(share * len(mine)), None, float(mine_C[best]), codes[mine]), path[best][:2])
         for mine, mine_C, path in zip(trains, Cs, paths, strict=True)
     ]
     return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(net, cut, folds))}

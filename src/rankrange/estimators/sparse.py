@@ -33,7 +33,7 @@ def check_l1_ratio(estimator: Any) -> None:
     for name, only in (("solver", "auto"), ("aggregate", None), ("device", None), ("operations", None)):
         if getattr(estimator, name) != only:
             _refuse(estimator, name, f"leave {name} out")
-    for name in ("stratify", "reweight", "efficiency"):
+    for name in ("reweight", "efficiency"):
         if getattr(estimator, name, None) not in (None, False):
             _refuse(estimator, name, f"leave {name} out")
     of_class = "AoRRClassifierCV" if hasattr(estimator, "stratify") else "AoRRRegressorCV"
@@ -79,9 +79,11 @@ def fit_sparse(
     )
     log = Log(print if estimator.verbose else None)
     unit = C * (k - m)  # solvers know the objective relative to the mean of the kept losses
+    plain = _plain(targets, n_outputs)
+    classes = np.unique(plain, return_inverse=True)[1] if getattr(estimator, "stratify", False) else None
     found = trimmed_net(
         net,
-        Cut(m, mass, C),
+        Cut(m, mass, C, classes),
         None if start is None else (start[:, :-1], start[:, -1] * intercept),
         n_starts=int(estimator.n_starts),
         rng=np.random.default_rng(seed),
@@ -90,11 +92,12 @@ def fit_sparse(
         report=lambda phase, value: log(phase, value / unit),
     )
     W = np.column_stack([found.coef, found.intercept]) if intercept else found.coef
-    certificate = relative(found.gap, found.value)
+    certificate = relative(found.gap, max(found.value, 1e-9 * unit))  # rows may be fitted exactly
     budget = found.rounds, certificate, float(estimator.tol), int(estimator.max_iter)
     result = finish(W, found.value / unit, *budget, log)
     given = Design(X, intercept)
     objective = Objective(given, y, loss, unit, n_outputs, m=m, k=k, sample_weight=product_of(weight, factor))
+    objective = estimator._by_class(objective)
     estimator.C_, estimator.m_, estimator.k_ = C, as_count(m), as_count(k)
     estimator._store(result, objective)
     estimator._store_cuts(objective.losses(given.scores(W)), objective)

@@ -102,6 +102,7 @@ class _SparseCV(BaseEstimator):
         coefs = [coef for coef, _ in self._path_fits(net, mass, self.m_, Cs)]
         self.path_ = {**self.path_, "coef": np.stack(coefs)}
         model = AoRRClassifier if is_classifier(self) else AoRRRegressor
+        by_class: dict[str, Any] = {"stratify": True} if self._by_class() else {}
         self.best_estimator_ = model(
             self.m_,
             loss=self.loss,
@@ -110,6 +111,7 @@ class _SparseCV(BaseEstimator):
             fit_intercept=self.fit_intercept,
             n_starts=self.n_starts,
             random_state=self.random_state,
+            **by_class,
         ).fit(X, y, sample_weight=weight)
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
         self.dropped_ = self.best_estimator_.dropped_
@@ -180,14 +182,19 @@ class _SparseCV(BaseEstimator):
         parted = None if groups is None else groups[rows]
         return draw_folds(len(rows), rng, strata=codes, groups=parted, n_folds=int(self.cv), n_repeats=1)
 
+    def _by_class(self) -> bool:
+        """Whether the same share of each class is dropped."""
+        return bool(getattr(self, "stratify", False))
+
     def _path_fits(self, net: ElasticNet, mass: Array | None, share: float, Cs: Array) -> list[tuple[Array, Array]]:
         """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last."""
         rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
         fits: list[tuple[Array, Array]] = []
         start = None
+        classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
         m = round(share * len(net.y)) if mass is None else share * float(mass.sum())
         for j, C in enumerate(Cs):
-            cut = Cut(m, mass, float(C))
+            cut = Cut(m, mass, float(C), classes)
             # Random starts belong to a few places of the path; between them the last fit is followed.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
@@ -308,6 +315,8 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         Whether the model has an intercept.
     n_starts : int, default=10
         Random starts of the last fit.
+    stratify : bool, default=True
+        Whether the same share of each class is dropped, as in enetLTS. Otherwise mostly one class may be dropped.
     random_state : int or None, default=None
         A seed for folds and starts; None is 0.
 
@@ -354,6 +363,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         rule: str = "one-se",
         fit_intercept: bool = True,
         n_starts: int = 10,
+        stratify: bool = True,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -369,6 +379,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
             n_starts=n_starts,
             random_state=random_state,
         )
+        self.stratify = stratify
 
     def _net(self, X: Any, y: Array) -> ElasticNet:
         if self.loss != "logistic":

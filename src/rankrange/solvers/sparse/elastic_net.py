@@ -23,7 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
 from ...core.arrays import Array
-from ...core.losses import Absolute, Huber, Softmax
+from ...core.losses import Absolute, Huber, Logistic, Softmax
 from .conjugates import balanced, conjugate
 
 # Coefficients that a working set starts with, and by which factor it may grow in a round.
@@ -32,6 +32,8 @@ _FIRST, _GROWTH = 64, 2
 _STEPS, _POLISH = 4, 12
 # Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
 _FLAT, _UNLIKELY = 1e-6, 1e-12
+# The intercept if all kept rows have one class; any larger one is as good.
+_SURE = 40.0
 # Absolute losses: how often delta is made smaller at most, and by which factor.
 _SMOOTHINGS, _SHARPER = 14, 0.2
 # The share of the parabola above Huber's loss that rows outside delta bend by, if steps without it lead too far.
@@ -207,6 +209,12 @@ class ElasticNet:
         )
 
     def _minimise(self, h: Array, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
+        if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[h > 0].sum()) == (h > 0).sum():
+            # One class is left: the larger its intercept the better, and no coefficient is needed.
+            coef, intercept = self.zero()
+            intercept[:] = _SURE * np.sign(self.y[h > 0].sum())
+            value = self.value(coef, self.scores(coef, intercept), h)
+            return Net(coef, intercept, value, value, 1)
         coef, intercept = start[0].copy(), start[1].copy()
         if not coef.any():
             intercept, Z = self._best_intercept(intercept, h)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from ...core.aggregates import Stratified
 from ...core.arrays import Array
 from ...core.cuts import select
 from ...core.losses import Absolute, Logistic, Softmax
@@ -30,13 +31,16 @@ Report = Callable[[str, float], object]
 _ROWS, _ROWS_OF_CLASS = 3, 2
 # The rough steps of a start, their tolerance, how many starts go on, and their tolerance.
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 3, 1e-4
+# Starts that are always tried, and how many in a row may be in vain after these.
+_FIRST, _IN_VAIN = 6, 4
 # The last fit costs little more to the last digits, so that equal problems have equal results.
 _LAST = 1e-10
 # Dropped rows that are tried in the place of kept ones, kept ones for each, and up to which value relative to the best
 # an exchange is worth a fit: predictions are of second order.
 _TRIES, _OUT, _SLACK = 8, 2, 1.02
 # Entries of a table (times classes) up to which rows are exchanged. Larger ones would take many ordinary fits.
-_SMALL = 50_000
+# Wrong labels need it more than outliers, which are far from all other rows.
+_SMALL, _SMALL_OF_LABELS = 50_000, 500_000
 # Random changes of the kept rows for each random start, at most.
 _KICKS = 2
 # Working sets of a fit that is one of many.
@@ -48,14 +52,21 @@ _LEVERAGE_COLUMNS = 300
 
 
 class Cut(NamedTuple):
-    """How rows are cut: the mass m of the largest losses, the mass of each row (None: 1), and C."""
+    """How rows are cut: the mass m of the largest losses, the mass of each row (None: 1), and C.
+
+    With `groups`, the class of each row, the same share of each class is cut.
+    """
 
     m: float
     mass: Array | None
     C: float
+    groups: Array | None = None
 
     def weights(self, losses: Array) -> Array:
         """C times what is kept of each row."""
+        if self.groups is not None:
+            left = Stratified(self.groups).caps(losses, self.m, self.mass)
+            return self.all(len(losses)) if left is None else self.C * np.asarray(left, dtype=np.float64)
         total = len(losses) if self.mass is None else float(self.mass.sum())
         return self.C * np.asarray(select(losses, self.m, total, self.mass).weights, dtype=np.float64)
 
@@ -115,7 +126,7 @@ def trimmed_net(
             smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
         )
         return _concentrate(net, cut, found, tol, max_iter, report)
-    rough = [_concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS) for fit in _starts(net, cut, start, n_starts, rng)]
+    rough = _competing(net, cut, start, n_starts, rng)
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
         report("start", fit.value)
@@ -123,6 +134,22 @@ def trimmed_net(
     fine = _distinct(sorted(fine, key=lambda fit: fit.value))
     best = _improved(net, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
     return _concentrate(net, cut, best, min(tol, _LAST), max_iter, report)
+
+
+def _competing(
+    net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator
+) -> list[Net]:
+    """Where rough steps from each start lead. Random starts end early if several in a row are not the best one."""
+    found: list[Net] = []
+    in_vain = 0
+    for place, fit in enumerate(_starts(net, cut, start, n_starts, rng)):
+        after = _concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS)
+        better = not found or after.value < min(each.value for each in found)
+        found.append(after)
+        in_vain = 0 if better else in_vain + 1
+        if place >= _FIRST and in_vain >= _IN_VAIN:
+            break
+    return found
 
 
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
@@ -189,11 +216,11 @@ def _improved(
     net: ElasticNet, cut: Cut, fits: list[Net], rng: np.random.Generator, n_starts: int, max_steps: int
 ) -> Net:
     """The best of these fits after exchanges of rows and, in a small table, after random changes of the kept rows."""
-    affordable = _SMALL // (len(net.y) * max(net.X.shape[1], 1) * net.n_outputs)
-    if not affordable:
+    size = len(net.y) * max(net.X.shape[1], 1) * net.n_outputs
+    if size > (_SMALL if _strata(net) is None else _SMALL_OF_LABELS):
         return fits[0]
     best = min((_exchanged(net, cut, fit, max_steps) for fit in fits), key=lambda fit: fit.value)
-    for _ in range(n_starts * min(affordable, _KICKS)):
+    for _ in range(n_starts * min(_SMALL // size, _KICKS)):
         after = _exchanged(net, cut, _kicked(net, cut, best, rng, max_steps), max_steps)
         if after.value < best.value:
             best = after
@@ -236,6 +263,8 @@ def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
     more = net.fit(trial, (fit.coef, fit.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS)
     costs = costs_of_rows(net, more, trial, trial[row])
     costs[row] = -np.inf
+    if cut.groups is not None:
+        costs[cut.groups != cut.groups[row]] = -np.inf
     found = fit
     for out in np.argsort(-costs, kind="stable")[:_OUT]:
         if not more.value - costs[out] <= fit.value * _SLACK:
@@ -264,7 +293,7 @@ def _starts(
     else:
         for code in range(int(codes.max()) + 1):  # what is left without a whole class may be the easiest
             mine = every * (codes == code)
-            if 0 < mine.sum() <= cut.C * cut.m:
+            if cut.groups is None and 0 < mine.sum() <= cut.C * cut.m:
                 yield net.fit(every - mine, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
     for _ in range(n_starts):
         rows = _few_rows(codes, every, rng)
