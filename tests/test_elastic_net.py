@@ -288,7 +288,7 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"l1_ratio": 1.5}, r"l1_ratio must be a number in \[0, 1\]"),
         ({"m": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
-        ({"k": 0.5, "l1_ratio": 0.5}, "all ranks below m"),
+        ({"k": 0.5, "l1_ratio": 0.5}, "needs k=1.0"),
         ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
         ({"reweight": True, "l1_ratio": 0.5}, "does not support reweight"),

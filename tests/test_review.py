@@ -211,7 +211,9 @@ def test_the_reasons_are_true_of_the_table(audited):
 def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
     folder, audit = audited
     page = (folder / "report.html").read_text(encoding="utf-8")
-    rows, percent, total = re.search(r"After (\d+) rows you have seen (\d+)% of the (\S+) expected errors", page).groups()
+    rows, percent, total = re.search(
+        r"After (\d+) rows you have seen (\d+)% of the (\S+) expected errors", page
+    ).groups()
     wrong = audit.result.wrong
     assert float(total) == pytest.approx(wrong.sum(), rel=0.01)
     first = [wrong[np.flatnonzero(audit.target.rows == s.row - 1)[0]] for s in audit.suspects(int(rows))]

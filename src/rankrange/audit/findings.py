@@ -326,7 +326,7 @@ class Audit:
         return f"{cut} {well} out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
-        """Sentences about earlier decisions: what they were, their effect, and how many rows are left to review."""
+        """Sentences about earlier decisions: the decisions, their effect, and the number of rows left to review."""
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:

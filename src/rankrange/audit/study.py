@@ -125,8 +125,8 @@ def audit_table(
     name : str, default="table"
         The name of the table on the page and in messages.
     source : Source, optional
-        The file that the table was read from. Its rows count from 1 below the header, so that they can be found in it;
-        without it rows are named by the index of a data frame, or counted from 0.
+        The file that the table was read from. Rows are then numbered from 1 below the header. Without it rows are named
+        by the index of a data frame, or numbered from 0.
     decisions : Decisions or path, optional
         Earlier decisions about this table, or about the table from which `rankrange apply` made it: decided rows are no
         longer suspects, and p(wrong) of the others takes the decisions into account.

@@ -92,7 +92,7 @@ class Design:
             part = slice(start, start + _BLOCK)
             block = self.X[part] if rows is None else self.X[rows[part]]
             block = block.toarray() if self.sparse else block
-            weighted = np.empty((block.shape[0], self.p))  # float64: solvers factor what comes of it
+            weighted = np.empty((block.shape[0], self.p))  # float64, because solvers factor the result
             np.multiply(block, root[part, None], out=weighted[:, : self.d])
             if self.fit_intercept:
                 weighted[:, self.d] = root[part]
@@ -405,7 +405,7 @@ class TopSum(_Problem):
 
     @property
     def takes_all(self) -> bool:
-        """Whether K is the sum of the caps, so that nothing is dropped."""
+        """Whether K is the sum of the caps. Then nothing is dropped."""
         return self.capacity * (1.0 - 1e-14) <= self.K
 
     def weights(self, s: Array) -> Array:

@@ -154,7 +154,7 @@ class RankedRange:
         total : float
             The sum of the weights.
         whole : bool
-            Whether all weights are integers, so that fractions are rounded to integers.
+            Whether all weights are integers. Fractions are then rounded to integers.
 
         Returns
         -------

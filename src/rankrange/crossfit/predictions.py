@@ -56,7 +56,7 @@ def trimmed_fits(
     C: float | None,
     report: Report = silent,
 ) -> tuple[Fits, Parts]:
-    """Fits of each fold that cut nothing, half of what seems wrong, and all of it, with the scores of its test rows.
+    """Fits of each fold that drop nothing, half of the estimated wrong labels, or all of them, with test scores.
 
     C is scikit-learn's; None chooses it. With fewer rows than columns the coefficients of the fits are in coordinates
     of the rows' span.

@@ -1,7 +1,7 @@
 """Out-of-fold predictions of l1-penalised logistic models, for tables with more columns than rows.
 
-If few of many columns matter, a squared penalty spreads its coefficients over all of them. The path of penalties of
-each fold costs less than one fit of the squared penalty does on a wide table.
+If few of many columns are informative, an l2 penalty spreads the coefficients over all columns. On a wide table the l1
+path of a fold costs less than one fit with an l2 penalty.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..solvers.sparse import Cut, ElasticNet, Net, follow
 from .folds import Folds
 from .predictions import log_probabilities
 
-# Penalties of the path, and the smallest one relative to the largest.
+# The number of penalties of the path, and the ratio of the smallest to the largest.
 _PENALTIES, _EPS = 12, 0.03
-# The gap of fits that are only compared, and the share of rows that is cut at most.
+# The tolerance of fits that are only compared, and the largest share of rows to drop.
 _TOL, _MOST = 1e-3, 0.4
 
 
 def sparse_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator | None = None
 ) -> Mapping[str, Array]:
-    """Probabilities (n, n_classes) of an l1-penalised fit and of one that cuts as many rows as seem wrong.
+    """Probabilities (n, n_classes) of an ordinary and of a trimmed l1-penalised fit.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def sparse_predictions(
     n_classes : int
         The number of classes.
     folds : Folds
-        Out of which every row is predicted.
+        The folds.
     rng : Generator or None
-        Not used: nothing is drawn.
+        Not used.
 
     Returns
     -------
@@ -58,12 +58,12 @@ def sparse_predictions(
         1.0,
     )
     trains = [np.flatnonzero(train) for train in folds.train]
-    # Each fold has penalties relative to its own largest: no label helps to predict itself.
+    # Penalties are relative to the largest of each fold, so no label influences its own prediction.
     Cs = [
         net.take(mine).largest_penalty(np.ones(len(mine))) * np.geomspace(1.0, 1.0 / _EPS, _PENALTIES)
         for mine in trains
     ]
-    if not np.isfinite(Cs).all():  # no column differs between the classes
+    if not np.isfinite(Cs).all():  # no column is informative
         return {}
     paths = [_path(net.take(mine), mine_C) for mine, mine_C in zip(trains, Cs, strict=True)]
     logs = [_logs(net, [path[j] for path in paths], folds) for j in range(_PENALTIES)]
@@ -79,7 +79,7 @@ def sparse_predictions(
 
 
 def _path(part: ElasticNet, Cs: Array) -> list[Net]:
-    """The fits of all penalties to all of these rows, from the largest penalty to the smallest."""
+    """The fits to these rows for all penalties, from the largest to the smallest."""
     fits: list[Net] = []
     for C in Cs:
         start = fits[-1][:2] if fits else None

@@ -20,7 +20,7 @@ from ..label_noise import LabelNoiseModel, LabelNoisePosterior
 from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
 from .linear import warn_of_lost_class
 
-# No row of a class with fewer rows is dropped: a fold would have too few rows of it to learn from.
+# No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
 _LEAST_OF_CLASS = 5
 # At least this many rows of every other class are kept, those with the smallest p_wrong.
 _LEAST_KEPT = 2

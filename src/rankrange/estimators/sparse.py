@@ -1,4 +1,4 @@
-"""Fits with an l1 penalty (`l1_ratio` above 0): what they support, and what is stored of them."""
+"""Fits with an l1 penalty (`l1_ratio` above 0): validation of parameters, and the fitted attributes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOSSES = (Logistic, Softmax, Squared, Absolute, Huber)
 
 
 def check_l1_ratio(estimator: Any) -> None:
-    """Raise an error if l1_ratio is no share, or if it is above 0 beside a parameter that it does not support."""
+    """Raise an error if l1_ratio is not in [0, 1], or if another parameter does not support an l1 penalty."""
     ratio = estimator.l1_ratio
     if isinstance(ratio, bool) or not isinstance(ratio, numbers.Real) or not 0.0 <= float(ratio) <= 1.0:
         raise ValueError(f"l1_ratio must be a number in [0, 1], got {ratio!r}; 0 is the l2 penalty, 1 the l1 penalty")
@@ -50,7 +50,10 @@ def _refuse(estimator: Any, name: str, remedy: str) -> None:
 
 
 def follows_a_stream(estimator: Any) -> bool:
-    """Not with an l1 penalty: asking for `partial_fit` is then an AttributeError, as scikit-learn expects."""
+    """Whether the estimator has `partial_fit`.
+
+    With an l1 penalty, an AttributeError is raised, as scikit-learn expects.
+    """
     if estimator.l1_ratio:
         raise AttributeError(f"partial_fit has an l2 penalty only, got l1_ratio={estimator.l1_ratio!r}; use fit")
     return True
@@ -59,7 +62,7 @@ def follows_a_stream(estimator: Any) -> bool:
 def fit_sparse(
     estimator: Any, X: Any, y: Array, weight: Array | None, factor: Array | None, loss: Any, n_outputs: int, seed: int
 ) -> None:
-    """Search, and store the result under the documented names."""
+    """Run the search and store the fitted attributes."""
     if not isinstance(loss, _LOSSES):
         raise ValueError(
             f"l1_ratio={estimator.l1_ratio!r} needs the loss 'logistic', 'squared', 'absolute' or 'huber', got "
@@ -111,24 +114,25 @@ def fit_sparse(
 
 
 def _masses(keep: RankedRange, targets: Array, mass: Array | None, k_given: Any) -> tuple[float, float]:
-    """The masses m and k; all ranks below m must be kept."""
+    """The masses m and k; all ranks after m must be kept."""
     total = len(targets) if mass is None else float(mass.sum())
     m, k = keep.masses(total, whole=is_whole(mass))
     if k < total:
         raise ValueError(
-            f"an l1 penalty needs all ranks below m (k=1.0), got k={k_given!r}: the concentration steps lower the sum "
-            "of the smallest losses only; leave k out, or use l1_ratio=0"
+            f"an l1 penalty needs k=1.0, got k={k_given!r}, because concentration steps minimise the sum of the "
+            "smallest "
+            "losses; leave k out, or use l1_ratio=0"
         )
     return m, k
 
 
 class SparseCoef:
-    """`sparsify()` and `densify()`, as scikit-learn's linear classifiers have them, and `sparse_coef_` of its Lasso."""
+    """Mixin with `sparsify()` and `densify()` of scikit-learn's linear classifiers, and `sparse_coef_` of its Lasso."""
 
     coef_: Any
 
     def sparsify(self) -> Any:
-        """Hold `coef_` as a sparse matrix (outputs, n_features); it saves memory if most coefficients are zero.
+        """Convert `coef_` to a sparse matrix (outputs, n_features), which saves memory if most coefficients are zero.
 
         Returns
         -------
@@ -152,7 +156,7 @@ class SparseCoef:
 
     @property
     def sparse_coef_(self) -> Any:
-        """The coefficients (outputs, n_features) as a sparse matrix, whatever `coef_` is."""
+        """The coefficients (outputs, n_features) as a sparse matrix."""
         check_is_fitted(self, "coef_")
         return sp.csr_matrix(self.coef_)
 
@@ -163,7 +167,7 @@ class SparseCoef:
 
 
 def as_float64(X: Any) -> Any:
-    """The rows in float64, sparse ones by columns."""
+    """The rows in float64; sparse rows in CSC format."""
     return sp.csc_matrix(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
 
 

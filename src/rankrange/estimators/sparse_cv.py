@@ -1,9 +1,9 @@
 """AoRRRegressorCV and AoRRClassifierCV: the l1 or elastic net penalty and m, chosen together by cross-validation.
 
 For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
-each fit starting from the last. Rows of the test fold are scored by a trimmed mean of their losses, so that outliers
-among them do not decide. The one-standard-error rule takes the largest penalty whose score is within one standard
-error of the best. A whole weight is the row so many times, dealt out one by one; other weights are relative.
+each fit starting from the last. The score of a test fold is a trimmed mean of its losses, which is robust to outliers
+in the test fold. The one-standard-error rule takes the largest penalty whose score is within one standard error of the
+best. A whole weight is the row so many times, dealt out one by one; other weights are relative.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     """`AoRRRegressor` with an l1 penalty that chooses m and C together by cross-validation.
 
     Fits for each share m follow a path of penalties on the training rows of each fold. A trimmed mean of the losses
-    scores the test rows, so that outliers among these do not decide.
+    scores the test rows, which is robust to outliers among them.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     """`AoRRClassifier` with an l1 penalty that chooses m and C together by cross-validation.
 
     Fits for each share m follow a path of penalties on the training rows of each fold. A trimmed mean of the losses
-    scores the test rows, so that wrong labels among these do not decide.
+    scores the test rows, which is robust to wrong labels among them.
 
     Parameters
     ----------

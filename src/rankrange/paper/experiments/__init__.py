@@ -1,4 +1,4 @@
-"""One file for each experiment of the paper: what is run, what it is compared with, which claims are tested.
+"""One module for each experiment of the paper: the work, the printed numbers and the tested claims.
 
 May import: the public API of the package and `paper.harness`.
 """

@@ -1,11 +1,11 @@
-"""Linear models for every m, k and C of a grid: the candidates that a validation set, or a test set, chooses from.
+"""Linear models for every m, k and C of a grid, from which a validation set (or a test set) chooses.
 
-Every aggregate gets the same six values of C and the same values of k where it has one, so that those with more
-settings have more candidates. Convex ones are solved to the end; AoRR stops at 20 steps or a tolerance of 1e-2.
+Every aggregate gets the same six values of C and, if it has k, the same values of k. Aggregates with more parameters
+have more candidates. Convex problems are solved to convergence; AoRR stops after 20 steps or at a tolerance of 1e-2.
 
-A model whose objective is not below that of the zero model is uninformative; it counts as predicting the
-larger class. The average of fewer of the largest losses is larger, and so is a heavier penalty: where nothing beats
-zero at (m, k, C), nothing does at smaller m, k or C, and these fits are left out.
+A model whose objective is not below that of the zero model is uninformative and predicts the larger class. If no model
+beats zero at (m, k, C), none does at smaller m, k or C, because the average of fewer of the largest losses and a
+stronger penalty are larger. These fits are skipped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .split import Part
 
 ZERO = {"logistic": float(np.log(2.0)), "hinge": 1.0}  # the loss of each row at scores of zero
 CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
-# The search from many starts is run at one value of C and every second m; the others go on from there, at a tenth of
-# the cost. They may end in other minima than a search of their own would.
+# The search from many starts is run at one value of C and every second m. The other fits continue from there at a tenth
+# of the cost; they may find other minima than a full search.
 _SEARCHED, _UP, _DOWN = 1e3, (1e4, 1e5), (1e2, 1e1, 1e0)
 _ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # for a choice between candidates
 
@@ -47,7 +47,7 @@ class Grid:
 
 @dataclass
 class Candidate:
-    """What was fitted, and its errors on the parts it was asked for. `order` is 0 for the simplest model."""
+    """A fitted candidate and its errors on the other parts. `order` is 0 for the simplest model."""
 
     settings: dict[str, float]
     errors: list[float]
@@ -60,7 +60,7 @@ class Candidate:
 
 
 def choose(candidates: list[Candidate], part: int = 0) -> Candidate:
-    """The one with the least error on a part; ties go to the simpler model."""
+    """The candidate with the smallest error on a part; of ties the simpler model."""
     return min(candidates, key=lambda candidate: (candidate.errors[part], candidate.order))
 
 
@@ -72,7 +72,7 @@ class Bench:
     others: tuple[Part, ...]
     loss: str
     grid: Grid = field(default_factory=Grid)
-    nothing: list[tuple[float, float, float]] = field(default_factory=list)  # (m, k, C) where nothing beats zero
+    nothing: list[tuple[float, float, float]] = field(default_factory=list)  # (m, k, C) at which no model beats zero
 
     @property
     def n(self) -> int:
@@ -88,7 +88,7 @@ class Bench:
         return self.top_k([1])
 
     def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
-        """m = 0: convex, and solved to the end."""
+        """The convex case m = 0, solved to convergence."""
         found = []
         for k in self.grid.ks(self.n) if ks is None else ks:
             model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)
@@ -111,7 +111,7 @@ class Bench:
         return found
 
     def one(self, m: int, k: int, C: float) -> Candidate:
-        """Fit one setting, minimised to the end; C is the paper's, relative to the mean of the kept losses."""
+        """Fit one setting to convergence; C is the paper's, relative to the mean of the kept losses."""
         return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, random_state=0), m, k, C)
 
     def robust_max(self) -> list[Candidate]:
@@ -125,7 +125,7 @@ class Bench:
         return found
 
     def _follow(self, found: AoRRClassifier, m: int, k: int, Cs: tuple[float, ...]) -> list[Candidate]:
-        """From one C to the next, each started at the last solution."""
+        """Fit a sequence of C, each started at the last solution."""
         model = AoRRClassifier(int(m), int(k), loss=self.loss, solver="bilevel", warm_start=True, **_ENOUGH)
         if hasattr(found, "coef_"):
             model.coef_, model.intercept_ = found.coef_, found.intercept_

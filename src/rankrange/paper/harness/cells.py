@@ -1,9 +1,8 @@
-"""What an experiment of the paper is: cells of work, and what is read off their outcomes.
+"""The structure of an experiment: cells of work and their outcomes.
 
-A cell is one piece of work whose outcome depends on nothing but the cell itself, so that it can run in any process, in
-any order, and a run that was killed can be resumed. An outcome holds measures (one number per method, setting
-and metric) and whatever the figures need. Measures of several splits become the rows of the results, each beside
-the number the paper prints.
+The outcome of a cell depends only on the cell, so cells can run in any process and in any order, and an interrupted run
+can be resumed. An outcome has measures (one number per method, setting and metric) and data for figures. Measures of
+several splits become rows of the results, which are compared with the paper's printed numbers.
 
 An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`), with these names:
 
@@ -15,7 +14,7 @@ An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`),
     claims(results) -> list[Claim]  the paper's claims about this experiment, tested over paired splits
     figures(results) -> dict[str, Figure]     matplotlib figures by file name without ending
 
-Modules use the public API of rankrange alone and import matplotlib inside `figures` only.
+Modules use only the public API of rankrange and import matplotlib only inside `figures`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PROTOCOLS = ("honest", "paper")
 
 @dataclass(frozen=True)
 class Plan:
-    """Which protocol, and how much of it.
+    """The protocol and the size of a run.
 
     protocol : "honest" (every choice on training and validation data, test data read once) or "paper" (what the paper
         describes, where that differs).
@@ -47,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One task. `part` names it if an experiment has several for one data set and split."""
+    """One task. `part` distinguishes several tasks of one data set and split."""
 
     experiment: str
     dataset: str
@@ -58,13 +57,13 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """Unique, and good as a file name."""
+        """A unique key that is a valid file name."""
         part = "".join(c if c.isalnum() or c in "._=" else "_" for c in self.part)
         return f"{self.experiment}.{self.dataset}.{part}.{self.split:03d}.{self.protocol}.{self.size}"
 
     @property
     def seed(self) -> int:
-        """The same for all methods and parts of a split, so that differences are paired."""
+        """The seed, the same for all methods and parts of a split, so differences are paired."""
         return 1000 + self.split
 
 
@@ -80,7 +79,7 @@ def every_split(name: str, plan: Plan, datasets: Sequence[str], parts: Sequence[
 
 @dataclass(frozen=True)
 class Measure:
-    """One number that a cell gives. `setting`: the column or row of the paper's table, such as "logistic" or "k=3"."""
+    """One result of a cell. `setting` is the column or row of the paper's table, such as "logistic" or "k=3"."""
 
     method: str
     setting: str
@@ -90,7 +89,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell gives. `extra` is JSON (numbers, strings, lists, dicts): choices made, points of a curve."""
+    """The results of a cell.
+
+    `extra` is JSON (numbers, strings, lists, dicts), for example choices or points of a curve.
+    """
 
     measures: list[Measure]
     extra: dict[str, Any] = field(default_factory=dict)
@@ -162,7 +164,7 @@ class Results:
         one, other : str
             The two methods.
         setting, metric : str
-            What is compared.
+            The setting and the metric.
 
         Returns
         -------
@@ -196,7 +198,7 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
     return "does not hold" if difference - 2.0 * error > at_most else "not decided"
 
 
-# Two standard errors decide; a difference that is two and .84 of them on the mean is decided in four of five runs.
+# Two standard errors decide. A true difference of 2.84 standard errors is decided in four of five runs.
 _DECIDES, _FOUR_OF_FIVE = 2.0, 0.84
 
 
@@ -210,12 +212,12 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     n : int
         How many splits there were.
     bar : float, default=0.0
-        What the difference is compared with.
+        The threshold.
 
     Returns
     -------
     float
-        A whole number, at least n; infinite if nothing but the bar itself was seen.
+        An integer of at least n; infinite if the difference equals the bar.
 
     Examples
     --------
@@ -230,19 +232,19 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
 
 
 def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
-    """Write down how many splits the differences that are not decided would take: nothing where all are decided.
+    """A sentence with the number of splits that would decide the open differences; empty if all are decided.
 
     Parameters
     ----------
     differences : mapping of str to (difference, error, n)
-        By what they are of.
+        The differences by name.
     bar : float, default=0.0
-        What they are compared with.
+        The threshold.
 
     Returns
     -------
     str
-        A sentence that starts with a space, or nothing.
+        A sentence that starts with a space, or an empty string.
     """
     still = {
         name: found
@@ -257,7 +259,7 @@ def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar:
 
 
 def _about(count: float) -> str:
-    """Two digits, because a difference that is open is not known to more."""
+    """A count rounded to two digits."""
     if count > 1e5:
         return "above 100,000 (no difference to speak of)"
     unit = 10 ** max(0, len(str(int(count))) - 2)
@@ -265,7 +267,7 @@ def _about(count: float) -> str:
 
 
 def scikit_learns_C(C: float, n: int, m: float = 0, k: float = 1.0) -> float:
-    """Turn the paper's C into the estimators'.
+    """Convert the paper's C to scikit-learn's.
 
     The paper's is relative to the mean of the kept losses, scikit-learn's to their sum.
 

@@ -1,4 +1,4 @@
-"""`rankrange reproduce`: run the paper's experiments and put each number beside the printed one."""
+"""`rankrange reproduce`: run the paper's experiments and compare the results with the printed numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .tables_page import read_record
 
 DESCRIPTION = """\
 Run the paper's experiments and write results.json, results.md and results.html,
-each number beside the printed one. Every finished piece is kept: --resume goes
-on after an interruption and gives the same numbers."""
+which compare each number with the printed one. Finished cells are stored:
+--resume continues after an interruption and gives the same numbers."""
 _DEFAULT_OUT = "rankrange-results"
 
 
@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many processes to use (default: one per core)",
     )
-    parser.add_argument("--download", action="store_true", help="fetch from OpenML what the data folder lacks")
+    parser.add_argument("--download", action="store_true", help="download missing data sets from OpenML")
     parser.add_argument("--list", action="store_true", help="list the experiments and the data they need")
-    parser.add_argument("--pages-only", action="store_true", help="run nothing: write the pages of what is finished")
+    parser.add_argument("--pages-only", action="store_true", help="run nothing; write the pages from finished cells")
     parser.add_argument("--pages", type=Path, metavar="FOLDER", help="where to write the pages (default: --out)")
     parser.add_argument(
         "--compare",
@@ -65,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         type=Path,
         metavar="FOLDER",
-        help="pages of an earlier run, which hold the place of experiments that are not finished in this one",
+        help="pages of an earlier run, used for experiments that are not finished in this one",
     )
-    parser.add_argument("--readme", type=Path, metavar="FILE", help="put the summary between the marks in this file")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="insert the summary between the marks in this file")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -123,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(earlier: list[Row], rows: list[Row]) -> None:
-    """Print what moved, of the experiments and protocols that this run has."""
+    """Print the numbers that changed, for the experiments and protocols of this run."""
     there = {(row.experiment, row.protocol) for row in rows}
     moves = moved((row for row in earlier if (row.experiment, row.protocol) in there), rows)
     for move in moves:
@@ -161,7 +161,7 @@ def _missing(needs: tuple[str, ...], download: bool) -> dict[str, str]:
 
 
 def _with_data(cells: list[Cell], modules: dict[str, ModuleType], download: bool) -> list[Cell]:
-    """The cells whose data are there; the data that are not are named, with what they hold up and how to get them."""
+    """The cells whose data are available. Missing data sets are printed with the remedy."""
     missing = _missing(tuple(dict.fromkeys(cell.dataset for cell in cells)), download)
     if not missing:
         return cells

@@ -1,4 +1,4 @@
-"""What the figures share: one colour per method (safe for colour blindness), quiet axes, shaded errors."""
+"""Shared style of the figures: one colour per method (safe for colour blindness), plain axes, shaded errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
 
 
 def quiet(axes: Any) -> None:
-    """Take the frame and the loud marks off an axis."""
+    """Remove the frame and the tick marks of an axis."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(labelsize=8, color="#888888")

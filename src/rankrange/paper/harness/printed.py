@@ -1,4 +1,4 @@
-"""Rows of the results: the mean over splits of each measure, beside the number that the paper prints."""
+"""Rows of the results: the mean over splits of each measure, compared with the number printed in the paper."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def units(self) -> float | None:
-        """Ours - paper in combined deviations; None if nothing is printed or nothing varies."""
+        """(Ours - paper) in combined standard deviations; None if nothing is printed or nothing varies."""
         spread = math.hypot(self.sd or 0.0, self.paper_sd or 0.0)
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
@@ -67,7 +67,7 @@ def expected() -> dict[str, Any]:
 
 
 def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> tuple[float | None, float | None]:
-    """Mean and deviation as the paper has them; None for what it does not print.
+    """The printed mean and standard deviation; None if the paper does not print them.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _verdict(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Move:
-    """A number that two runs do not have alike: its place, both means (None if a run lacks it), and the noise."""
+    """A number that differs between two runs: its key, both means (None if missing in a run), and the noise."""
 
     key: tuple[str, ...]
     before: float | None
@@ -140,9 +140,10 @@ class Move:
 
 
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Move]:
-    """What differs between two runs by more than two standard errors of the difference, and what only one of them has.
+    """Numbers that differ between two runs by more than two standard errors, or that only one of them has.
 
-    The errors are those of independent splits; runs on the same splits differ by less, so that what is listed did move.
+    The errors are those of independent splits. Runs on the same splits differ by less, so the listed numbers did
+    change.
     """
     old, new = ({_key(row): row for row in rows} for rows in (before, after))
     found = []

@@ -1,4 +1,4 @@
-"""All pages of a run, written: results.json, claims.json, results.md, results.html, figures, the README's block."""
+"""Write all pages of a run: results.json, claims.json, results.md, results.html, figures, and the README block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tables_page import Report, as_json, as_markdown, as_record, build, earlier
 
 
 def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
-    """Read what is finished in a run folder and write all pages.
+    """Read the finished cells of a run folder and write all pages.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Pa
     readme : Path or None
         A README whose block of results is made anew.
     keep : Path or None
-        Pages of an earlier run: of what is not finished here they hold the place, with their commits.
+        Pages of an earlier run, used with their commits for experiments that are not finished.
 
     Returns
     -------

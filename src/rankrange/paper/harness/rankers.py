@@ -1,4 +1,4 @@
-"""What the multi-label experiments share: parts of a data set, models chosen on rows held out, paired comparisons."""
+"""Shared by the multi-label experiments: splits, models chosen on held-out rows, paired comparisons."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Parts:
 def parts(name: str, seed: int, share: float) -> Parts:
     """A random share of the rows to train on, the rest to test on.
 
-    The rules of choice were settled on splits made from the seed alone; these are others.
+    These splits differ from those on which the rules of choice were developed.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
 
 
 def together(verdicts: list[str]) -> str:
-    """Of a sentence about several cells: it holds where all do and fails where one does."""
+    """The verdict on several cells: "holds" if all hold, "does not hold" if one does not."""
     if "does not hold" in verdicts:
         return "does not hold"
     return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not decided"

@@ -1,7 +1,7 @@
-"""Runs cells in processes, one thread each, longest first, and writes each as it ends.
+"""Runs cells in processes with one thread each, longest first, and stores each when it is finished.
 
-What a cell gives depends on the cell alone, so neither the number of processes nor the order changes a number. Workers
-ignore Ctrl-C, which is for the parent to handle, and end if the parent was killed.
+The result of a cell depends only on the cell, so neither the number of processes nor the order changes a number.
+Workers ignore Ctrl-C, which the parent handles, and exit if the parent was killed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: C
 
 
 def _cost(cell: Cell) -> float:
-    """How long a cell takes in seconds, roughly; experiments may know."""
+    """The approximate cost of a cell in seconds; experiments may define it."""
     cost = getattr(experiment(cell.experiment), "cost", None)
     return 1.0 if cost is None else float(cost(cell))
 
@@ -89,7 +89,7 @@ def _work(cell: Cell, store: Store) -> tuple[float, str]:
         if store.read(cell) is not None:
             return 0.0, ""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a candidate that did not converge is a candidate like the others
+            warnings.simplefilter("ignore")  # candidates that did not converge are used like the others
             outcome = experiment(cell.experiment).run(cell)
         store.write(cell, outcome, time.perf_counter() - started, time.process_time() - before)
     except Exception as error:
@@ -107,7 +107,7 @@ def _here(todo: Sequence[Cell], store: Store) -> Iterator[tuple[Cell, float, str
 
 def _in_processes(todo: Sequence[Cell], store: Store, jobs: int) -> Iterator[tuple[Cell, float, str]]:
     ours = set(multiprocessing.active_children())
-    # Started fresh: a fork would take over locks of threads that are not there any more.
+    # Spawned: a fork would inherit locks of threads that do not exist in the child.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(jobs, len(todo)), context, initializer=_start_worker)
     try:

@@ -1,8 +1,8 @@
-"""Finished cells on disk: one JSON file each, whole or not there at all.
+"""Finished cells on disk, one JSON file each, written atomically.
 
-A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is
-written beside its place, flushed to the disk and then moved, so that a process killed at any moment loses at most the
-cells it was working on. Nothing else is kept: a resumed run reads what is finished and does the rest.
+A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is written
+under a temporary name, synced to disk and then moved, so a killed process loses at most its current cells. A resumed
+run reads the finished cells and computes the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
 
 
 def versions() -> dict[str, str]:
-    """What the numbers may depend on beside the seed."""
+    """Versions that the numbers may depend on, in addition to the seed."""
     found = {"rankrange": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
