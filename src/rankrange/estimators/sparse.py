@@ -81,7 +81,7 @@ def fit_sparse(
         estimator._warm(Design(X, True), n_outputs) if estimator.warm_start and hasattr(estimator, "coef_") else None
     )
     log = Log(print if estimator.verbose else None)
-    unit = C * (k - m)  # solvers know the objective relative to the mean of the kept losses
+    unit = C * (k - m)  # solvers use the objective relative to the mean of the kept losses
     plain = _plain(targets, n_outputs)
     classes = np.unique(plain, return_inverse=True)[1] if getattr(estimator, "stratify", False) else None
     found = trimmed_net(
