@@ -58,8 +58,9 @@ def select(
     Parameters
     ----------
     values : ndarray of shape (n,)
-        Finite floats. m, k : float
-            Counts, or masses if there are weights; 0 <= m < k <= n is not checked.
+        Finite floats.
+    m, k : float
+        Counts, or masses if there are weights; 0 <= m < k <= n is not checked.
     sample_weight : ndarray of shape (n,) or None
         The mass of each value.
     out : ndarray of shape (n,) or None

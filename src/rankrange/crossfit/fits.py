@@ -48,8 +48,9 @@ class Sets:
     masses : ndarray of shape (F, n)
         The mass of each row in each training set; bool if each row counts once.
     C : float
-        Inverse of regularization strength. metric : Metric
-            The scaling of the steps.
+        Inverse of regularization strength.
+    metric : Metric
+        The scaling of the steps.
     far : ndarray of shape (n,)
         The squared robust distance of each row.
     """

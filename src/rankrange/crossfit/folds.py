@@ -65,8 +65,9 @@ def split(
     strata : ndarray of shape (n,)
         The class of each row.
     rng : Generator
-        Generator that shuffles the rows. plan : tuple of int
-            The numbers of repeats, of folds, and of folds that are used.
+        Generator that shuffles the rows.
+    plan : tuple of int
+        The numbers of repeats, of folds, and of folds that are used.
     groups : ndarray of shape (n,) or None
         The group of each row; with fewer groups than folds there are as many folds as groups.
 
@@ -104,8 +105,9 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
     strata : ndarray of shape (n,)
         The class of each row.
     folds : int
-        The number of folds. rng : Generator
-            Generator that shuffles the rows.
+        The number of folds.
+    rng : Generator
+        Generator that shuffles the rows.
 
     Returns
     -------

@@ -4,8 +4,8 @@ A sample, then one pass (Floyd and Rivest):
   narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
            them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
            bin that holds each cut.
-  finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if they
-  are few, as a finer histogram if they are many (ties). The program that finishes last reads the cuts off.
+  finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if
+           they are few, as a finer histogram if they are many (ties). The program that finishes last computes the cuts.
 Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
 integers, so the same losses give the same bits in every run. If the sample is misleading (about one in ten thousand),
 the counts show it, and the last program searches all losses. The result is always exact.

@@ -5,9 +5,10 @@ are kept. Eager PyTorch defines the results; on a GPU with Triton one kernel com
 derivatives.
 
 For the logits z of one token with target y (after the soft cap, cap * tanh(z / cap)) and p = softmax(z):
-    nll     = log-sum-exp(z) - z_y loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as
-    in nn.CrossEntropyLoss excess  = nll - entropy(p) = sum p z - z_y                   the loss minus its expectation
-    under the model rank    = share of the words that are less likely than y
+    nll     = log-sum-exp(z) - z_y
+    loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as in nn.CrossEntropyLoss
+    excess  = nll - entropy(p) = sum p z - z_y                   the loss minus its expectation under the model
+    rank    = share of the words that are less likely than y
 """
 
 from __future__ import annotations
