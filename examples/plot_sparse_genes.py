@@ -38,6 +38,13 @@ for name, coef in (("lasso", lasso.coef_), ("AoRRRegressorCV", robust.coef_)):
     print(f"{name}: {np.isin(genes, np.flatnonzero(coef)).sum()} of 5 genes among {np.count_nonzero(coef)}")
 
 # %%
+# From wrong rows to a list of genes: the samples to look at in the laboratory, and the genes of the model that ignores
+# them, the largest coefficient first. Coefficients are drawn towards zero by the penalty.
+print("samples to check:", np.flatnonzero(robust.dropped_).tolist())
+for gene in np.argsort(-np.abs(robust.coef_))[: np.count_nonzero(robust.coef_)][:8]:
+    print(f"gene {gene}: {robust.coef_[gene]:+.2f}" + (" (true)" if gene in genes else ""))
+
+# %%
 # Coefficients of the genes, and the path of penalties.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 left.plot(lasso.coef_, "x", label="lasso", color="#c44e52")
