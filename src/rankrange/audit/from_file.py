@@ -28,7 +28,7 @@ def audit_file(
     sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
-    r"""Audit a file: find the rows that are probably wrong, and how much better a model is that ignores them.
+    r"""Audit a file: find the rows that are probably wrong, and measure the gain of a model that ignores them.
 
     The file is not changed. If it does not fit into memory, the audit is out of core: it makes a few passes over the
     rows, which are stored as numbers in a temporary folder.

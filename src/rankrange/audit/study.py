@@ -79,7 +79,7 @@ def audit_table(
     progress: Progress | None = None,
     tell: Progress | None = None,
 ) -> Audit:
-    """Audit a table: find the rows that are probably wrong, and how much better a model is that ignores them.
+    """Audit a table: find the rows that are probably wrong, and measure the gain of a model that ignores them.
 
     An ordinary and a robust (AoRR) linear model with automatic settings are compared out of fold. All results about
     single rows are out of fold too.

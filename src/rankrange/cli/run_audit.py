@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "find the rows of a table that are probably wrong"
 DESCRIPTION = """\
-Find the rows of a table whose target is probably wrong, and how much better a model is that ignores them.
+Find the rows of a table whose target is probably wrong, and measure the gain of a model that ignores them.
 
 An ordinary and a robust (AoRR) linear model are fitted with automatic settings and compared out of fold. FILE is CSV,
 JSON, Excel, Parquet, Arrow, ORC or a folder that Hugging Face datasets saved; - is standard input. FILE is not changed.

@@ -286,7 +286,7 @@ def _joined_leaves(tree: Any, X: Any) -> list[Array]:
 
 
 def _mean(parts: Iterable[tuple[Array, Array]], shape: tuple[int, ...]) -> Array:
-    """The mean of predictions, each for some rows; NaN for rows that no tree predicts."""
+    """The mean over trees, each of which predicts some of the rows; NaN for rows that no tree predicts."""
     total, times = np.zeros(shape), np.zeros((shape[0], *[1] * (len(shape) - 1)))
     for rows, predicted in parts:
         total[rows] += predicted

@@ -110,7 +110,7 @@ class Descent:
     C: float = _C
 
     def first(self, d: int) -> Array:
-        """The start of the steps."""
+        """The initial coefficients."""
         return np.zeros(d) if self.start == "zero" else np.random.default_rng(0).normal(size=d)
 
     def shares(self, losses: Array) -> Array:
