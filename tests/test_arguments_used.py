@@ -242,9 +242,9 @@ def _table(n=200):
         ("tags", {"models": "trees"}, "needs a target of classes or numbers, got labels"),
         ("kind", {"models": "forest"}, "models is one of"),
         ("price", {"estimator": "GaussianNB"}, "need a target of classes, got numbers"),
-        ("tags", {"labels_by": ";", "task": "classes"}, "labels_by .* beside task='classes'"),
-        ("price", {"labels_by": ";", "task": "numbers"}, "labels_by .* beside task='numbers'"),
-        (["kind", "tags"], {"labels_by": ";"}, "labels_by .* beside 2 target columns"),
+        ("tags", {"labels_by": ";", "task": "classes"}, "labels_by .* got task='classes' as well"),
+        ("price", {"labels_by": ";", "task": "numbers"}, "labels_by .* got task='numbers' as well"),
+        (["kind", "tags"], {"labels_by": ";"}, "labels_by .* got 2 target columns as well"),
     ],
 )
 def test_what_an_audit_cannot_use_is_refused(target, options, said):

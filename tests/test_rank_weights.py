@@ -304,5 +304,5 @@ def test_what_cannot_be_is_refused(make, message):
 def test_parameters_of_a_name_are_checked_by_name():
     with pytest.raises(TypeError, match="'extremile' take tau, got rate"):
         RankWeights("extremile", rate=2.0)
-    with pytest.raises(TypeError, match="go with named weights"):
+    with pytest.raises(TypeError, match="only named weights take parameters"):
         RankWeights([1, 2], tau=0.5)

@@ -25,7 +25,7 @@ BAD_INPUT = {
     "tiny fraction": (lambda: ranked_range(ONE, 0, 0.1), ValueError, r"got m=0, k=0 for n=3 .*; lower m or raise k"),
     "type of k": (lambda: ranked_range(ONE, 0, "2"), TypeError, r"k must be an int .*, got '2' of type str; pass"),
     "no k": (lambda: ranked_range(ONE, 1), TypeError, r"need both m and k, got m=1 alone; pass m and k"),
-    "k twice": (lambda: ranked_range(ONE, RankedRange(), 2), TypeError, r"already says .*, got k=2 beside it; leave"),
+    "k twice": (lambda: ranked_range(ONE, RankedRange(), 2), TypeError, r"already defines k, got k=2 as well; leave"),
     "objects": (
         lambda: ranked_range(np.array([1, None]), 0, 1),
         TypeError,
@@ -63,7 +63,7 @@ BAD_INPUT = {
     "weight < 0": (
         lambda: ranked_range(ONE, 0, 1, sample_weight=[1, -2, 1]),
         ValueError,
-        r"sample_weight must not be negative, got -2.0; a weight counts",
+        r"sample_weight must not be negative, got -2.0; use 0 to leave",
     ),
     "weight NaN": (
         lambda: ranked_range(ONE, 0, 1, sample_weight=[1, math.nan, 1]),

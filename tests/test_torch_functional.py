@@ -138,7 +138,7 @@ def test_errors_state_rule_value_and_remedy():
         rrt.ranked_range(s.sum(), 0, 1)
     with pytest.raises(TypeError, match=r"floating point, got torch\.int64"):
         rrt.ranked_range(torch.arange(4), 0, 1)
-    with pytest.raises(TypeError, match="k is missing"):
+    with pytest.raises(TypeError, match="need both m and k, got m=0 alone"):
         rrt.ranked_range(s, 0)
     with pytest.raises(TypeError, match="leave k out"):
         rrt.ranked_range(s, rr.RankedRange.median(), 3)
