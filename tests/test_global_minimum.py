@@ -14,6 +14,7 @@ import pytest
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import multistart
+from rankrange.solvers.samples import in_single_precision
 
 C = 100.0
 # (rows, columns, rows to cut): each class has more rows than are cut, so that the intercept stays finite.
@@ -96,24 +97,39 @@ def test_more_starts_never_end_higher_and_often_lower():
     assert (many < few * (1 - 1e-3)).any()
 
 
-def test_the_path_to_a_start_cuts_fewer_and_fewer_rows_and_ends_at_m(monkeypatch):
-    """From large m to small: a fit that has cut too much lets good rows back in; one that cut too little is stuck."""
-    cut = []
+def test_a_search_of_problems_nearby_never_ends_higher_and_often_ends_lower():
+    search, lower = sys.modules[multistart.__module__], 0
+    for seed in range(20):
+        X, y = problem_of(60, 2, seed)
+        objective = Objective(Design(X, True), y, LOSSES["logistic"](), C, 1, m=10, k=60)
+        start = np.random.default_rng(seed).normal(size=(1, 1, 3))
+        metric = search.Metric(search.hessian(objective, start[0]))
+        ends, values, _ = search.descend(objective.batch, start, metric, tol=1e-8)
+        found = objective.value(search._searched_nearby(objective, ends[0], float(values[0]), metric, 3))
+        assert found <= values[0]
+        lower += found < (1 - 1e-3) * values[0]
+    assert lower >= 5
 
-    def watched(batch, *rest, **more):
-        cut.append(batch.__self__.m)
-        return descend(batch, *rest, **more)
 
-    search = sys.modules[multistart.__module__]
-    descend = search.descend
-    monkeypatch.setattr(search, "descend", watched)
-    X, y = problem_of(60, 2, 0)
-    objective = Objective(Design(X, True), y, LOSSES["logistic"](), C, 1, m=10, k=60)
-    multistart(objective, n_starts=2, rng=np.random.default_rng(0))
-    path = cut[: cut.index(10) + 1]
-    path = path[int(np.argmax(path)) :]  # before it come fits that cut nothing
-    assert len(path) >= 3
-    assert all(before > after for before, after in itertools.pairwise(path))
+@pytest.mark.parametrize("intercept", [True, False])
+def test_single_precision_keeps_the_objective_whatever_the_means_of_the_columns(intercept):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) + (np.array([1e5, -30.0, 0.0]) if intercept else 0.0)
+    y = np.where(X[:, 2] + rng.normal(size=200) > 0, 1.0, -1.0)
+    objective = Objective(Design(X, intercept), y, LOSSES["logistic"](), C, 1, m=20, k=150)
+    rough = in_single_precision(objective)
+    assert rough.objective.design.X.dtype == np.float32
+    W = rng.normal(size=(4, 1, 3 + intercept))
+    inside, W = W, rough.outward(W)  # of order one in the rough problem
+    assert rough.objective.values(inside) == pytest.approx(objective.values(W), rel=1e-5)
+    assert rough.inward(W) == pytest.approx(inside, rel=1e-6, abs=1e-6)
+    bend = rng.normal(size=(inside.shape[-1],) * 2)
+    bend = bend @ bend.T
+    lengths = [
+        float(np.squeeze(step @ matrix @ step.T))
+        for step, matrix in ((inside[1] - inside[0], bend), (W[1] - W[0], rough.outward_metric(bend)))
+    ]
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-4)
 
 
 @pytest.mark.parametrize("n_starts", [0, 10])

@@ -20,6 +20,7 @@ from rankrange.core.losses import (
     Logistic,
     Loss,
     Softmax,
+    log_of_sum,
 )
 
 CASES = {name: loss() for name, loss in LOSSES.items()} | {
@@ -442,3 +443,11 @@ def test_two_sided_tkml_is_at_least_one_where_the_metric_counts_a_mistake(proble
 def test_bad_input_gets_rule_value_and_remedy(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_logarithm_of_a_sum_is_accurate_for_all_sizes(dtype):
+    least = float(np.finfo(dtype).tiny)
+    e = np.concatenate([np.geomspace(least, 1.0, 20_000), np.random.default_rng(0).random(20_000)]).astype(dtype)
+    exact = np.log1p(e.astype(np.longdouble))
+    assert np.abs(log_of_sum(e.copy(), 1 + e) / exact - 1).max() <= 3 * np.finfo(dtype).eps

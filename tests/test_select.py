@@ -418,3 +418,13 @@ def test_weights_of_values_near_the_end_of_float32():
     values = np.full((2, 5), np.finfo(np.float32).max)
     np.testing.assert_array_equal(ranked_range(values, 1, 3), values[:, 0])
     np.testing.assert_array_equal(range_weights(values, 0, 5), 1)
+
+
+@given(st.lists(st.sampled_from(POOL), min_size=1, max_size=40), st.data())
+def test_values_at_positions_are_those_of_the_sorted_values(values, data):
+    places = st.lists(st.integers(0, len(values) - 1), unique=True, max_size=3)
+    positions = sorted(data.draw(places))
+    found = module.values_at(np.array([values, values[::-1]]), positions)
+    assert len(found) == len(positions)
+    for position, column in zip(positions, found, strict=True):
+        assert (column == sorted(values)[position]).all()

@@ -7,6 +7,7 @@ subsample's Hessian. Final Newton steps lower F further and compute the certific
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +16,18 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.objective import MOST_FACTORED, Design, Objective
-from .descent import Log, Metric, Result, add_diagonal, descend, have_met, relative
+from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
-from .samples import hessian_rows, rare_left, rows_that_settle, screen_rows, subsample
+from .samples import Rough, hessian_rows, in_single_precision, rare_left, rows_that_settle, screen_rows, subsample
 from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
 from .trivial import best_constant, constant_is_best
 
 # Rounds of screening on a subsample: the number of starts that remain after each round, and its steps.
 _ROUNDS = ((4, 4), (2, 8))
+# The same if all rows are screened.
+_FEW_ROWS = (5, 8)
 # Large enough for losses near zero, but representable in float32.
 _FAR = 80.0
 # With at least this many columns of sparse rows and m = 0, products with X are faster than a factored Hessian.
@@ -34,8 +37,6 @@ PRODUCTS_FROM = 200
 _PRODUCTS, _SLOWER = 40, 5
 # If m leaves less than this share of the rare classes, a sample may have too few of their rows.
 _RARE = 0.5
-# If all rows are screened, the starts also follow a path of decreasing m, because larger m has fewer poor minima.
-_INFLATION = (2.0, 1.5, 1.2)
 
 
 def multistart(
@@ -81,14 +82,16 @@ def multistart(
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         objective = replace(objective, design=objective.design.unfactored())
     screen = subsample(objective, screen_rows(objective), rng)
+    rough = in_single_precision(screen)
+    few_rows, screen = screen is objective, rough.objective
     near = low_leverage_rows(screen)
     metric = rough_metric(screen, near[0])
     starts = simple_and_random_starts(screen, near, metric, n_starts, rng)
     if W is not None:
-        starts = np.concatenate([W[None], starts])
-    if screen is objective:
-        return _search_all_rows(objective, starts, metric, rng, tol, max_iter, log)
-    simple = starts[: -n_starts or None]
+        starts = np.concatenate([rough.inward(W[None]), starts])
+    if few_rows:
+        return _search_all_rows(objective, rough, starts, metric, rng, tol, max_iter, log)
+    simple = rough.outward(starts[: -n_starts or None])
     for survivors, steps in _ROUNDS:
         starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -96,7 +99,7 @@ def multistart(
     steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
     log("screen", float(values.min()))
-    ends = _distinct(ends, values)
+    ends = rough.outward(_distinct(ends, values))
     if rare_left(objective) < _RARE:
         ends = _checked(objective, ends, simple, rng)
     return _on_all_rows(objective, ends, rng, tol, max_iter, log)
@@ -147,6 +150,7 @@ def one_class_left(objective: Objective, log: Log) -> Result | None:
 
 def _search_all_rows(
     objective: Objective,
+    rough: Rough,
     starts: Array,
     metric: Metric,
     rng: np.random.Generator,
@@ -154,37 +158,68 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """With few rows, run every start to convergence, from its own point and from the end of a path of decreasing m."""
-    both = np.concatenate([starts, _eased(objective, starts, metric)])
-    ends, values, _ = descend(objective.batch, both, metric, max_iter=min(100, max_iter), tol=1e-6)
+    """Few rows: some of the starts are run to their ends, and the search goes on from the best of these."""
+    low, (survivors, steps) = rough.objective, _FEW_ROWS
+    starts, values, _ = descend(low.batch, starts, metric, max_iter=min(steps, max_iter), tol=1e-4)
+    starts = starts[np.argsort(values, kind="stable")[:survivors]]
+    ends, values, _ = descend(low.batch, starts, metric, max_iter=min(100, max_iter), tol=1e-5)
     log("screen", float(values.min()))
-    best = _best_polished(objective, ends, values, rng, tol, max_iter)
-    log.history.extend(best.history)
-    return replace(best, history=log.history)
+    best = int(values.argmin())
+    curved = hessian(low, ends[best])
+    found = _searched_nearby(low, ends[best], float(values[best]), Metric(curved), len(_NEARBY))
+    W = descend(
+        objective.batch,
+        rough.outward(found[None]),
+        Metric(rough.outward_metric(curved)),
+        max_iter=min(100, max_iter),
+        tol=1e-6,
+        lazily=objective.value_then_gradient,
+    )[0][0]
+    result = _polish(objective, W, rng, tol, max_iter, log)
+    if not result.converged:  # for example because all losses tie there: the end of the screening is next to it
+        other = _polish(objective, rough.outward(ends[best]), rng, tol, max_iter, log)
+        if other.converged and other.value <= result.value + tol * abs(result.value):
+            return other
+    return result
 
 
-def _eased(objective: Objective, starts: Array, metric: Metric) -> Array:
-    """The end points of the starts along a path of decreasing m."""
-    for factor in _INFLATION:
-        m = min(objective.m * factor, 0.9 * objective.total)
-        m = m if objective.sample_weight is not None else round(m)
-        eased = replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
-        starts, values, _ = descend(eased.batch, starts, metric, max_iter=10, tol=1e-4)
-        starts = starts[~have_met(starts, values, metric)]
-    return starts
+def _searched_nearby(objective: Objective, W: Array, value: float, metric: Metric, patience: int) -> Array:
+    """The lowest minimum found by steps on problems nearby, and from there on F again; ends after so many failures.
+
+    Minima lie close to each other: each keeps some rows that another one cuts. With another m or C other rows are next
+    to the cut, and the way back leads to a neighbour.
+    """
+    failures = tries = 0
+    while failures < patience and tries < _MOST_NEARBY:
+        nearby = _NEARBY[failures](objective)
+        trial, reached = W, value
+        for problem, steps, tol in ((nearby, 10, 1e-4), (objective, 100, 1e-5)):
+            found, values, _ = descend(
+                problem.batch, trial[None], metric, max_iter=steps, tol=tol, lazily=problem.value_then_gradient
+            )
+            trial, reached = found[0], float(values[0])
+        tries += 1
+        if reached < value * (1.0 - 1e-5):
+            W, value, failures = trial, reached, 0
+        else:
+            failures += 1
+    return W
 
 
-def _best_polished(
-    objective: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, max_iter: int
-) -> Result:
-    """The best of the three lowest end points after polishing; end points far above the lowest are left out."""
-    ends = _distinct(ends, values)[:3]
-    best = _polish(objective, ends[0], rng, tol, max_iter, Log())
-    usual = float(values.min()) - best.value
-    for end in ends[1:]:
-        if objective.value(end) < best.value + 10.0 * usual:
-            best = min(best, _polish(objective, end, rng, tol, max_iter, Log()), key=lambda result: result.value)
-    return best
+def _cutting_more(objective: Objective, factor: float) -> Objective:
+    """The same with an m larger by this factor, and as many rows kept below it."""
+    m = min(objective.m * factor, 0.9 * objective.total)
+    m = m if objective.sample_weight is not None else max(1, round(m))
+    return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
+
+
+# Problems nearby, in the order in which they are tried, and how many of them at most.
+_NEARBY: tuple[Callable[[Objective], Objective], ...] = (
+    lambda objective: _cutting_more(objective, 0.8),
+    lambda objective: _cutting_more(objective, 1.2),
+    lambda objective: replace(objective, C=0.03 * objective.C),
+)
+_MOST_NEARBY = 12
 
 
 def _distinct(ends: Array, values: Array) -> Array:
@@ -197,30 +232,42 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine on a larger subset, whose Hessian is the metric of the steps on all rows."""
-    part = subsample(objective, hessian_rows(objective), rng)
+    """Refine on a larger subset, whose Hessian is then the metric for the steps on all rows."""
+    rough = in_single_precision(objective) if objective.m > 0 else Rough(objective, None)
+    low, candidates, budget = rough.objective, rough.inward(candidates), -(-max_iter // 2)
+    part = subsample(low, hessian_rows(low), rng)
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
-    metric = Metric(hessian(part, candidates[0]))
-    size = max(part.design.n, objective.design.n // 10)
-    if objective.design.n > 5 * size:
-        middle = subsample(objective, size, rng)
+    curved = hessian(part, candidates[0])
+    size = max(part.design.n, low.design.n // 10)
+    if low.design.n > 5 * size:
+        middle = subsample(low, size, rng)
         candidates = descend(
-            middle.batch, candidates, metric, max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
+            middle.batch, candidates, Metric(curved), max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
         )[0]
-        metric = Metric(hessian(part, candidates[0]))
+        curved = hessian(part, candidates[0])
         del middle
-    del part  # free the copies of rows before the steps on all rows
+    del part  # copies of rows: the steps on all rows need their memory
+    if low is not objective:
+        ends, values, used = descend(
+            low.batch, candidates, Metric(curved), max_iter=budget, tol=1e-5, lazily=low.value_then_gradient
+        )
+        budget -= used
+        if budget > 0:
+            ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1)[None]
+        candidates = rough.outward(ends)
+    metric = Metric(rough.outward_metric(curved))
     ends, _, n_iter = descend(
         objective.batch,
         candidates,
         metric,
-        max_iter=-(-max_iter // 2),  # the other half is for the final Newton steps
+        max_iter=max(1, budget),  # the other half is for steps that prove the minimum
         tol=close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
         lazily=objective.value_then_gradient,
     )
+    n_iter += -(-max_iter // 2) - budget
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
     return replace(result, n_iter=result.n_iter + n_iter)
 

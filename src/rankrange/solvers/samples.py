@@ -4,14 +4,71 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.objective import Objective
+from ..core.objective import Design, Objective
 
 # With more rows a pass is so expensive that a better metric is worthwhile.
 _MANY_ROWS = 500_000
+
+
+# Entries of X up to which a copy in single precision may be made.
+_COPIED = 10_000_000
+
+
+class Rough(NamedTuple):
+    """An objective in single precision, and the means that were subtracted from the columns of X."""
+
+    objective: Objective
+    centre: Array | None
+
+    def inward(self, W: Array) -> Array:
+        """Parameters (..., p) of the objective itself as those of the rough one, which differ in the intercept."""
+        return self._moved(W, 1.0)
+
+    def outward(self, W: Array) -> Array:
+        """Parameters of the rough objective as those of the objective itself."""
+        return self._moved(W, -1.0)
+
+    def outward_metric(self, hessian: Array) -> Array:
+        """A Hessian (p, p) of the rough objective as that of the objective itself."""
+        if self.centre is None:
+            return hessian
+        change = np.eye(len(hessian))
+        change[-1, :-1] = self.centre
+        return np.asarray(change.T @ hessian @ change)
+
+    def _moved(self, W: Array, sign: float) -> Array:
+        if self.centre is None:
+            return W
+        moved = W.copy()
+        moved[..., -1] += sign * (W[..., :-1] @ self.centre)
+        return moved
+
+
+def in_single_precision(objective: Objective) -> Rough:
+    """The objective of a class in single precision, in which a search takes half as long; others as they are.
+
+    An intercept makes it indifferent to a shift of the columns, so their means are subtracted first: what is left has
+    all digits of single precision.
+    """
+    design = objective.design
+    if design.sparse or design.X.dtype != np.float64 or objective.loss.targets not in ("binary", "classes"):
+        return Rough(objective, None)
+    if design.n * design.d > _COPIED:
+        return Rough(objective, None)
+    centre = design.X.mean(axis=0) if design.fit_intercept else None
+    with np.errstate(over="ignore"):
+        X = (design.X if centre is None else design.X - centre).astype(np.float32)
+    if not np.isfinite(X).all():
+        return Rough(objective, None)
+    part = Design(X, design.fit_intercept)
+    part.factored = design.factored
+    y = objective.y.astype(np.float32) if objective.y.dtype.kind == "f" else objective.y
+    return Rough(replace(objective, design=part, y=y), centre)
 
 
 def screen_rows(objective: Objective) -> int:
