@@ -105,7 +105,7 @@ def test_a_search_of_problems_nearby_never_ends_higher_and_often_ends_lower():
         start = np.random.default_rng(seed).normal(size=(1, 1, 3))
         metric = search.Metric(search.hessian(objective, start[0]))
         ends, values, _ = search.descend(objective.batch, start, metric, tol=1e-8)
-        found = objective.value(search._searched_nearby(objective, ends[0], float(values[0]), metric, 3))
+        found = objective.value(search._searched_nearby(objective, ends[0], float(values[0]), metric, 3, 200))
         assert found <= values[0]
         lower += found < (1 - 1e-3) * values[0]
     assert lower >= 5

@@ -166,7 +166,7 @@ def _search_all_rows(
     log("screen", float(values.min()))
     best = int(values.argmin())
     curved = hessian(low, ends[best])
-    found = _searched_nearby(low, ends[best], float(values[best]), Metric(curved), len(_NEARBY))
+    found = _searched_nearby(low, ends[best], float(values[best]), Metric(curved), len(_NEARBY), max_iter)
     W = descend(
         objective.batch,
         rough.outward(found[None]),
@@ -183,22 +183,27 @@ def _search_all_rows(
     return result
 
 
-def _searched_nearby(objective: Objective, W: Array, value: float, metric: Metric, patience: int) -> Array:
-    """The lowest minimum found by steps on problems nearby, and from there on F again; ends after so many failures.
+def _searched_nearby(
+    objective: Objective, W: Array, value: float, metric: Metric, patience: int, max_iter: int
+) -> Array:
+    """The lowest minimum found by steps on problems nearby, and from there on F again.
 
-    Minima lie close to each other: each keeps some rows that another one cuts. With another m or C other rows are next
-    to the cut, and the way back leads to a neighbour.
+    Ends after so many failures in a row, or so many steps. Minima lie close to each other: each keeps some rows that
+    another one cuts. With another m or C other rows are next to the cut, and the way back leads to a neighbour.
     """
-    failures = tries = 0
-    while failures < patience and tries < _MOST_NEARBY:
-        nearby = _NEARBY[failures](objective)
+    failures = used = 0
+    while failures < patience and used < max_iter:
         trial, reached = W, value
-        for problem, steps, tol in ((nearby, 10, 1e-4), (objective, 100, 1e-5)):
-            found, values, _ = descend(
-                problem.batch, trial[None], metric, max_iter=steps, tol=tol, lazily=problem.value_then_gradient
+        for problem, most, tol in ((_NEARBY[failures](objective), 10, 1e-4), (objective, 100, 1e-5)):
+            found, values, steps = descend(
+                problem.batch,
+                trial[None],
+                metric,
+                max_iter=min(most, max_iter),
+                tol=tol,
+                lazily=problem.value_then_gradient,
             )
-            trial, reached = found[0], float(values[0])
-        tries += 1
+            trial, reached, used = found[0], float(values[0]), used + steps
         if reached < value * (1.0 - 1e-5):
             W, value, failures = trial, reached, 0
         else:
@@ -213,13 +218,12 @@ def _cutting_more(objective: Objective, factor: float) -> Objective:
     return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
 
 
-# Problems nearby, in the order in which they are tried, and how many of them at most.
+# Problems nearby, in the order in which they are tried.
 _NEARBY: tuple[Callable[[Objective], Objective], ...] = (
     lambda objective: _cutting_more(objective, 0.8),
     lambda objective: _cutting_more(objective, 1.2),
     lambda objective: replace(objective, C=0.03 * objective.C),
 )
-_MOST_NEARBY = 12
 
 
 def _distinct(ends: Array, values: Array) -> Array:
@@ -254,7 +258,7 @@ def _on_all_rows(
         )
         budget -= used
         if budget > 0:
-            ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1)[None]
+            ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
         candidates = rough.outward(ends)
     metric = Metric(rough.outward_metric(curved))
     ends, _, n_iter = descend(
