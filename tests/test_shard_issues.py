@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, log_loss
 
 import rankrange
 from rankrange import AoRRClassifier, find_label_issues
-from rankrange.shards import ShardList, array_shards, fit, label_issues
+from rankrange.shards import ShardList, array_shards, label_issues
 from rankrange.shards.fold_models import predict_rows
 from rankrange.shards.shard_kernels import fold_numbers
 from shaped_tables import shaped
@@ -18,12 +18,8 @@ N, D = 12_000, 4  # two blocks of rows
 EDGES = (0, 500, 4_500, 4_500, 10_001, N)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_sample():
-    """A sample that is smaller than the data, as it is with data that do not fit into memory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fit, "SAMPLE_ROWS", 3_000)
-        yield
+# A sample that is smaller than the data, as it is with data that do not fit into memory.
+SAMPLE = 3_000
 
 
 def table(classes=2, noise=0.1):
@@ -50,12 +46,16 @@ def of_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     X, given, _ = table()
     np.save(folder / "X.npy", X), np.save(folder / "y.npy", np.array(["no", "yes"])[given])
-    return find_label_issues(rankrange.scan(folder / "X.npy", target=str(folder / "y.npy")), random_state=0)
+    return find_label_issues(
+        rankrange.scan(folder / "X.npy", target=str(folder / "y.npy"), sample_rows=SAMPLE), random_state=0
+    )
 
 
 def sharded(X, y, edges=EDGES, ordered_map=map):
     pairs = list(pairwise(edges))
-    return ShardList(array_shards([X[a:b] for a, b in pairs], [y[a:b] for a, b in pairs]), ordered_map)
+    return ShardList(
+        array_shards([X[a:b] for a, b in pairs], [y[a:b] for a, b in pairs]), ordered_map, sample_rows=SAMPLE
+    )
 
 
 def assert_calibrated(p_wrong, wrong):
@@ -122,7 +122,7 @@ def test_trees_have_not_seen_the_rows_that_they_predict():
     """Labels drawn at random cannot be predicted, in no fold and by no member that has not seen them."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1_200, D)), rng.integers(0, 2, 1_200)
-    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y])), None, 4, True, 0, 0)
+    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y]), sample_rows=SAMPLE), None, 4, True, 0, 0)
     members = found.judging.members
     fold = fold_numbers(members.seed, 4, 0, len(y))
     for name, P in members.predictions(fold, X).items():
@@ -148,7 +148,9 @@ def test_the_judgement_has_the_same_bits_however_the_rows_are_cut_and_whoever_ru
 def test_clean_labels_are_not_called_wrong(name):
     """A line at chance is no evidence: what trees explain is right, and overlap is no noise."""
     X, y, _ = shaped(name, 3_000, 0.0)
-    outside = find_label_issues(ShardList(array_shards([X[:1_000], X[1_000:]], [y[:1_000], y[1_000:]])), random_state=0)
+    outside = find_label_issues(
+        ShardList(array_shards([X[:1_000], X[1_000:]], [y[:1_000], y[1_000:]]), sample_rows=SAMPLE), random_state=0
+    )
     inside = find_label_issues(X, y, random_state=0)
     assert (outside["p_wrong"] >= 0.5).sum() <= (inside["p_wrong"] >= 0.5).sum()
     assert abs(outside.noise_estimate - inside.noise_estimate) < 0.02
@@ -165,7 +167,9 @@ def test_the_posterior_out_of_core_is_that_in_memory(tmp_path):
     for name in ("xor", "circle", "three classes"):
         X, y, wrong = shaped(name, 3_000, 0.2)
         parquet.write_table(pa.table({**{f"x{j}": X[:, j] for j in range(4)}, "y": y}), tmp_path / "t.parquet")
-        outside = find_label_issues(rankrange.scan(tmp_path / "t.parquet", target="y"), random_state=0)
+        outside = find_label_issues(
+            rankrange.scan(tmp_path / "t.parquet", target="y", sample_rows=SAMPLE), random_state=0
+        )
         inside = find_label_issues(X, y, random_state=0)
         p_wrong = np.asarray(outside.p_wrong)
         differences.append((np.abs(p_wrong - inside.p_wrong).mean(), outside.noise_estimate - inside.noise_estimate))
@@ -178,9 +182,9 @@ def test_the_posterior_out_of_core_is_that_in_memory(tmp_path):
 
 def test_without_trees_none_are_grown():
     X, y, _ = shaped("xor", 2_000, 0.0)
-    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y])), None, 4, False, 0, 0)
+    found = label_issues.issues_in_shards(ShardList(array_shards([X], [y]), sample_rows=SAMPLE), None, 4, False, 0, 0)
     assert set(found.posterior.weights) == {"ordinary", "robust"}
-    issues = find_label_issues(ShardList(array_shards([X], [y])), trees=False, random_state=0)
+    issues = find_label_issues(ShardList(array_shards([X], [y]), sample_rows=SAMPLE), trees=False, random_state=0)
     rates = np.asarray(issues.p_wrong)
     assert (rates < 0.5).all()  # a line at chance knows nothing about single labels
 
@@ -188,14 +192,14 @@ def test_without_trees_none_are_grown():
 def test_fewer_rows_than_columns():
     X, y, wrong = shaped("line", 300, 0.1)
     wide = np.hstack([X, 0.05 * np.random.default_rng(0).normal(size=(300, 396))])
-    issues = find_label_issues(ShardList(array_shards([wide], [y])), random_state=0)
+    issues = find_label_issues(ShardList(array_shards([wide], [y]), sample_rows=SAMPLE), random_state=0)
     assert average_precision_score(wrong, np.asarray(issues.score)) > 0.5
 
 
 def test_rows_without_weight_are_never_suspects():
     X, y, _ = shaped("overlap", 3_000, 0.2)
     weight = np.where(np.arange(3_000) % 3 == 0, 0.0, 1.0)
-    issues = find_label_issues(ShardList(array_shards([X], [y], [weight])), random_state=0)
+    issues = find_label_issues(ShardList(array_shards([X], [y], [weight]), sample_rows=SAMPLE), random_state=0)
     assert len(issues) > 100
     for table in (issues.table, issues.ranked):
         assert (weight[table["row"]] > 0).all()
@@ -204,7 +208,7 @@ def test_rows_without_weight_are_never_suspects():
 
 def test_costs_decide_which_rows_are_listed_and_what_is_done_about_them():
     X, y, _ = shaped("overlap", 3_000, 0.2)
-    rows = ShardList(array_shards([X], [y]))
+    rows = ShardList(array_shards([X], [y]), sample_rows=SAMPLE)
     plain = find_label_issues(rows, random_state=0)
     other = find_label_issues(rows, review_cost=0.4, drop_cost=4.0, random_state=0)
     np.testing.assert_array_equal(np.asarray(plain.p_wrong), np.asarray(other.p_wrong))
@@ -218,7 +222,7 @@ def test_costs_decide_which_rows_are_listed_and_what_is_done_about_them():
 def test_what_a_scan_cannot_use_is_an_error(options):
     X, y, _ = shaped("line", 200, 0.0)
     with pytest.raises(TypeError, match=next(iter(options))):
-        find_label_issues(ShardList(array_shards([X], [y])), **options)
+        find_label_issues(ShardList(array_shards([X], [y]), sample_rows=SAMPLE), **options)
 
 
 def test_rows_of_a_file_are_named_by_their_number(plain, of_files):
