@@ -202,9 +202,15 @@ def test_a_model_with_nothing_but_fit_and_predict():
     [
         (RankedRangeClassifier(Ridge()), "RankedRangeClassifier needs a classifier, got the regressor Ridge"),
         (RankedRangeRegressor(GaussianNB()), "RankedRangeRegressor needs a regressor, got the classifier GaussianNB"),
-        (RankedRangeClassifier("trees"), r"estimator must have a method fit, got 'trees'; pass for example GaussianNB\(\)"),
+        (
+            RankedRangeClassifier("trees"),
+            r"estimator must have a method fit, got 'trees'; pass for example GaussianNB\(\)",
+        ),
         (RankedRangeRegressor("trees"), r"estimator must have a method fit, got 'trees'; pass for example Ridge\(\)"),
-        (RankedRangeClassifier(GaussianNB), r"estimator must have a method fit, got <class .* instance of it, GaussianNB\(\)"),
+        (
+            RankedRangeClassifier(GaussianNB),
+            r"estimator must have a method fit, got <class .* instance of it, GaussianNB\(\)",
+        ),
     ],
 )
 def test_models_of_the_wrong_kind_are_named(model, message):
