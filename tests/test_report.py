@@ -214,7 +214,7 @@ def test_on_paper_the_controls_are_gone_the_tables_stay_and_what_is_left_out_is_
             assert not browser.find_element("id", name).is_displayed()
         assert browser.find_element("id", "suspects").is_displayed()
         said = browser.find_element("css selector", ".print-only").text
-        assert said.startswith(f"On paper: 25 of {audit.n_listed} rows")
+        assert said.startswith(f"Printed: 25 of {audit.n_listed} rows")
         assert "review, search, filters, slider, values of rows and nearest rows are not printed" in said
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
