@@ -288,7 +288,6 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"l1_ratio": 1.5}, r"l1_ratio must be a number in \[0, 1\]"),
         ({"m": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
-        ({"k": 0.5, "l1_ratio": 0.5}, "needs k=1.0"),
         ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
         ({"reweight": True, "l1_ratio": 0.5}, "does not support reweight"),
@@ -300,8 +299,10 @@ def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):
         AoRRRegressor(**{"m": 0.1, **settings}).fit(X, y)
 
 
-def test_hinge_losses_have_no_l1_penalty():
+def test_hinge_losses_and_an_adaptive_k_have_no_l1_penalty():
     X, y = drawn(0, loss="logistic")
+    with pytest.raises(ValueError, match="does not support k='adaptive'"):
+        AoRRClassifier(0.1, "adaptive", l1_ratio=0.5).fit(X, y)
     with pytest.raises(ValueError, match="needs the loss 'logistic'"):
         AoRRClassifier(0.1, loss="hinge", l1_ratio=0.5).fit(X, y)
 

@@ -114,8 +114,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
-        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic",
-        k=1.0 and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` is sparse then.
+        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic"
+        and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` is sparse then.
 
     Attributes
     ----------

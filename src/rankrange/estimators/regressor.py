@@ -92,7 +92,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It supports all losses and needs
-        k=1.0 and numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` is sparse then.
+        numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` is sparse then.
 
     Attributes
     ----------

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
-from ..core.ranges import RankedRange
 from ..solvers.descent import Log, finish, relative
 from ..solvers.sparse import Cut, ElasticNet, trimmed_net
 from .weights import as_count, canonical_rows, is_whole, product_of
@@ -40,6 +39,8 @@ def check_l1_ratio(estimator: Any) -> None:
     for name in ("m", "C"):
         if isinstance(getattr(estimator, name), str) and getattr(estimator, name) == "auto":
             _refuse(estimator, name, f"pass a number, or use {of_class}, which chooses m and C together")
+    if isinstance(estimator.k, str) and estimator.k == "adaptive":
+        _refuse(estimator, "k", "pass a number")
 
 
 def _refuse(estimator: Any, name: str, remedy: str) -> None:
@@ -71,7 +72,8 @@ def fit_sparse(
     estimator._forget()
     estimator._training = None
     rows, targets, mass = canonical_rows(X, y, weight, factor)
-    m, k = _masses(estimator._range(), targets, mass, estimator.k)
+    total = len(targets) if mass is None else float(mass.sum())
+    m, k = estimator._range().masses(total, whole=is_whole(mass))
     C = float(estimator.C)
     intercept = bool(estimator.fit_intercept)
     net = ElasticNet(
@@ -86,7 +88,7 @@ def fit_sparse(
     classes = np.unique(plain, return_inverse=True)[1] if getattr(estimator, "stratify", False) else None
     found = trimmed_net(
         net,
-        Cut(m, mass, C, classes),
+        Cut(m, mass, C, classes, k if k < total else None),
         None if start is None else (start[:, :-1], start[:, -1] * intercept),
         n_starts=int(estimator.n_starts),
         rng=np.random.default_rng(seed),
@@ -111,19 +113,6 @@ def fit_sparse(
             ConvergenceWarning,
             stacklevel=4,
         )
-
-
-def _masses(keep: RankedRange, targets: Array, mass: Array | None, k_given: Any) -> tuple[float, float]:
-    """The masses m and k; all ranks after m must be kept."""
-    total = len(targets) if mass is None else float(mass.sum())
-    m, k = keep.masses(total, whole=is_whole(mass))
-    if k < total:
-        raise ValueError(
-            f"an l1 penalty needs k=1.0, got k={k_given!r}, because concentration steps minimise the sum of the "
-            "smallest "
-            "losses; leave k out, or use l1_ratio=0"
-        )
-    return m, k
 
 
 class SparseCoef:

@@ -5,6 +5,9 @@ the rows. A step minimises a quadratic model of the losses over the working set 
 descent. Once the signs of the coefficients are known, Newton's method finishes, and columns that violate their
 optimality condition join. Only the gradient is computed for all columns.
 
+If only the largest losses count, the sum over i is the maximum over weights below h of a given mass. It is smoothed
+(`weights.py`), and the smoothing is reduced around the last weights. Every such weights prove a lower bound.
+
 Coefficients are the entries (output, column) of `coef` (r, d), which have one flat number: output * d + column.
 """
 
@@ -25,6 +28,8 @@ from sklearn.linear_model import enet_path
 from ...core.arrays import Array
 from ...core.losses import Absolute, Huber, Logistic, Softmax
 from .conjugates import balanced, conjugate
+from .linear_program import least_absolute
+from .weights import Fixed, Smoothed, Weights, largest
 
 # Coefficients that a working set starts with, and by which factor it may grow in a round.
 _FIRST, _GROWTH = 64, 2
@@ -34,8 +39,10 @@ _STEPS, _POLISH = 4, 12
 _FLAT, _UNLIKELY = 1e-6, 1e-12
 # The intercept if all kept rows have one class; any larger one is as good.
 _SURE = 40.0
-# Absolute losses: how often delta is made smaller at most, and by which factor.
+# Absolute and largest losses: how often the smoothing is reduced at most, and by which factor.
 _SMOOTHINGS, _SHARPER = 14, 0.2
+# Linear programs at most, and the slope, of 1 at the minimum, from which a column is in the first one.
+_PROGRAMS, _STEEP = 20, 0.95
 # The share of the parabola above Huber's loss that rows outside delta bend by, if steps without it lead too far.
 _OUTSIDE = 0.1
 
@@ -130,7 +137,7 @@ class ElasticNet:
             smooth, delta = self.smoothed(1e-6 * float(np.abs(self.y - np.median(self.y)).mean()))
             return smooth.largest_penalty(h / delta)
         _coef, intercept = self.zero()
-        intercept, Z = self._best_intercept(intercept, h)
+        intercept, Z = self._best_intercept(intercept, Fixed(h))
         steepest = float(np.abs(self.gradient(self.slopes(Z) * h)).max(initial=0.0))
         return np.inf if steepest == 0 else self.l1_ratio / steepest
 
@@ -152,7 +159,13 @@ class ElasticNet:
         return max(0.0, value - best), gradient
 
     def fit(
-        self, h: Array, start: tuple[Array, Array] | None = None, *, tol: float = 1e-6, max_rounds: int = 50
+        self,
+        h: Array,
+        start: tuple[Array, Array] | None = None,
+        *,
+        top: float | None = None,
+        tol: float = 1e-6,
+        max_rounds: int = 50,
     ) -> Net:
         """Minimise with these weights of the rows, to a gap of `tol` times the objective.
 
@@ -162,44 +175,90 @@ class ElasticNet:
             C times the weight of each row, 0 for rows that are cut.
         start : pair of ndarray or None
             Coefficients and intercepts to start from.
+        top : float or None, default=None
+            The mass of the largest losses that count, at most the sum of `h`; None: all.
         tol : float, default=1e-6
             The relative gap to reach.
         max_rounds : int, default=50
             Working sets at most.
         """
-        if isinstance(self.loss, Absolute):
-            return self._fit_absolute(h, self.zero() if start is None else start, tol)
+        start = self.zero() if start is None else start
         kept = np.flatnonzero(h)
-        part = (
-            self if 2 * len(kept) >= len(h) else self.take(kept)
-        )  # a copy of most rows would take longer than they do
-        kept = kept if part is not self else np.arange(len(h))
-        return part._minimise(h[kept], self.zero() if start is None else start, tol, max_rounds)
+        if top is not None:
+            return self.take(kept)._sharpened(h[kept], top, start, tol)
+        if 2 * len(kept) < len(h):  # a copy of most rows would take longer than they do
+            return self.take(kept).fit(h[kept], start, tol=tol, max_rounds=max_rounds)
+        if isinstance(self.loss, Absolute):
+            return self._sharpened(h, None, start, tol)
+        return self._minimise(Fixed(h), start, tol, max_rounds)
 
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
         """The problem with Huber's loss, which is delta times the absolute one but for rows within delta, and delta."""
         delta = max(delta, 1e-300)
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
-    def _fit_absolute(self, h: Array, at: tuple[Array, Array], tol: float) -> Net:
-        """Absolute losses by Huber's with ever smaller delta; its slopes divided by delta prove the gap."""
-        Z, used = self.scores(*at), 0
-        if not at[0].any():
-            Z = Z + (np.median(self.y[h > 0] - Z[0, h > 0]) if self.fit_intercept else 0.0)
-        value = self.value(at[0], Z, h)
+    def _sharpened(self, h: Array, top: float | None, at: tuple[Array, Array], tol: float) -> Net:
+        """Absolute and largest losses by ever less smoothing; slopes and weights of the smooth problem prove the gap.
+
+        Huber's loss with a small delta is delta times the absolute one, so that weights are divided by delta.
+        """
+        smooth, delta, used = self, 1.0, 0
+        if not at[0].any() and self.fit_intercept and isinstance(self.loss, Absolute):
+            at = at[0], np.array([np.median(self.y[h > 0])])
+        losses = self.losses(self.scores(*at))
+        weights = largest(losses, h, top)
+        value = float(weights @ losses) + self.penalty(at[0])
         best, bound = Net(*at, value, np.inf, 0), -np.inf
-        delta = value / max(float(h.sum()), 1e-300)
+        width = value / max(float(weights.sum()), 1e-300)
+        linear = isinstance(self.loss, Absolute) and self.l1_ratio == 1
         for _ in range(_SMOOTHINGS):
-            smooth, delta = self.smoothed(_SHARPER * delta)
-            found = smooth.fit(h / delta, (best.coef, best.intercept), tol=max(0.1 * tol, 1e-8), max_rounds=30)
+            width *= _SHARPER
+            if isinstance(self.loss, Absolute):
+                smooth, delta = self.smoothed(width)
+            rows: Weights = Fixed(h / delta)
+            if top is not None:
+                rows = Smoothed(h / delta, top / delta, weights / h, max(width, 1e-300) * delta)
+            enough = max(0.1 * tol, 1e-8)
+            found = smooth._minimise(rows, (best.coef, best.intercept), enough, 10 if linear else 30)
             used += found.rounds
             Z = smooth.scores(found.coef, found.intercept)
-            value = self.value(found.coef, Z, h)
-            bound = max(bound, value - self.gap(value, Z, h, smooth.slopes(Z) / delta)[0])
+            weights = delta * rows.at(smooth.losses(Z))
+            below = self.value(found.coef, Z, weights)
+            bound = max(bound, below - self.gap(below, Z, weights, smooth.slopes(Z) / delta)[0])
+            value = self.value(found.coef, Z, largest(self.losses(Z), h, top))
             best = best if best.value <= value else found._replace(value=value)
             best = best._replace(gap=max(0.0, best.value - bound), rounds=used)
             if best.gap <= tol * max(best.value, 1e-9):
+                return best
+            if linear and found.gap > enough * found.value:  # with less smoothing it would be harder still
                 break
+        if linear:
+            return self._vertex(h, top, best, self.gradient(smooth.slopes(Z) / delta * weights), tol)
+        return best
+
+    def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
+        """Linear programs over columns with a coefficient or a steep slope, until no other column is too steep."""
+        best, working = near, np.flatnonzero((np.abs(gradient[0]) > _STEEP) | (near.coef[0] != 0))
+        for _ in range(_PROGRAMS):
+            block = self.columns[:, working]
+            block = block.toarray() if sp.issparse(block) else block
+            found = least_absolute(block, self.y, h, top, self.fit_intercept)
+            if found is None:
+                break
+            coef, intercept = self.zero()
+            coef[0, working], intercept[0] = found.theta, found.intercept
+            Z = self.scores(coef, intercept)
+            value = self.value(coef, Z, largest(self.losses(Z), h, top))
+            below = self.value(coef, Z, found.weights)
+            gap, gradient = self.gap(below, Z, found.weights, found.slopes[None])
+            rounds = best.rounds + 1
+            best = best._replace(gap=max(0.0, best.value - below + gap), rounds=rounds)
+            if value <= best.value:
+                best = Net(coef, intercept, value, max(0.0, value - below + gap), rounds)
+            steep = np.setdiff1d(np.flatnonzero(np.abs(gradient[0]) > 1), working)
+            if best.gap <= tol * max(best.value, 1e-9) or not len(steep):
+                break
+            working = np.union1d(working, steep[np.argsort(-np.abs(gradient[0, steep]))[: max(_FIRST, len(working))]])
         return best
 
     def take(self, rows: Array) -> ElasticNet:
@@ -208,33 +267,39 @@ class ElasticNet:
             self.columns[rows], self.y[rows], self.loss, self.n_outputs, self.l1_ratio, self.fit_intercept
         )
 
-    def _minimise(self, h: Array, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
-        if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[h > 0].sum()) == (h > 0).sum():
+    def _minimise(self, rows: Weights, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
+        kept = rows.h > 0
+        if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[kept].sum()) == kept.sum():
             # One class is left: the larger its intercept the better, and no coefficient is needed.
             coef, intercept = self.zero()
-            intercept[:] = _SURE * np.sign(self.y[h > 0].sum())
-            value = self.value(coef, self.scores(coef, intercept), h)
+            intercept[:] = _SURE * np.sign(self.y[kept].sum())
+            value = rows.total(self.losses(self.scores(coef, intercept)))
             return Net(coef, intercept, value, value, 1)
         coef, intercept = start[0].copy(), start[1].copy()
         if not coef.any():
-            intercept, Z = self._best_intercept(intercept, h)
+            intercept, Z = self._best_intercept(intercept, rows)
         else:
             Z = self.scores(coef, intercept)
-        value = self.value(coef, Z, h)
+        value = rows.total(self.losses(Z)) + self.penalty(coef)
         size, rounds, gap = _FIRST, 0, np.inf
         while rounds < max_rounds:
             rounds += 1
-            gap, gradient = self.gap(value, Z, h)
+            gap, gradient = self._gap_of(rows, coef, Z)
             if gap <= tol * max(value, 1e-9):
                 break
             working = self._working_set(coef, gradient, size)
             size *= _GROWTH
             before = value
-            coef, intercept, Z, value = self._descend(_Columns(self, working), coef, intercept, Z, value, h, tol)
+            coef, intercept, Z, value = self._descend(_Columns(self, working, rows), coef, intercept, Z, tol)
             if rounds == max_rounds or (value >= before and len(working) == coef.size):
-                gap, _ = self.gap(value, Z, h)
+                gap, _ = self._gap_of(rows, coef, Z)
                 break
         return Net(coef, intercept, value, gap, rounds)
+
+    def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
+        """The gap of the smoothed problem is that of its weights: its distance term is the same on both sides."""
+        weights = rows.at(self.losses(Z))
+        return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
         """All coefficients that are not zero, and of the others those that violate their condition most."""
@@ -248,28 +313,27 @@ class ElasticNet:
         return np.union1d(used, open_)
 
     def _descend(
-        self, part: _Columns, coef: Array, intercept: Array, Z: Array, value: float, h: Array, tol: float
+        self, part: _Columns, coef: Array, intercept: Array, Z: Array, tol: float
     ) -> tuple[Array, Array, Array, float]:
         """Proximal Newton steps over some of the coefficients, and Newton steps once their signs are known."""
-        at = part.start(coef, intercept, Z, value, h)
+        at = part.start(coef, intercept, Z)
         for _ in range(_STEPS):
             before = at.value
-            at = part.proximal_step(at, h, 0.1 * tol)
-            at, settled = part.polished(at, h, tol)
+            at = part.proximal_step(at, 0.1 * tol)
+            at, settled = part.polished(at, tol)
             if settled or before - at.value <= 0.1 * tol * at.value:
                 break
         flat = coef.copy().ravel()
         flat[part.numbers] = at.theta
         return flat.reshape(coef.shape), at.intercept, at.Z, at.value
 
-    def _best_intercept(self, intercept: Array, h: Array) -> tuple[Array, Array]:
+    def _best_intercept(self, intercept: Array, rows: Weights) -> tuple[Array, Array]:
         """The best intercepts without any coefficient."""
         Z = np.repeat(intercept[:, None], len(self.y), axis=1)
         if not self.fit_intercept:
             return intercept, Z
-        part = _Columns(self, np.zeros(0, dtype=np.intp))
-        at = part.start(self.zero()[0], intercept, Z, float(h @ self.losses(Z)), h)
-        at, _ = part.polished(at, h, 0.0, steps=100)
+        part = _Columns(self, np.zeros(0, dtype=np.intp), rows)
+        at, _ = part.polished(part.start(self.zero()[0], intercept, Z), 0.0, steps=100)
         return at.intercept, at.Z
 
     def model(self, Z: Array, h: Array) -> _Model:
@@ -312,26 +376,31 @@ class ElasticNet:
 
 
 class _Point(NamedTuple):
-    """Where a descent over some coefficients is: these, the intercepts, the scores and the objective."""
+    """Where a descent over some coefficients is: these, the intercepts, scores, losses and the objective."""
 
     theta: Array
     intercept: Array
     Z: Array
+    losses: Array
     value: float
 
 
 class _Columns:
     """A problem over some of the coefficients; all others are zero."""
 
-    def __init__(self, net: ElasticNet, numbers: Array) -> None:
-        self.net, self.numbers = net, numbers
+    def __init__(self, net: ElasticNet, numbers: Array, rows: Weights) -> None:
+        self.net, self.numbers, self.rows = net, numbers, rows
         self.output, column = np.divmod(numbers, max(net.X.shape[1], 1))
         block = net.columns[:, column]
         self.block = np.asarray(block.toarray() if sp.issparse(block) else block, order="F")
 
-    def start(self, coef: Array, intercept: Array, Z: Array, value: float, h: Array) -> _Point:
+    def start(self, coef: Array, intercept: Array, Z: Array) -> _Point:
         """The point at these coefficients."""
-        return _Point(coef.ravel()[self.numbers], intercept, Z, value)
+        return self._point(coef.ravel()[self.numbers], intercept, Z)
+
+    def _point(self, theta: Array, intercept: Array, Z: Array) -> _Point:
+        losses = self.net.losses(Z)
+        return _Point(theta, intercept, Z, losses, self.rows.total(losses) + self.net.penalty(theta))
 
     def _change(self, theta: Array, intercept: Array) -> Array:
         """Scores (r, n) of a change of the coefficients."""
@@ -352,21 +421,37 @@ class _Columns:
         M = np.einsum("nqa,nq->naq", roots[:, output, :], block).reshape(n * r, -1)
         return M, roots.transpose(0, 2, 1).reshape(n * r, r)
 
-    def proximal_step(self, at: _Point, h: Array, tol: float) -> _Point:
+    def _tied(self, at: _Point, chosen: Any = slice(None)) -> tuple[Array, Array] | None:
+        """What weights that change add to `_designs`: gradients of tied losses, less their mean if no mass moves."""
+        rows, rate, balance = self.rows.tied(at.losses)
+        if not len(rows):
+            return None
+        slopes = self.net.slopes(at.Z)[:, rows]
+        M, E = self.block[rows][:, chosen] * slopes[self.output[chosen]].T, slopes.T
+        if balance:
+            M, E = M - rate @ M / rate.sum(), E - rate @ E / rate.sum()
+        root = np.sqrt(rate)[:, None]
+        return root * M, root * E
+
+    def proximal_step(self, at: _Point, tol: float) -> _Point:
         """Minimise the quadratic model and the penalty, and search along the line to that point."""
         net = self.net
-        model = net.model(at.Z, h)
+        model = net.model(at.Z, self.rows.at(at.losses))
         M, E = self._designs(model.roots)
         response = model.response
+        tied = self._tied(at)
+        if tied is not None:
+            M, E = np.vstack([M, tied[0]]), np.vstack([E, tied[1]])
+            response = np.concatenate([response, tied[0] @ at.theta + tied[1] @ at.intercept])
         if net.fit_intercept:
             back = np.linalg.pinv(E)
             of_columns, of_response = back @ M, back @ response
             M, response = M - E @ of_columns, response - E @ of_response
         theta = _coordinate_descent(M, response, net.l1_ratio, at.theta, tol)
         intercept = of_response - of_columns @ theta if net.fit_intercept else at.intercept
-        return self._search(at, theta, intercept, h)
+        return self._search(at, theta, intercept)
 
-    def polished(self, at: _Point, h: Array, tol: float, steps: int = _POLISH) -> tuple[_Point, bool]:
+    def polished(self, at: _Point, tol: float, steps: int = _POLISH) -> tuple[_Point, bool]:
         """Newton's method with the signs as they are; a coefficient that would change its sign becomes zero.
 
         Also returns whether the optimality conditions of these coefficients hold, to the last digits or so well that
@@ -375,10 +460,10 @@ class _Columns:
         outside = 0.0
         for _ in range(steps):
             support = np.flatnonzero(at.theta)
-            gradient, largest = self._gradient(at, support, h)
-            if np.abs(gradient).max(initial=0.0) <= 1e-14 * largest:
+            gradient, scale = self._gradient(at, support)
+            if np.abs(gradient).max(initial=0.0) <= 1e-14 * scale:
                 return at, True
-            step = self._newton_step(at, support, gradient, h, outside)
+            step = self._newton_step(at, support, gradient, outside)
             if step is None:
                 return at, False
             if -float(gradient @ step) <= 0.01 * tol**2 * at.value:
@@ -389,7 +474,7 @@ class _Columns:
                 intercept += step[len(support) :]
             crossed = np.sign(theta) != np.sign(at.theta)
             theta[crossed] = 0.0
-            after = self._search(at, theta, intercept, h)
+            after = self._search(at, theta, intercept)
             # Huber's loss: too few rows bend, and steps lead too far; the linear parts then count a little.
             far = isinstance(self.net.loss, Huber) and after.theta is not theta
             if far and not outside:
@@ -399,9 +484,9 @@ class _Columns:
             at = after
         return at, False
 
-    def _gradient(self, at: _Point, support: Array, h: Array) -> tuple[Array, float]:
+    def _gradient(self, at: _Point, support: Array) -> tuple[Array, float]:
         """Derivatives in the support and the intercepts, with the scale of the terms that they are sums of."""
-        slopes = self.net.slopes(at.Z) * h
+        slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
         mine = self.block[:, support]
         losses = np.einsum("nq,qn->q", mine, slopes[self.output[support]])
         theta = at.theta[support]
@@ -411,10 +496,13 @@ class _Columns:
         largest = max(ratio, float(np.abs(slopes).sum()) if self.net.fit_intercept else 0.0)
         return np.concatenate([in_theta, in_intercept]), largest
 
-    def _newton_step(self, at: _Point, support: Array, gradient: Array, h: Array, outside: float) -> Array | None:
-        M, E = self._designs(self.net.curvature_roots(at.Z, h, outside), support)
-        A = np.hstack([M, E]) if self.net.fit_intercept else M
-        H = A.T @ A
+    def _newton_step(self, at: _Point, support: Array, gradient: Array, outside: float) -> Array | None:
+        roots = self.net.curvature_roots(at.Z, self.rows.at(at.losses), outside)
+        H = np.zeros((len(gradient), len(gradient)))
+        for part in (self._designs(roots, support), self._tied(at, support)):
+            if part is not None:
+                A = np.hstack(part) if self.net.fit_intercept else part[0]
+                H += A.T @ A
         H[np.arange(len(support)), np.arange(len(support))] += 1 - self.net.l1_ratio
         H[np.diag_indices_from(H)] += 1e-12 * max(float(np.trace(H)) / max(len(H), 1), 1e-12)
         try:
@@ -422,21 +510,21 @@ class _Columns:
         except LinAlgError:
             return None
 
-    def _search(self, at: _Point, theta: Array, intercept: Array, h: Array) -> _Point:
+    def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
         """The first point of halved steps that lowers the objective; `at` itself if none does."""
         if self.net.n_outputs > 1:  # what is added to all scores changes no loss
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
         dZ = self._change(*change)
-        slope = float(np.vdot(self.net.slopes(at.Z) * h, dZ)) + self.net.penalty(theta) - self.net.penalty(at.theta)
+        weighted = self.net.slopes(at.Z) * self.rows.at(at.losses)
+        slope = float(np.vdot(weighted, dZ)) + self.net.penalty(theta) - self.net.penalty(at.theta)
         for share in _halves(30):
             if -share * slope <= 1e-16 * abs(at.value):  # less than rounding, or no descent
                 return at
             here = at.theta + share * change[0] if share < 1 else theta
-            Z = at.Z + share * dZ
-            value = self.net.value(here, Z, h)
-            if value < at.value:
-                return _Point(here, at.intercept + share * change[1], Z, value)
+            after = self._point(here, at.intercept + share * change[1], at.Z + share * dZ)
+            if after.value < at.value:
+                return after
         return at
 
 

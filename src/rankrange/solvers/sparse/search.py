@@ -24,6 +24,7 @@ from ...core.cuts import select
 from ...core.losses import Absolute, Logistic, Softmax
 from .elastic_net import ElasticNet, Net
 from .exchange import costs_of_rows
+from .weights import largest
 
 Report = Callable[[str, float], object]
 
@@ -54,13 +55,15 @@ _LEVERAGE_COLUMNS = 300
 class Cut(NamedTuple):
     """How rows are cut: the mass m of the largest losses, the mass of each row (None: 1), and C.
 
-    With `groups`, the class of each row, the same share of each class is cut.
+    With `groups`, the class of each row, the same share of each class is cut. With `k`, only the largest losses of the
+    others count, of mass k - m.
     """
 
     m: float
     mass: Array | None
     C: float
     groups: Array | None = None
+    k: float | None = None
 
     def weights(self, losses: Array) -> Array:
         """C times what is kept of each row."""
@@ -73,6 +76,15 @@ class Cut(NamedTuple):
     def all(self, n: int) -> Array:
         """C times the mass of each row."""
         return np.full(n, self.C) if self.mass is None else self.C * self.mass
+
+    @property
+    def top(self) -> float | None:
+        """C times the mass that counts; None if all of the kept rows do."""
+        return None if self.k is None else self.C * (self.k - self.m)
+
+    def value(self, net: ElasticNet, fit: Net, losses: Array, h: Array) -> float:
+        """The objective of a fit with these losses, if h is kept of the rows."""
+        return float(largest(losses, h, self.top) @ losses) + net.penalty(fit.coef)
 
 
 def trimmed_net(
@@ -116,7 +128,7 @@ def trimmed_net(
         Its gap is that for the same rows cut; infinite if `max_iter` steps did not settle which rows these are.
     """
     if cut.m == 0:
-        fit = net.fit(cut.all(len(net.y)), start, tol=tol, max_rounds=max_iter)
+        fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
     if isinstance(net.loss, Absolute):  # rows are searched for with Huber's loss, which takes one fit instead of many
@@ -186,15 +198,16 @@ def _distinct(fits: list[Net]) -> list[Net]:
 
 def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int, report: Report | None = None) -> Net:
     """Concentration steps until the kept rows stay; the value of the result is the trimmed objective."""
-    Z = net.scores(fit.coef, fit.intercept)
-    h = cut.weights(net.losses(Z))
-    value = net.value(fit.coef, Z, h)
+    losses = net.losses(net.scores(fit.coef, fit.intercept))
+    h = cut.weights(losses)
+    value = cut.value(net, fit, losses, h)
     last = report is not None
     for _ in range(max_steps):
-        after = net.fit(h, (fit.coef, fit.intercept), tol=tol, max_rounds=50 if last else _FEW_ROUNDS)
-        Z = net.scores(after.coef, after.intercept)
-        kept = cut.weights(net.losses(Z))
-        now = net.value(after.coef, Z, kept)
+        rounds = 50 if last else _FEW_ROUNDS
+        after = net.fit(h, (fit.coef, fit.intercept), top=cut.top, tol=tol, max_rounds=rounds)
+        losses = net.losses(net.scores(after.coef, after.intercept))
+        kept = cut.weights(losses)
+        now = cut.value(net, after, losses, kept)
         if now > value:  # rounding, at the minimum
             return fit._replace(value=value)
         settled = np.array_equal(kept, h) or value - now <= 1e-13 * abs(now)
@@ -208,8 +221,8 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
 
 def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
     """The fit with the trimmed objective as its value."""
-    Z = net.scores(fit.coef, fit.intercept)
-    return fit._replace(value=net.value(fit.coef, Z, cut.weights(net.losses(Z))))
+    losses = net.losses(net.scores(fit.coef, fit.intercept))
+    return fit._replace(value=cut.value(net, fit, losses, cut.weights(losses)))
 
 
 def _improved(
@@ -217,7 +230,7 @@ def _improved(
 ) -> Net:
     """The best of these fits after exchanges of rows and, in a small table, after random changes of the kept rows."""
     size = len(net.y) * max(net.X.shape[1], 1) * net.n_outputs
-    if size > (_SMALL if _strata(net) is None else _SMALL_OF_LABELS):
+    if cut.k is not None or size > (_SMALL if _strata(net) is None else _SMALL_OF_LABELS):
         return fits[0]
     best = min((_exchanged(net, cut, fit, max_steps) for fit in fits), key=lambda fit: fit.value)
     for _ in range(n_starts * min(_SMALL // size, _KICKS)):

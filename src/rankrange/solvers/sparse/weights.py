@@ -1,0 +1,115 @@
+"""What rows weigh in a fit: fixed weights, or the smoothed weights of the largest losses.
+
+The sum of the largest losses is a maximum over weights q <= h of mass K. As in the l2 solver (`inner/convex.py`),
+(mu/2) times a squared distance to a centre makes it smooth: q = h clip(centre + (loss - lam)/mu, 0, 1), where lam >= 0
+leaves the mass K. Rows strictly between 0 and h, the tied ones, add curvature along their gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ...core.arrays import Array
+from ...core.cuts import top_within
+from ..inner.bounds import level_of_mass
+
+
+class Weights(Protocol):
+    """What a descent asks of the weights of rows; all answers are those at the losses (n,)."""
+
+    @property
+    def h(self) -> Array:
+        """The largest weight of each row."""
+
+    def at(self, losses: Array) -> Array:
+        """The weights (n,)."""
+
+    def total(self, losses: Array) -> float:
+        """The weighted losses, of which the weights are the derivative."""
+
+    def tied(self, losses: Array) -> tuple[Array, Array, bool]:
+        """The rows whose weight changes with their loss, at which rate, and whether the sum of weights stays."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """Weights that do not depend on the losses."""
+
+    h: Array
+
+    def at(self, losses: Array) -> Array:
+        """The weights (n,)."""
+        return self.h
+
+    def total(self, losses: Array) -> float:
+        """The weighted losses."""
+        return float(self.h @ losses)
+
+    def tied(self, losses: Array) -> tuple[Array, Array, bool]:
+        """No row."""
+        return np.zeros(0, dtype=np.intp), np.zeros(0), False
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """Weights of the largest losses, smoothed around a centre.
+
+    Parameters
+    ----------
+    h : ndarray of shape (n,)
+        The largest weight of each row, above 0.
+    mass : float
+        The largest sum of the weights.
+    centre : ndarray of shape (n,)
+        Shares of h in [0, 1].
+    mu : float
+        How many units of loss change a share by one.
+    """
+
+    h: Array
+    mass: float
+    centre: Array
+    mu: float
+
+    def at(self, losses: Array) -> Array:
+        """The weights (n,)."""
+        return self.h * self._shares(losses)[0]
+
+    def total(self, losses: Array) -> float:
+        """The weighted losses less the distance of the shares from the centre."""
+        shares, _ = self._shares(losses)
+        return float(self.h @ (shares * losses - 0.5 * self.mu * (shares - self.centre) ** 2))
+
+    def tied(self, losses: Array) -> tuple[Array, Array, bool]:
+        """The rows whose share is neither 0 nor 1."""
+        shares, level = self._shares(losses)
+        rows = np.flatnonzero((shares > 0) & (shares < 1))
+        return rows, self.h[rows] / self.mu, level > 0
+
+    def _shares(self, losses: Array) -> tuple[Array, float]:
+        pushed = self.centre + losses / self.mu
+        level = level_of_mass(pushed[:, None], self.h, self.mass)
+        return np.clip(pushed - level, 0.0, 1.0), level
+
+
+def largest(losses: Array, h: Array, mass: float | None) -> Array:
+    """Weights of at most h of the largest losses up to this mass; h itself if it is None.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n,)
+        The losses.
+    h : ndarray of shape (n,)
+        The largest weight of each row.
+    mass : float or None
+        The sum of the weights.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The weights; ties share.
+    """
+    return h if mass is None else top_within(losses, h, mass)

@@ -1,0 +1,125 @@
+"""Elastic nets of the ranks m+1 to k: other solvers, all sets of dropped rows, and the definition of the objective."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import linprog, minimize
+
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.solvers.sparse import Cut, trimmed_net
+from test_elastic_net import LOSSES, drawn, net_of
+
+
+def least_by_slsqp(net, C, K):
+    """Minimise over (positive part, negative part, intercepts, level, excesses): smooth with smooth constraints."""
+    n, d, r = *net.X.shape, net.n_outputs
+
+    def split(v):
+        up, down, intercept, rest = np.split(v, [r * d, 2 * r * d, 2 * r * d + r])
+        return (up - down).reshape(r, d), intercept, rest[0], rest[1:]
+
+    def value(v):
+        coef, _, level, excess = split(v)
+        ridge = (1 - net.l1_ratio) / 2 * (coef**2).sum()
+        return C * (K * level + excess.sum()) + ridge + net.l1_ratio * v[: 2 * r * d].sum()
+
+    def room(v):
+        coef, intercept, level, excess = split(v)
+        return excess + level - net.losses(coef @ net.X.T + intercept[:, None])
+
+    start = np.concatenate([np.full(2 * r * d, 0.1), np.zeros(r), [1.0], np.full(n, 10.0)])
+    bounds = [(0, None)] * (2 * r * d) + [(None, None)] * (r + 1) + [(0, None)] * n
+    limits = [{"type": "ineq", "fun": room}]
+    return minimize(value, start, bounds=bounds, constraints=limits, options={"maxiter": 500, "ftol": 1e-12}).fun
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("K", [3, 12])
+def test_the_largest_losses_have_the_least_value_of_another_solver(loss, K):
+    X, y = drawn(K, 16, 3, loss)
+    net, C = net_of(X, y, loss, 0.5), 0.6
+    fit = trimmed_net(net, Cut(0, None, C, None, K), rng=np.random.default_rng(0))
+    assert fit.gap <= 1e-6 * fit.value
+    least = least_by_slsqp(net, C, K)
+    assert fit.value == pytest.approx(least, rel=2e-6)
+    assert fit.value - fit.gap <= least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (25, 60)])
+def test_the_largest_absolute_losses_reach_the_value_of_the_linear_program(shape):
+    (n, d), C, K = shape, 0.3, 10
+    X, y = drawn(1, n, d)
+    model = AoRRRegressor(0, K, loss="absolute", l1_ratio=1.0, C=C, random_state=0).fit(X, y)
+    # min sum |w| + C (K level + sum excess), excess >= |y - X w - b| - level
+    costs = np.concatenate([np.ones(2 * d), np.zeros(2), [C * K], np.full(n, C)])
+    above = np.hstack([-X, X, -np.ones((n, 1)), np.ones((n, 1)), -np.ones((n, 1)), -np.eye(n)])
+    below = np.hstack([X, -X, np.ones((n, 1)), -np.ones((n, 1)), -np.ones((n, 1)), -np.eye(n)])
+    least = linprog(costs, A_ub=np.vstack([above, below]), b_ub=np.concatenate([-y, y])).fun
+    assert model.objective_ == pytest.approx(least, rel=2e-6)
+    assert model.certificate_ <= 1e-6
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_in_a_small_table_no_other_rows_are_better_to_drop(loss):
+    X, y = drawn(3, 9, 4, loss)
+    net, C, k = net_of(X, y, loss, 0.7), 1.0, 6
+    found = trimmed_net(net, Cut(1, None, C, None, k), rng=np.random.default_rng(0))
+    least = np.inf
+    for row in range(9):
+        h = np.full(9, C)
+        h[row] = 0.0
+        fit = net.fit(h, top=C * (k - 1), tol=1e-3)
+        least = min(least, fit.value - fit.gap)
+    assert found.value <= least * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
+def test_the_objective_is_that_of_the_ranks_kept_and_certified_for_the_rows_cut(loss):
+    X, y = drawn(5, 50, 80)
+    y[:5] += 40
+    m, k, C = 5, 30, 0.1
+    model = AoRRRegressor(m, k, loss=loss, l1_ratio=0.6, C=C, n_starts=2, random_state=0).fit(X, y)
+    r = y - model.predict(X)
+    of_loss = {"squared": r**2, "absolute": np.abs(r), "huber": np.where(np.abs(r) <= 1, r**2 / 2, np.abs(r) - 0.5)}
+    kept = sorted(of_loss[loss], reverse=True)[m:k]
+    penalty = 0.6 * np.abs(model.coef_).sum() + 0.2 * (model.coef_**2).sum()
+    assert model.objective_ == pytest.approx(C * sum(kept) + penalty)
+    assert model.certificate_ <= 1e-6
+    assert model.dropped_[:5].all()
+    assert model.lam_ == pytest.approx(kept[-1])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("stratify", [False, True])
+def test_a_vanishing_l1_penalty_is_the_l2_penalty(classes, stratify):
+    X, y = drawn(6, 60, 5, "logistic" if classes == 2 else "softmax")
+    fits = [AoRRClassifier(0, 0.6, l1_ratio=ratio, C=0.5, stratify=stratify).fit(X, y) for ratio in (0.0, 1e-7)]
+    assert fits[1].objective_ == pytest.approx(fits[0].objective_, rel=1e-5)
+    np.testing.assert_allclose(fits[1].coef_, fits[0].coef_, atol=1e-2)
+
+
+def test_all_ranks_are_no_range():
+    X, y = drawn(7, 40, 20)
+    settings = {"l1_ratio": 0.5, "C": 0.1, "random_state": 0}
+    ends = [AoRRRegressor(0, k, **settings).fit(X, y).objective_ for k in (40, 39, 0.5)]
+    assert ends[0] == pytest.approx(AoRRRegressor(0, **settings).fit(X, y).objective_, rel=1e-9)
+    assert ends[0] >= ends[1] >= ends[2]  # fewer losses cost less
+
+
+def test_weights_and_sparse_rows_with_a_range():
+    X, y = drawn(8, 40, 15)
+    X[np.abs(X) < 1] = 0
+    weight = np.random.default_rng(0).integers(0, 3, size=40)
+    settings = {"m": 0.1, "k": 0.7, "l1_ratio": 0.5, "C": 0.1, "random_state": 0}
+    weighted = AoRRRegressor(**settings).fit(X, y, sample_weight=weight)
+    repeated = AoRRRegressor(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-8)
+    thin = AoRRRegressor(**settings).fit(sp.csr_matrix(X), y, sample_weight=weight)
+    assert thin.objective_ == pytest.approx(weighted.objective_, rel=1e-6)
+
+
+def test_the_single_largest_loss_is_the_chebyshev_fit():
+    """k=1 of absolute losses: with a weak penalty the largest residual of a line through three points is known."""
+    model = AoRRRegressor(0, 1, loss="absolute", l1_ratio=1.0, C=1e4).fit([[0.0], [1.0], [2.0]], [0.0, 2.0, 0.0])
+    assert model.coef_[0] == pytest.approx(0, abs=1e-3)
+    assert model.intercept_ == pytest.approx(1, abs=1e-3)
