@@ -264,6 +264,7 @@ def test_claims_are_as_often_right_as_they_say():
     for table in (found.table, found.ranked):
         assert (table["p_wrong"] == found.p_wrong[table["row"]]).all()
         assert (table["action"][table["p_wrong"] < 0.5] == "look").all()
+        assert (np.diff(found.score[table["row"]]) <= 0.0).all()
     np.testing.assert_allclose(found.table["fdr"][-1], 1 - found.table["p_wrong"].mean())
 
 
@@ -275,7 +276,11 @@ def test_of_a_network_that_wavers_nothing_is_claimed():
         output = 12 * nn.functional.one_hot(torch.randint(CLASSES, (500,), generator=generator), CLASSES).float()
         output[100:] = 12 * nn.functional.one_hot(target[100:], CLASSES).float()  # a fifth of the samples is in doubt
         criterion(output, target, torch.arange(500))
-    assert len(criterion.suspects()) == 0
+    found = criterion.suspects()
+    assert len(found) == 0
+    # The ranking follows the p_wrong that is reported: the rest of the score is the error of the prediction.
+    rest = found.score - 0.8 * found.p_wrong
+    assert rest.min() > -1e-9 and rest.max() < 0.2 + 1e-9
 
 
 def launches(step):

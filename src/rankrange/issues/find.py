@@ -239,6 +239,8 @@ def _with_far_rows(data: Data, members: dict[str, Array], posterior: LabelNoiseP
     return _Inferred(members, posterior, p_wrong, p_true, (1.0 - part) * near + part * outer, (low, high), far)
 
 
+# The share of p_wrong in the score by which rows are ranked. The rest is the out-of-fold error, which breaks near-ties.
+P_WRONG_IN_SCORE = 0.8
 _COLUMNS: tuple[tuple[str, Any], ...] = (
     ("p_wrong", np.float64),
     ("loss", np.float64),
@@ -251,8 +253,7 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 
 def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
-    # The out-of-fold error breaks near-ties of the posterior.
-    score = (4.0 * p_wrong + 1.0 - mean[rows, codes]) / 5.0
+    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - mean[rows, codes])
     losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
     other = found.p_true.copy()
     other[rows, codes] = -1.0

@@ -51,12 +51,14 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 
 def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
-    """Multiply each p_wrong by the firmness of the disagreements with its class."""
+    """Multiply each p_wrong by the firmness of the disagreements with its class, and rank the samples again."""
+    from ..issues.find import P_WRONG_IN_SCORE
     from ..label_noise import SURE, actions
 
     assert found.ranked is not None
     p_wrong = found.p_wrong * firmness
-    ranked = found.ranked.copy()
+    score = found.score - P_WRONG_IN_SCORE * (found.p_wrong - p_wrong)
+    ranked = found.ranked[np.argsort(-score[found.ranked["row"]], kind="stable")]
     ranked["p_wrong"] = probability = p_wrong[ranked["row"]]
     sure = (ranked["action"] == "relabel") & (probability >= SURE)
     todo = actions(probability, sure.astype(np.float64))
@@ -64,7 +66,7 @@ def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
     table = ranked[todo != ""]
     for part in (ranked, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
-    return replace(found, table=table, ranked=ranked, p_wrong=p_wrong)
+    return replace(found, table=table, ranked=ranked, p_wrong=p_wrong, score=score)
 
 
 def _numbered(table: Any, cut: Array, seen: Array) -> Array:
