@@ -280,7 +280,8 @@ def test_of_a_network_that_wavers_nothing_is_claimed():
     assert len(found) == 0
     # The ranking follows the p_wrong that is reported: the rest of the score is the error of the prediction.
     rest = found.score - 0.8 * found.p_wrong
-    assert rest.min() > -1e-9 and rest.max() < 0.2 + 1e-9
+    assert rest.min() > -1e-9
+    assert rest.max() < 0.2 + 1e-9
 
 
 def launches(step):
