@@ -28,7 +28,7 @@ def _trees(task: MemberTask) -> Mapping[str, Array]:
 
 
 def _sparse(task: MemberTask) -> Mapping[str, Array]:
-    return sparse_predictions(*task)
+    return sparse_predictions(task.X, task.codes, task.n_classes, task.folds)
 
 
 # To add a member, write a function that returns a dict of out-of-fold probabilities (n, n_classes), and add an entry

@@ -24,9 +24,7 @@ _PENALTIES, _EPS = 12, 0.03
 _TOL, _MOST = 1e-3, 0.4
 
 
-def sparse_predictions(
-    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator | None = None
-) -> Mapping[str, Array]:
+def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Mapping[str, Array]:
     """Probabilities (n, n_classes) of an ordinary and of a trimmed l1-penalised fit.
 
     Parameters
@@ -39,8 +37,6 @@ def sparse_predictions(
         The number of classes.
     folds : Folds
         The folds.
-    rng : Generator or None
-        Not used.
 
     Returns
     -------

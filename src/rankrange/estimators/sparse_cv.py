@@ -23,7 +23,7 @@ from ..core.arrays import Array
 from ..core.cuts import select
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
-from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, trimmed_net
+from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
 from .regressor import AoRRRegressor
 from .sparse import as_float64
@@ -153,7 +153,7 @@ class _SparseCV(BaseEstimator):
         places = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
         inner = net.take(places)
         if not is_classifier(self):
-            inner = replace(inner, y=_near_the_median(inner.y))
+            inner = replace(inner, y=near_the_median(inner.y))
         weights = np.ones(len(net.y)) if mass is None else mass
         total = float(weights.sum())
         Cs = _grid(inner, weights[places], int(self.n_penalties), float(self.eps)) * weights[places].sum() / total
@@ -443,13 +443,6 @@ def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
     if not np.isfinite(first):  # no column explains anything
         first = 1.0
     return np.asarray(first * np.geomspace(1.0, 1.0 / eps, count))
-
-
-def _near_the_median(y: Array) -> Array:
-    """Targets brought within three robust standard deviations of their median."""
-    center = np.median(y)
-    reach = 3 * 1.4826 * np.median(np.abs(y - center))
-    return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
 def _trimmed_mean(losses: Array, trim: float, mass: Array | None = None) -> float:

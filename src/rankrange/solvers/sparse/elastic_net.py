@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from sklearn import config_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
@@ -546,7 +547,8 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
         return start
     M = np.asfortranarray(M)
     gram = M.T @ M if q <= n else False
-    with warnings.catch_warnings():
+    # Checks would take longer than small problems do.
+    with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)  # the line search and the gap judge the step
         _, coefs, _ = enet_path(
             M,
@@ -558,6 +560,6 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
             coef_init=start.copy(),  # it is written to
             tol=min(max(tol, 1e-10), 1e-3),
             max_iter=1000,
-            check_input=False,  # checks would take longer than small problems do
+            check_input=False,
         )
     return np.asarray(coefs[:, 0])

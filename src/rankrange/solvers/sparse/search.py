@@ -13,6 +13,7 @@ gains, from the best fits and after random changes of the kept rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +41,7 @@ _LAST = 1e-10
 # an exchange is worth a fit: predictions are of second order.
 _TRIES, _OUT, _SLACK = 8, 2, 1.02
 # Entries of a table (times classes) up to which rows are exchanged. Larger ones would take many ordinary fits.
-# Wrong labels need it more than outliers, which are far from all other rows.
-_SMALL, _SMALL_OF_LABELS = 50_000, 500_000
+_SMALL = 50_000
 # Random changes of the kept rows for each random start, at most.
 _KICKS = 2
 # Working sets of a fit that is one of many.
@@ -50,6 +50,10 @@ _FEW_ROUNDS = 10
 _NARROW = 0.05
 # Columns by which rows are compared for leverage: those of largest variance.
 _LEVERAGE_COLUMNS = 300
+# Columns that the search has if there are more than twice as many: those that are most correlated with the target.
+_SCREENED = 1000
+# The share of the rows that count as those of high leverage there.
+_OUTER = 0.3
 
 
 class Cut(NamedTuple):
@@ -138,14 +142,59 @@ def trimmed_net(
             smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
         )
         return _concentrate(net, cut, found, tol, max_iter, report)
-    rough = _competing(net, cut, start, n_starts, rng)
+    columns = _screened(net)
+    part = replace(net, X=net.columns[:, columns])
+    rough = _competing(part, cut, None if start is None else (start[0][:, columns], start[1]), n_starts, rng)
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
         report("start", fit.value)
-    fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:_FINALISTS]]
+    fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:_FINALISTS]]
     fine = _distinct(sorted(fine, key=lambda fit: fit.value))
-    best = _improved(net, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
-    return _concentrate(net, cut, best, min(tol, _LAST), max_iter, report)
+    best = _improved(part, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
+    coef, _ = net.zero()
+    coef[:, columns] = best.coef
+    return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+
+
+def _screened(net: ElasticNet) -> Array | slice:
+    """The columns of the search: those of largest covariance with the target, over all rows and low-leverage rows.
+
+    Targets are brought near their median, because one outlier would decide.
+    """
+    n, p = net.X.shape
+    if p <= 2 * _SCREENED:
+        return slice(None)
+    codes = _strata(net)
+    if codes is None:
+        y = near_the_median(net.y)
+        targets = (y - y.mean())[None]
+    else:
+        targets = np.eye(int(codes.max()) + 1)[codes].T
+    inner = np.isin(np.arange(n), inner_rows(net, _OUTER))
+    chosen = []
+    for rows in (np.ones(n), inner):
+        centred = (targets - (targets @ rows / rows.sum())[:, None]) * rows
+        slopes = np.abs(net.gradient(centred)).max(axis=0)
+        chosen.append(np.argpartition(-slopes, _SCREENED // 2)[: _SCREENED // 2])
+    return np.union1d(*chosen)
+
+
+def near_the_median(y: Array) -> Array:
+    """Targets brought within three robust standard deviations of their median.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n,)
+        Numbers.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The same numbers, but for those farther away; all of them if half of them are equal.
+    """
+    center = np.median(y)
+    reach = 3 * 1.4826 * np.median(np.abs(y - center))
+    return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
 def _competing(
@@ -230,7 +279,7 @@ def _improved(
 ) -> Net:
     """The best of these fits after exchanges of rows and, in a small table, after random changes of the kept rows."""
     size = len(net.y) * max(net.X.shape[1], 1) * net.n_outputs
-    if cut.k is not None or size > (_SMALL if _strata(net) is None else _SMALL_OF_LABELS):
+    if cut.k is not None or size > _SMALL:
         return fits[0]
     best = min((_exchanged(net, cut, fit, max_steps) for fit in fits), key=lambda fit: fit.value)
     for _ in range(n_starts * min(_SMALL // size, _KICKS)):
@@ -335,7 +384,7 @@ def _leverages(X: Any) -> Array:
     """How far each row is from the medians of the columns of largest variance, in robust standard deviations."""
     if sp.issparse(X):
         return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-    spread = X.var(axis=0)
+    spread = np.einsum("ij,ij->j", X, X) / len(X) - X.mean(axis=0) ** 2
     count = min(_LEVERAGE_COLUMNS, X.shape[1])
     part = X[:, np.argpartition(-spread, count - 1)[:count]]
     part = part - np.median(part, axis=0)
