@@ -65,6 +65,17 @@ def test_the_path_starts_with_few_coefficients_and_is_drawn():
         path(AoRRRegressorCV())
 
 
+def test_seeds_are_those_of_scikit_learn():
+    X, y, _ = wide(5, 0.0, n=40, d=10)
+    seeds = (3, np.int64(3), np.random.RandomState(3), 4)
+    scores = [
+        AoRRRegressorCV((0.0,), n_penalties=2, cv=2, random_state=seed).fit(X, y).path_["score"] for seed in seeds
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])
+    assert not np.array_equal(scores[0], scores[3])  # other folds
+
+
 def test_classes_of_two_and_three_kinds():
     X, t, _ = wide(4, 0.0, n=100, d=20)
     for labels in (t > 0, np.digitize(t, [-2, 2])):

@@ -25,6 +25,7 @@ from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
+from .linear import seed_of
 from .regressor import AoRRRegressor
 from .sparse import as_float64
 from .weights import is_whole, scale_of
@@ -94,12 +95,13 @@ class _SparseCV(BaseEstimator):
             weight = weight / scale_of(weight)
         net = self._net(as_float64(X), y)
         rows, mass = _rows_and_mass(net, weight)
-        folds = self._folds(X, y, groups, net, rows)
+        seed = seed_of(self.random_state)
+        folds = self._folds(X, y, groups, net, rows, np.random.default_rng(seed))
         net = net.take(rows)
         shares = np.unique(np.atleast_1d(np.asarray(self.m, dtype=np.float64)))
-        scores, Cs = self._scores(net, shares, mass, folds)
+        scores, Cs = self._scores(net, shares, mass, folds, seed)
         self._choose(scores, Cs, shares)
-        coefs = [coef for coef, _ in self._path_fits(net, mass, self.m_, Cs)]
+        coefs = [coef for coef, _ in self._path_fits(net, mass, self.m_, Cs, seed)]
         self.path_ = {**self.path_, "coef": np.stack(coefs)}
         model = AoRRClassifier if is_classifier(self) else AoRRRegressor
         by_class: dict[str, Any] = {"stratify": True} if self._by_class() else {}
@@ -110,7 +112,7 @@ class _SparseCV(BaseEstimator):
             l1_ratio=self.l1_ratio,
             fit_intercept=self.fit_intercept,
             n_starts=self.n_starts,
-            random_state=self.random_state,
+            random_state=seed,
             **by_class,
         ).fit(X, y, sample_weight=weight)
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
@@ -148,7 +150,9 @@ class _SparseCV(BaseEstimator):
         self.m_, self.C_ = float(shares[i]), float(Cs[within[0]])
         self.path_ = {"m": shares, "C": Cs, "score": mean, "error": error}
 
-    def _scores(self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds) -> tuple[Array, Array]:
+    def _scores(
+        self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds, seed: int
+    ) -> tuple[Array, Array]:
         """Scores (shares, penalties, folds) and the Cs."""
         places = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
         inner = net.take(places)
@@ -164,13 +168,13 @@ class _SparseCV(BaseEstimator):
             # C is relative to a sum over rows: fewer rows need a larger one for the same penalty.
             factor = total / float(weights[train].sum())
             for i, share in enumerate(shares):
-                fits = self._path_fits(part, own, float(share), Cs * factor)
+                fits = self._path_fits(part, own, float(share), Cs * factor, seed)
                 for j, (coef, intercept) in enumerate(fits):
                     losses = held_out.losses(held_out.scores(coef, intercept))
                     scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim), others)
         return scores, Cs
 
-    def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array) -> Folds:
+    def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array, rng: np.random.Generator) -> Folds:
         """Folds of these rows: of whole groups if there are any, even within the classes."""
         if groups is not None:
             check_consistent_length(X, groups)
@@ -178,7 +182,6 @@ class _SparseCV(BaseEstimator):
         if not isinstance(self.cv, numbers.Integral):
             return given_folds(self.cv, X, y, groups).among(rows)
         codes = np.unique(net.y[rows], return_inverse=True)[1] if is_classifier(self) else None
-        rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
         parted = None if groups is None else groups[rows]
         return draw_folds(len(rows), rng, strata=codes, groups=parted, n_folds=int(self.cv), n_repeats=1)
 
@@ -186,9 +189,11 @@ class _SparseCV(BaseEstimator):
         """Whether the same share of each class is dropped."""
         return bool(getattr(self, "stratify", False))
 
-    def _path_fits(self, net: ElasticNet, mass: Array | None, share: float, Cs: Array) -> list[tuple[Array, Array]]:
+    def _path_fits(
+        self, net: ElasticNet, mass: Array | None, share: float, Cs: Array, seed: int
+    ) -> list[tuple[Array, Array]]:
         """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last."""
-        rng = np.random.default_rng(self.random_state if isinstance(self.random_state, int) else 0)
+        rng = np.random.default_rng(seed)
         fits: list[tuple[Array, Array]] = []
         start = None
         classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
@@ -242,8 +247,8 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
         Whether the model has an intercept.
     n_starts : int, default=10
         Random starts of the last fit.
-    random_state : int or None, default=None
-        A seed for folds and starts; None is 0.
+    random_state : int, RandomState or None, default=None
+        Seed for folds and starts.
 
     Attributes
     ----------
@@ -317,8 +322,8 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         Random starts of the last fit.
     stratify : bool, default=True
         Whether the same share of each class is dropped, as in enetLTS. Otherwise mostly one class may be dropped.
-    random_state : int or None, default=None
-        A seed for folds and starts; None is 0.
+    random_state : int, RandomState or None, default=None
+        Seed for folds and starts.
 
     Attributes
     ----------
