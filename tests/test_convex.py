@@ -138,6 +138,17 @@ def test_the_convex_settings_end_with_a_certificate(keep, loss):
     assert 0 <= fit.certificate_ <= 1e-6
 
 
+@pytest.mark.parametrize(("loss", "C", "d", "r"), [("logistic", 0.03, 30, 10), ("hinge", 100.0, 12, 5)])
+def test_several_classes_end_with_a_certificate_in_any_units_of_the_columns(loss, C, d, r):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, d))
+    scores = rows @ rng.normal(size=(d, r))
+    y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    units = 10.0 ** rng.uniform(-3, 3, size=d)
+    fit = AoRRClassifier(loss=loss, m=0, k=1.0, C=C, random_state=0).fit(rows * units, y)
+    assert fit.certificate_ <= 1e-6
+
+
 @pytest.mark.parametrize("slack", [0.5, 3.0])
 def test_robust_maximum_equals_its_definition_with_slack_variables(slack):
     coef, intercept, xi = cp.Variable(D), cp.Variable(), cp.Variable(N, nonneg=True)

@@ -19,7 +19,7 @@ import scipy.sparse.linalg
 
 from ...core.arrays import Array
 from ...core.objective import TopSum
-from ..descent import Metric, descend, relative
+from ..descent import Metric, add_diagonal, descend, relative
 from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 
 # Newton steps factor a p x p Hessian of all rows; above this cost, quasi-Newton steps are faster.
@@ -84,7 +84,7 @@ def solve(
     while relative(gap, value) > tol and n_iter < max_iter and stalled < 5:
         if newton:
             enough = max(0.1 * tol * abs(value), _PART_OF_GAP * gap if saddle.by_products and gap < value else 0.0)
-            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), enough, metric, cutting if gained else None)
+            W, Z, steps = saddle.newton(W, Z, min(25, max_iter - n_iter), enough, cutting if gained else None)
         else:
             W, Z, steps = saddle.quasi_newton(W, min(50, max_iter - n_iter), 1e-3 * tol, metric)
         n_iter += max(1, steps)
@@ -212,7 +212,6 @@ class Saddle(Bounds):
         Z: Array,
         max_steps: int,
         enough: float,
-        metric: Metric | None,
         cutting: Callable[[Array], TopSum] | None = None,
     ) -> tuple[Array, Array, int]:
         """Newton steps until the remaining gain, and the gradient's contribution to the gap, are below `enough`."""
@@ -221,7 +220,7 @@ class Saddle(Bounds):
         value = self._total(answer, W)
         for step in range(max_steps):
             gradient = self._gradient(answer, W)
-            direction = self._newton_direction(Z, answer, gradient, metric)
+            direction = self._newton_direction(Z, answer, gradient)
             decrement = -float(np.vdot(direction, gradient)) / 2
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
                 return W, Z, step
@@ -262,7 +261,7 @@ class Saddle(Bounds):
             np.abs(gradient[:, d:]).sum()
         )
 
-    def _newton_direction(self, Z: Array, answer: Answer, gradient: Array, metric: Metric | None) -> Array:
+    def _newton_direction(self, Z: Array, answer: Answer, gradient: Array) -> Array:
         if self.by_products:
             return self._by_products(Z, answer, gradient)
         if self.problem.n_outputs == 1:
@@ -276,16 +275,39 @@ class Saddle(Bounds):
             change = self._pull_change(design.scores(V), answer, bend)
             return (design.adjoint(change) + ridge * V).ravel()
 
-        operator = scipy.sparse.linalg.LinearOperator((gradient.size, gradient.size), matvec=product)
-        precondition = None
-        if metric is not None:
-            precondition = scipy.sparse.linalg.LinearOperator(
-                operator.shape, matvec=lambda v: metric.solve(v.reshape(shape)).ravel()
-            )
-        solved, _ = scipy.sparse.linalg.cg(operator, -gradient.ravel(), rtol=1e-3, maxiter=200, M=precondition)
+        size = (gradient.size, gradient.size)
+        metrics = self._metric_of_each_score(answer, bend, ridge)
+
+        def scaled(v: Array) -> Array:
+            return np.concatenate([metric.solve(part) for metric, part in zip(metrics, v.reshape(shape), strict=True)])
+
+        solved, _ = scipy.sparse.linalg.cg(
+            scipy.sparse.linalg.LinearOperator(size, matvec=product),
+            -gradient.ravel(),
+            rtol=1e-3,
+            maxiter=200,
+            M=scipy.sparse.linalg.LinearOperator(size, matvec=scaled),
+        )
         if not np.isfinite(solved).all() or solved @ gradient.ravel() >= 0:
-            return -gradient if metric is None else -metric.solve(gradient)
+            solved = -scaled(gradient)
         return solved.reshape(shape)
+
+    def _metric_of_each_score(
+        self, answer: Answer, bend: Callable[[Array], Array] | None, ridge: Array
+    ) -> list[Metric]:
+        """The blocks of the Hessian that belong to one score each, without the motion of the level.
+
+        Conjugate gradients need them: columns may differ in scale by many orders of magnitude.
+        """
+        design, r = self.problem.design, self.problem.n_outputs
+        still = answer._replace(level_moves=False)
+        metrics = []
+        for score in range(r):
+            unit = np.zeros((r, design.n))
+            unit[score] = 1.0
+            h = np.maximum(self._pull_change(unit, still, bend)[score], 0.0)
+            metrics.append(Metric(add_diagonal(design.spread(h), ridge)))
+        return metrics
 
     def _pull_change(self, dZ: Array, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
         """The directional derivative of `_pull` along dZ, (r, n)."""
