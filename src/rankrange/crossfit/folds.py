@@ -376,20 +376,21 @@ class CrossFit:
 
     @cached_property
     def ordinary(self) -> Fits:
-        """The ordinary fits, at the given C or the C with the smallest loss."""
+        """The ordinary fits, at the given C or the smallest C whose loss is as small as any, up to their tolerance."""
         if self._given is not None:
             return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
         W: Array | None = None
-        found: list[tuple[float, int, Fits]] = []
+        found: list[tuple[float, Fits]] = []
         for C in PENALTIES:
             # The metric depends only on the rows, not on the penalty.
             sets = replace(self.sets, C=C * self.total)
             W = ordinary(sets, W, tol=_ENOUGH)
             fits = self._fits(sets, W)
-            found.append((self._cost(fits), len(found), fits))
+            found.append((self._cost(fits), fits))
             if len(found) > 1 and found[-1][0] > found[-2][0]:
                 break
-        return min(found)[2]
+        enough = min(cost for cost, _ in found) * (1.0 + _ENOUGH)
+        return next(fits for cost, fits in found if cost <= enough)
 
     @property
     def C(self) -> float:
