@@ -281,17 +281,17 @@ class Softmax:
 
     def value(self, y: Array, z: Array) -> Array:
         """The losses (n,) without their derivative."""
-        return self._value_and_ratios(y, z)[0]
+        return self._parts(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the softmax probabilities minus 1 for class y."""
-        s, ratios = self._value_and_ratios(y, z)
-        rows = np.arange(len(y))
-        ratios /= ratios.sum(axis=0)
+        s, ratios, others, own = self._parts(y, z)
+        ratios /= 1 + others
         # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
-        ratios[y, rows] = 0
-        ratios[y, rows] = -ratios.sum(axis=0)
-        return s, np.ascontiguousarray(ratios.T)
+        flat = ratios.reshape(-1)
+        flat[own] = 0
+        flat[own] = -ratios.sum(axis=0)
+        return s, ratios.T
 
     def probabilities(self, z: Array) -> Array:
         """The softmax probabilities (n, C) of the classes."""
@@ -307,21 +307,24 @@ class Softmax:
         p = self.probabilities(z)
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
-    def _value_and_ratios(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The loss, and exp(z - max z) (C, n). log1p over all but the largest is accurate for small losses.
+    def _parts(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
+        """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the places of the classes y.
 
-        Classes are summed one after the other, because NumPy sums short rows slowly.
+        The logarithm of 1 plus that sum is accurate for small losses. Arrays are class-major, because NumPy sums and
+        copies short rows slowly.
         """
         z = np.ascontiguousarray(z.T)
+        own = y * len(y) + np.arange(len(y))
         peak = z.max(axis=0)
+        first = z == peak
+        if np.count_nonzero(first) > len(y):  # of classes tied for the highest score, one counts as the largest
+            first = z.argmax(axis=0) == np.arange(len(z))[:, None]
         d = z - peak  # one subtraction: a second one would add a rounding error, which exp amplifies
         np.exp(d, out=d)
-        others, found = np.zeros_like(peak), np.zeros(len(peak), dtype=bool)
-        for scores, ratios in zip(z, d, strict=True):
-            first = (scores == peak) & ~found  # of classes tied for the highest score, one counts as the largest
-            found |= first
-            others += np.where(first, 0, ratios)
-        return (peak - z[y, np.arange(len(y))]) + np.log1p(others), d
+        d -= first  # the ratio of the largest is 1
+        others = d.sum(axis=0)
+        d += first
+        return (peak - z.reshape(-1)[own]) + log_of_sum(others.copy(), 1 + others), d, others, own
 
 
 class CrammerSinger:

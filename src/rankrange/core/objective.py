@@ -308,16 +308,15 @@ class Objective(_Problem):
 
     def _batch_of_several(self, Ws: Array) -> tuple[Array, Array]:
         """`batch` for r > 1: losses and cuts of all sets at once, products with X one by one."""
-        Z = np.concatenate([self.design.scores(W).T for W in Ws])
-        s, slope = self.loss.value_and_derivative(np.tile(self.y, len(Ws)), Z)
+        Z = np.concatenate([self.design.scores(W) for W in Ws], axis=1)
+        s, slope = self.loss.value_and_derivative(np.tile(self.y, len(Ws)), Z.T)
         chosen = select_rows(s.reshape(len(Ws), -1), self.m, self.k, self.sample_weight)
-        slope *= chosen.weights.reshape(-1, 1)
-        parts = slope.reshape(len(Ws), self.design.n, -1)
+        parts = (slope.T * chosen.weights.reshape(-1)).reshape(self.n_outputs, len(Ws), -1)
         values = chosen.total / self.kept + np.array([self.penalty(W) for W in Ws])
         return values, np.array(
             [
-                self.design.adjoint(part.T) / self.kept + self.penalty_gradient(W)
-                for part, W in zip(parts, Ws, strict=True)
+                self.design.adjoint(parts[:, start]) / self.kept + self.penalty_gradient(W)
+                for start, W in enumerate(Ws)
             ]
         )
 

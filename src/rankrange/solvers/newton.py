@@ -158,6 +158,7 @@ class _Loop:
         self.last_gain = np.inf
         self.near = near and not self.linear
         self.certify = tol > 0
+        self.shared: tuple[Array, Array] | None = None  # rows of the last band, and their weights at its solution
 
     def learn(self, before: Look, after: Look, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
@@ -171,6 +172,8 @@ class _Loop:
         if self.crossed <= 2 and gain > 0.1 * self.last_gain and (length >= 1.0 or not several):
             self.curvature.size *= 5
         self.last_gain = gain
+        if length != 1.0:
+            self.shared = None
 
     def widen(self, look: Look, proposal: Proposal) -> bool:
         """Whether a step failed because too few rows could change sides, for example because most are nearly tied."""
@@ -201,7 +204,7 @@ class _Loop:
             gap = look.value - lower_bound(objective, look.Z, look.q)
             if gap <= little:
                 return Proposal(gradient, 0.0, None, gap)
-        metric = Metric(self.curvature.hessian(look))
+        metric = Metric(self.curvature.hessian(look, look.q))
         step = -metric.solve(gradient.ravel()).reshape(gradient.shape)
         gain = -0.5 * float(np.vdot(step, gradient))
         if gain > 0.5 * little or not self.certify:
@@ -212,8 +215,9 @@ class _Loop:
         """A step in which rows near the lower cut may change sides; their final weights give the gap."""
         objective, little = self.objective, self.tol * look.value
         band = near_cut(objective, look, gradient, self.width)
-        hessian = self.curvature.hessian(look)
+        hessian = self.curvature.hessian(look, self._weights(look))
         step, weights, gain = band.solve(hessian, self._enough(look))
+        self.shared = band.rows, weights * objective.kept
         proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * little or not self.certify:
             return proposal
@@ -221,11 +225,24 @@ class _Loop:
         q[band.rows] = weights * objective.kept
         return self._proved(look, proposal, q, Metric(hessian))
 
+    def _weights(self, look: Look) -> Array:
+        """The weights of the rows in the Hessian: those of F, but the last solution's for rows near the lower cut.
+
+        At a minimum, rows tied at the lower cut share its weight. The Hessian of the Lagrangian weights their curvature
+        by these shares; with weights of 0 and 1, steps converge only linearly.
+        """
+        if self.shared is None:
+            return look.q
+        rows, weights = self.shared
+        q = look.q.astype(np.float64)
+        q[rows] = np.where(look.is_cut[rows], 0.0, weights)
+        return q
+
     def _by_margins(self, look: Look, gradient: Array) -> Proposal:
         """A step for a loss of one margin. The model is linear, so the weights at its end prove the gap directly."""
         objective = self.objective
         band, lines = near_kink(objective, look, gradient, self.width)
-        step, weights, gain = band.solve(self.curvature.hessian(look), self._enough(look))
+        step, weights, gain = band.solve(self.curvature.hessian(look, look.q), self._enough(look))
         proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * self.tol * look.value or not self.certify:
             return proposal
@@ -345,14 +362,14 @@ class Curvature:
             return np.asarray(X.multiply(X) @ scale) + 1.0
         return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
 
-    def hessian(self, look: Look) -> Array:
-        """The Hessian (r p, r p) with the same rows dropped."""
+    def hessian(self, look: Look, q: Array) -> Array:
+        """The Hessian (r p, r p) of the losses at this point with the weights q (n,)."""
         objective = self.objective
         penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
         if hasattr(objective.loss, "margins"):
             return np.diag(penalty)
         # With several scores, computing the curvature of each row costs more than it saves.
-        h = look.q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
+        h = q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
         rows, scale = np.arange(len(h)), np.ones(1)
         if not self.exact:
             chance = h * self._lengths
