@@ -314,10 +314,7 @@ class Objective(_Problem):
         parts = (slope.T * chosen.weights.reshape(-1)).reshape(self.n_outputs, len(Ws), -1)
         values = chosen.total / self.kept + np.array([self.penalty(W) for W in Ws])
         return values, np.array(
-            [
-                self.design.adjoint(parts[:, start]) / self.kept + self.penalty_gradient(W)
-                for start, W in enumerate(Ws)
-            ]
+            [self.design.adjoint(parts[:, start]) / self.kept + self.penalty_gradient(W) for start, W in enumerate(Ws)]
         )
 
     def values(self, Ws: Array) -> Array:

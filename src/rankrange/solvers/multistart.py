@@ -284,7 +284,6 @@ def _polish(
     max_iter: int,
     log: Log,
     metric: Metric | None = None,
-    width: int = 0,
 ) -> Result:
     """Newton steps until the certificate; if they do not apply or do not converge, exact convex problems."""
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
@@ -313,8 +312,7 @@ def _polish(
             max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter - n_iter),
             log=log,
             phase="polish",
-            near=width == 0,
-            width=width,
+            near=True,
         )
         result = replace(result, n_iter=result.n_iter + n_iter)
         if result.converged or result.n_iter >= max_iter:
@@ -362,19 +360,31 @@ def _convex(
         if result.converged or not objective.design.factored:
             return result
         W, max_iter = result.w, max(1, max_iter - result.n_iter)
-    if objective.n_outputs > 1 or hasattr(objective.loss, "margins") or not applies(objective):
+    if hasattr(objective.loss, "margins") or not applies(objective):
         return _convex_by_margins(objective, W, rng, tol, max_iter, log)
     part = subsample(objective, hessian_rows(objective), rng)
-    zero = np.zeros((1, objective.design.p))
     if W is None:
-        W = newton(replace(part, k=part.total), zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
+        W = _rough_ordinary_fit(part, rng)
     path = _path_from_constant(part, W)
     values = part.values(path)
-    if objective.k < objective.total and objective.loss.targets == "binary" and _nothing_beats(part, values):
+    classes = objective.loss.targets in ("binary", "classes")
+    if objective.k < objective.total and classes and _nothing_beats(part, values):
         trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
     return _on_all_rows(objective, path[[int(values[:-1].argmin())]], rng, tol, max_iter, log)
+
+
+def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array:
+    """The ordinary fit to about a percent: Newton steps, or with several scores quasi-Newton steps, which cost less."""
+    every = replace(objective, k=objective.total)
+    if objective.n_outputs == 1:
+        zero = np.zeros((1, objective.design.p))
+        return newton(every, zero, rng=rng, tol=0.0, max_iter=3, stop=1e-2).w
+    rows = np.ones(objective.design.n, dtype=bool)
+    metric = rough_metric(objective, rows)
+    start = one_step(objective, rows, metric)
+    return descend(every.batch, start[None], metric, max_iter=10, tol=1e-2, lazily=every.value_then_gradient)[0][0]
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
@@ -394,7 +404,7 @@ def _nothing_beats(objective: Objective, values: Array) -> bool:
 def _convex_by_margins(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Minimise for m = 0 with several scores or margins; with many rows, start from the solution of a subsample."""
+    """Minimise for m = 0 with margins or many parameters; with many rows, start from the solution of a subsample."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
     screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
@@ -410,15 +420,7 @@ def _convex_by_margins(
     if screen.value(W) > 0.999 * screen.value(zero):
         # If k is below the number of errors, zero is optimal and all losses are tied there. A start near it would have
         # an arbitrary ranking and would be worse than none.
-        if objective.n_outputs > 1:
-            return _polish(objective, zero, rng, tol, max_iter, log, width=objective.design.n)
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
-    # The subsample is fitted better than all rows, for which zero may be optimal.
-    several = applies(objective) and objective.n_outputs > 1 and objective.k < objective.total
-    if several and min(objective.value(length * W) for length in (1.0, 0.3, 0.1)) > 0.999 * objective.value(zero):
-        trivial = constant_is_best(objective, rng, tol, log)
-        if trivial is not None:
-            return trivial
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 
 

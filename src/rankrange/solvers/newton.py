@@ -82,15 +82,14 @@ def newton(
     phase: str = "newton",
     near: bool = False,
     stop: float = 0.0,
-    width: int = 0,
 ) -> Result:
     """Step until the certificate is at most tol, or no step lowers F.
 
     `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
-    would gain less than the share `stop` of F. `width` is the number of rows that may change sides in the first step.
+    would gain less than the share `stop` of F.
     """
     log = Log() if log is None else log
-    loop = _Loop(objective, tol, near, rng, width)
+    loop = _Loop(objective, tol, near, rng)
     look, gap, n_iter = look_at(objective, W), np.inf, 0
     log(phase, look.value)
     while True:
@@ -140,7 +139,7 @@ def hessian_rows(objective: Objective) -> int:
 class _Loop:
     """The state between steps: the numbers of rows that crossed each cut."""
 
-    def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator, width: int) -> None:
+    def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator) -> None:
         n, p = objective.design.n, objective.design.p
         self.objective, self.tol = objective, tol
         self.linear = hasattr(objective.loss, "margins")
@@ -153,7 +152,7 @@ class _Loop:
         if objective.n_outputs > 1 and objective.m == 0:
             few = max(few, 4 * unknowns)
         self.widest = min(n, _WIDEST, max(500, int(_WIDEST_WORK / unknowns**2)))
-        self.least_width = min(max(few, width), self.widest)
+        self.least_width = min(few, self.widest)
         self.width = self.least_width
         self.last_gain = np.inf
         self.near = near and not self.linear

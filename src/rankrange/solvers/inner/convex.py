@@ -19,7 +19,7 @@ import scipy.sparse.linalg
 
 from ...core.arrays import Array
 from ...core.objective import TopSum
-from ..descent import Metric, add_diagonal, descend, relative
+from ..descent import Metric, descend, relative
 from .bounds import Answer, Bounds, level_of_mass, onto_simplex, weighted
 
 # Newton steps factor a p x p Hessian of all rows; above this cost, quasi-Newton steps are faster.
@@ -276,38 +276,28 @@ class Saddle(Bounds):
             return (design.adjoint(change) + ridge * V).ravel()
 
         size = (gradient.size, gradient.size)
-        metrics = self._metric_of_each_score(answer, bend, ridge)
-
-        def scaled(v: Array) -> Array:
-            return np.concatenate([metric.solve(part) for metric, part in zip(metrics, v.reshape(shape), strict=True)])
-
+        diagonal = np.tile(self._of_columns(answer, bend) + ridge, len(gradient))
         solved, _ = scipy.sparse.linalg.cg(
             scipy.sparse.linalg.LinearOperator(size, matvec=product),
             -gradient.ravel(),
             rtol=1e-3,
             maxiter=200,
-            M=scipy.sparse.linalg.LinearOperator(size, matvec=scaled),
+            M=scipy.sparse.linalg.LinearOperator(size, matvec=lambda v: v / diagonal),
         )
         if not np.isfinite(solved).all() or solved @ gradient.ravel() >= 0:
-            solved = -scaled(gradient)
+            solved = -gradient.ravel() / diagonal
         return solved.reshape(shape)
 
-    def _metric_of_each_score(
-        self, answer: Answer, bend: Callable[[Array], Array] | None, ridge: Array
-    ) -> list[Metric]:
-        """The blocks of the Hessian that belong to one score each, without the motion of the level.
+    def _of_columns(self, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
+        """The diagonal (p,) of the Hessian if all rows and scores had the mean curvature.
 
-        Conjugate gradients need them: columns may differ in scale by many orders of magnitude.
+        Conjugate gradients need it, because columns may differ in scale by many orders of magnitude. Columns of one
+        scale stay as they are: the penalty plus the terms of a few rows has few different eigenvalues.
         """
         design, r = self.problem.design, self.problem.n_outputs
-        still = answer._replace(level_moves=False)
-        metrics = []
-        for score in range(r):
-            unit = np.zeros((r, design.n))
-            unit[score] = 1.0
-            h = np.maximum(self._pull_change(unit, still, bend)[score], 0.0)
-            metrics.append(Metric(add_diagonal(design.spread(h), ridge)))
-        return metrics
+        signs = np.where(np.add.outer(np.arange(r), np.arange(design.n)) % 3 == 0, 1.0, -1.0)
+        curvature = float((signs * self._pull_change(signs, answer._replace(level_moves=False), bend)).mean())
+        return design.squares(np.full(design.n, max(curvature, 0.0)))
 
     def _pull_change(self, dZ: Array, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
         """The directional derivative of `_pull` along dZ, (r, n)."""
