@@ -227,3 +227,14 @@ def test_losses_with_kinks_or_several_scores_end_at_the_minimum_of_the_proximal_
     ours = newton(objective, theirs.W + 0.1 * rng.normal(size=(r, 4)), rng=rng)
     assert ours.certificate <= 1e-6
     assert ours.value == pytest.approx(theirs.value, rel=2e-6)
+
+
+def test_a_few_steps_are_enough_if_curved_losses_tie_at_the_lower_cut():
+    """The Hessian weights tied rows by their multipliers. With weights of 0 and 1 the gap shrinks by .6 in each step."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(2, size=(300, 8))
+    Z = X @ rng.normal(size=(8, 5))
+    y = (Z / Z.std(axis=0) + rng.gumbel(size=Z.shape)).argmax(axis=1)
+    objective = Objective(Design(X, True), y, Softmax(), 30.0, 5, m=0, k=180)
+    result = newton(objective, np.zeros((5, 9)), rng=np.random.default_rng(0), tol=1e-9, max_iter=7)
+    assert result.certificate <= 1e-9
