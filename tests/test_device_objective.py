@@ -70,10 +70,13 @@ def test_a_look_is_the_mean_of_the_ranked_losses(m, k, weighted):
     for W in (np.array([[1.5, -1.0, 0.2, 0.1]]), np.array([[1.6, -0.9, 0.3, 0.0]])):
         s = np.logaddexp(0.0, -y * (X @ W[0, :3] + W[0, 3]))
         ranked = np.sort(s if weight is None else np.repeat(s, weight.astype(int)))[::-1][int(data.m) : int(data.k)]
-        look = data.look(W)
-        assert look.value == pytest.approx(ranked.mean() + data.sample.penalty(W), rel=1e-10)
-        assert look.gradient == pytest.approx(
-            np.array([[(data.look(W + e).value - data.look(W - e).value) / 2e-5 for e in 1e-5 * np.eye(4)]]), abs=1e-3
+        iterate = data.evaluate_at(W)
+        assert iterate.value == pytest.approx(ranked.mean() + data.sample.penalty(W), rel=1e-10)
+        assert iterate.gradient == pytest.approx(
+            np.array(
+                [[(data.evaluate_at(W + e).value - data.evaluate_at(W - e).value) / 2e-5 for e in 1e-5 * np.eye(4)]]
+            ),
+            abs=1e-3,
         )
 
 
@@ -82,10 +85,10 @@ def test_the_hessian_less_what_crosses_the_cuts_is_how_the_gradient_changes(m, k
     # Of so few parameters: less noise than steps need.
     data, *_ = objective_there(m, k, n=400_000, sizes=Sizes(crossing_rows=5000))
     W = np.array([[1.5, -1.0, 0.2, 0.1]])
-    kept, crossing = data.hessians(data.look(W))
+    kept, crossing = data.hessians(data.evaluate_at(W))
     bends = kept - crossing + np.diag([1.0, 1.0, 1.0, 0.0]) / data.sample.C
     for v in np.eye(4):
-        change = (data.look(W + 0.02 * v).gradient - data.look(W - 0.02 * v).gradient)[0] / 0.04
+        change = (data.evaluate_at(W + 0.02 * v).gradient - data.evaluate_at(W - 0.02 * v).gradient)[0] / 0.04
         size = np.linalg.norm(change)
         assert np.linalg.norm(bends @ v - change) < 0.1 * size
         assert np.linalg.norm(crossing @ v) > 0.1 * size  # which without it would be far off
@@ -94,9 +97,9 @@ def test_the_hessian_less_what_crosses_the_cuts_is_how_the_gradient_changes(m, k
 def test_rows_that_tie_in_their_thousands_are_looked_at_as_elsewhere(monkeypatch):
     data, *_ = objective_there(0.1, 0.8, n=3000)
     called = []
-    monkeypatch.setattr(evaluation.FullData, "look", lambda self, W: called.append(W))
+    monkeypatch.setattr(evaluation.FullData, "evaluate_at", lambda self, W: called.append(W))
     monkeypatch.setattr(data.run, "sums", lambda request: data_found(data, request))
-    data.look(np.zeros((1, 4)))
+    data.evaluate_at(np.zeros((1, 4)))
     assert len(called) == 1
 
 

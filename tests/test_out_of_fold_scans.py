@@ -10,7 +10,7 @@ from rankrange.shards import ShardList, array_shards
 from rankrange.shards.describe import describe
 from rankrange.shards.engine import LazyRows
 from rankrange.shards.fold_models import predict_rows
-from rankrange.shards.holdout import Candidate, Scoring, confirmed, score_unseen
+from rankrange.shards.holdout import Candidate, Scoring, confirmed, score_held_out
 from rankrange.shards.label_issues import issues_in_shards
 from rankrange.shards.row_blocks import Batch, joined
 from rankrange.shards.shard_kernels import Model, Rows, Sampling, _without_repetition
@@ -35,8 +35,8 @@ def test_no_label_of_a_scan_has_a_say_in_its_own_prediction():
 
     def predicted(labels):
         found = issues_in_shards(sharded(X, labels), AoRRClassifier(C=0.1), 3, True, 0, 0)
-        assert found.judging.members.trees is not None
-        return predict_rows(found.judging, 0, X, np.where(labels == 1, 1.0, -1.0)).mean
+        assert found.task.members.trees is not None
+        return predict_rows(found.task, 0, X, np.where(labels == 1, 1.0, -1.0)).mean
 
     before = predicted(y)
     for row in (3, 700):
@@ -55,7 +55,7 @@ def test_unseen_rows_are_all_rows_without_the_sample(weighted):
     sampling = Sampling(seed=7, threshold=2**62, classify=True)
     inside = sampling.chosen(0, N)
     assert 0.1 < inside.mean() < 0.5
-    found = sharded(X, y, weight).reduce(score_unseen, Scoring(model, (np.ones((1, D + 1)),), sampling))
+    found = sharded(X, y, weight).reduce(score_held_out, Scoring(model, (np.ones((1, D + 1)),), sampling))
     mass = np.ones(N) if weight is None else weight
     expected = [mass[~inside & (y == c)].sum() for c in (0, 1)]
     np.testing.assert_allclose(found.sums.total()[-1], expected)

@@ -161,8 +161,8 @@ def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, aud
     buttons[place].click()
     heads = [head.text for head in browser.find_elements("css selector", "#card-cells thead th")]
     near = audit.evidence.near[place]
-    assert heads == ["column", "this row", *(f"{n.said} (row {n.row + 1})" for n in near)]
-    assert {n.said for n in near} == {YES, NO}
+    assert heads == ["column", "this row", *(f"{n.target} (row {n.row + 1})" for n in near)]
+    assert {n.target for n in near} == {YES, NO}
     first = browser.find_element("css selector", "#card-cells tbody tr")
     name = first.find_element("tag name", "th").text
     assert audit.evidence.marks[place][name] in first.text

@@ -103,7 +103,7 @@ def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
     """Each fit of the judgement is the fit in memory to the rows whose hash gives them another fold."""
     X, given, _ = table()
     found = label_issues.issues_in_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
-    members = found.judging.members
+    members = found.task.members
     fold = fold_numbers(members.seed, 3, 0, N)
     for number in range(3):
         rows = np.flatnonzero(fold != number)
@@ -112,7 +112,7 @@ def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
             inside = AoRRClassifier(m, 1.0, C=0.01, random_state=0).fit(X[rows], given[rows])
             W = np.append(inside.coef_[0], inside.intercept_)
             np.testing.assert_allclose(members.linear[v, number, 0], W, atol=0.02 * np.abs(W).max())
-    rows = predict_rows(found.judging, 0, X, 2.0 * given - 1.0)
+    rows = predict_rows(found.task, 0, X, 2.0 * given - 1.0)
     own = members.linear[0, fold, 0]
     scores = (X * own[:, :D]).sum(axis=1) + own[:, D]
     np.testing.assert_allclose(rows.linear[0][:, 1], 1.0 / (1.0 + np.exp(-scores)), atol=1e-9)
@@ -123,7 +123,7 @@ def test_trees_have_not_seen_the_rows_that_they_predict():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1_200, D)), rng.integers(0, 2, 1_200)
     found = label_issues.issues_in_shards(ShardList(array_shards([X], [y]), sample_rows=SAMPLE), None, 4, True, 0, 0)
-    members = found.judging.members
+    members = found.task.members
     fold = fold_numbers(members.seed, 4, 0, len(y))
     for name, P in members.predictions(fold, X).items():
         for number in range(4):

@@ -278,10 +278,10 @@ def test_a_bracket_that_misses_its_cut_is_widened():
     sample = Objective(Design(X[easy], True), 2.0 * y[easy] - 1.0, Logistic(), 1.0, 1)
     model = Model("logistic", 1, fit_intercept=True, dtype=np.float64, classes=np.arange(2))
     passes = []
-    look = FullData(sharded(X, y), model, sample, N, float(N), 3_000, 27_000, passes.append).look(W)
+    iterate = FullData(sharded(X, y), model, sample, N, float(N), 3_000, 27_000, passes.append).evaluate_at(W)
     assert len(passes) > 1
     ranked = -np.sort(-losses)
-    assert (look.upper.value, look.lower.value) == pytest.approx((ranked[2_999], ranked[26_999]))
+    assert (iterate.upper.value, iterate.lower.value) == pytest.approx((ranked[2_999], ranked[26_999]))
 
 
 def test_m_is_chosen_on_the_sample():

@@ -68,7 +68,7 @@ def check_losses():
         for m, k, room in ((0.1, 0.7, 1 << 22), (0, 1.0, 1 << 24), (0, 0.6, 1 << 29), (0.1, 1.0, 1 << 29)):
             if room < 1 << 29 and tokens * words > 1 << 22:
                 room <<= 3
-            token_scores._ROOM[DEVICE] = room if not INTERPRETED else 200
+            token_scores._MOST_BYTES[DEVICE] = room if not INTERPRETED else 200
             criterion = rrt.LinearAoRRLoss(m, k)
             value = criterion(hidden, weight, target, bias)
             leaves = [x for x in (hidden, weight, bias) if x is not None]

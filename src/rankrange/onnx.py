@@ -74,9 +74,9 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     try:
         return convert(model, X[:1], target_opset=target_opset)
     except Exception as error:  # skl2onnx raises many kinds of errors
-        said = (str(error).strip() or type(error).__name__).partition("\n")[0][:80]
+        reason = (str(error).strip() or type(error).__name__).partition("\n")[0][:80]
         raise ValueError(
-            f"skl2onnx must convert every model inside {_name_of(model)}, got an error from it: {said}; use another "
+            f"skl2onnx must convert every model inside {_name_of(model)}, got an error from it: {reason}; use another "
             "model of scikit-learn there, or register a converter"
         ) from error
 

@@ -235,9 +235,9 @@ def _target(formula: str, parsed: Any, data: Any) -> Array:
 def _check_cells(data: Any, names: Any) -> None:
     """Raise an error if a column or a cell is missing."""
     names = sorted(map(str, names))
-    gone = [name for name in names if name not in data.columns]
-    if gone:
-        raise ValueError(f"the formula needs the columns {', '.join(names)}, got none named {', '.join(gone)}")
+    absent = [name for name in names if name not in data.columns]
+    if absent:
+        raise ValueError(f"the formula needs the columns {', '.join(names)}, got none named {', '.join(absent)}")
     for name in names:
         missing = int(data[name].isna().sum())
         if missing:

@@ -44,7 +44,7 @@ class Changes:
     """The changes to a table: new texts of cells by row and column, and the rows to drop."""
 
     cells: Cells
-    gone: Array
+    dropped: Array
     counts: dict[str, int]
 
     def in_words(self) -> str:
@@ -92,8 +92,8 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
         for row, new in changes.cells.items():
             for place, text in new.items():
                 fixed.iloc[row, place] = _typed(text, held.table.schema.field(place).type)
-        return fixed[~changes.gone]
-    result = changed(held.table, changes.cells, changes.gone)
+        return fixed[~changes.dropped]
+    result = changed(held.table, changes.cells, changes.dropped)
     return result.to_pydict() if isinstance(table, dict) else result
 
 
@@ -133,7 +133,7 @@ def changes_of(
     wanted = [(place_of or _place_of)(made) for made in decisions.made]
     rows, seen, n_rows = _scan(source, wanted, places)
     cells: Cells = {}
-    gone = np.zeros(n_rows, dtype=bool)
+    dropped = np.zeros(n_rows, dtype=bool)
     for row, made in zip(wanted, decisions.made, strict=True):
         if row not in rows:
             raise UserError(
@@ -143,9 +143,9 @@ def changes_of(
         _check_row(made, rows[row], places, decisions, source)
         if made.choice == "relabel":
             cells[row] = _new_cells(made, rows[row], places, seen, decisions, new_labels)
-        gone[row] = made.choice == "drop"
+        dropped[row] = made.choice == "drop"
     counts = Counter(made.choice for made in decisions.made)
-    return Changes(cells, gone, dict(counts))
+    return Changes(cells, dropped, dict(counts))
 
 
 def _place_of(made: Decision) -> int:
@@ -213,9 +213,9 @@ def _new_cells(
             f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; correct the decision"
         )
     if decisions.task == "classes" and not new_labels:
-        some = ", ".join(f"'{visible(text, 30)}'" for text in sorted(known)[:5])
+        examples = ", ".join(f"'{visible(text, 30)}'" for text in sorted(known)[:5])
         raise UserError(
-            f"a new label must be one that the table has ({some}{' ...' if len(known) > 5 else ''}), got "
+            f"a new label must be one that the table has ({examples}{' ...' if len(known) > 5 else ''}), got "
             f"'{visible(label, 60)}' for row {made.row}; correct the decision, or allow it with --new-labels"
         )
     if decisions.task == "classes" and (label.strip() == "" or visible(label) != label):
@@ -262,7 +262,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
-        return lambda file: write_typed(source.read(), changes.cells, changes.gone, file, suffix)
+        return lambda file: write_typed(source.read(), changes.cells, changes.dropped, file, suffix)
     write = _fixed_csv if source.kind == "csv" else _fixed_texts
     return packed(path, lambda file: write(source, changes, file))
 
@@ -276,7 +276,7 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
         for cells in map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
             for place, text in changes.cells.get(row, {}).items():
                 cells[place] = text
-            lines += [] if changes.gone[row] else [list(map(csv_safe, cells))]
+            lines += [] if changes.dropped[row] else [list(map(csv_safe, cells))]
             row += 1
         file.write(csv_lines(lines, source.delimiter))
 
@@ -292,15 +292,15 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
             if not cells:  # an empty line is not a row
                 file.write(record.encode(source.encoding))
                 continue
-            if row < len(changes.gone) and not changes.gone[row]:
+            if row < len(changes.dropped) and not changes.dropped[row]:
                 new = changes.cells.get(row)
                 record = _with_cells(record, source.delimiter, new) if new else record
                 file.write(record.encode(source.encoding))
             row += 1
-    if row != len(changes.gone):
+    if row != len(changes.dropped):
         raise UserError(
             f"quotes and line ends of {source.path} must be consistent, got {row:,} rows by one reading and "
-            f"{len(changes.gone):,} by another; check its quotes, or give --out a name that ends in .parquet"
+            f"{len(changes.dropped):,} by another; check its quotes, or give --out a name that ends in .parquet"
         )
 
 
@@ -320,11 +320,11 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
     return delimiter.join(fields) + record[len(body) :]
 
 
-def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: str) -> None:
+def write_typed(table: Any, cells: Cells, dropped: Array, file: BinaryIO, suffix: str) -> None:
     """Write a table with changed cells and without dropped rows as Parquet or Arrow, which keeps its types."""
     import pyarrow.parquet
 
-    table = changed(table, cells, gone)
+    table = changed(table, cells, dropped)
     if suffix == ".parquet":
         pyarrow.parquet.write_table(table, file)
         return
@@ -332,7 +332,7 @@ def write_typed(table: Any, cells: Cells, gone: Array, file: BinaryIO, suffix: s
         writer.write_table(table)
 
 
-def changed(table: Any, cells: Cells, gone: Array) -> Any:
+def changed(table: Any, cells: Cells, dropped: Array) -> Any:
     """The table with the new cells and without the dropped rows."""
     import pyarrow
 
@@ -343,7 +343,7 @@ def changed(table: Any, cells: Cells, gone: Array) -> Any:
             if place in new:
                 values[row] = _typed(new[place], kind)
         table = table.set_column(place, table.schema.field(place), pyarrow.array(values, type=kind))
-    return table.filter(pyarrow.array(~gone))
+    return table.filter(pyarrow.array(~dropped))
 
 
 def _typed(text: str, kind: Any) -> Any:

@@ -15,7 +15,7 @@ from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues
 from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, lost_groups
+from .task_result import Group, Interval, Measure, TaskResult, facts_of, lost_groups, without_suspects_at_chance
 
 # If two probabilities are this close, neither label is preferred.
 _APART = 0.1
@@ -92,7 +92,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         order=order,
         actions=np.where(listed["action"] == "", "look", listed["action"]),
         suggested=[names[c] for c in suggested[order]],
-        expected=[_said(issues.members, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
+        expected=[_explanation(issues.members, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups,
         noise=noise.without(float(target.relabelled.mean())),
@@ -101,9 +101,9 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     )
     # Trees or given probabilities may predict labels that the linear models do not. Their weights were fitted to these
     # labels, and the best of them was selected, so they must exceed chance by twice the usual margin.
-    judges = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
-    judges = Interval(judges.value, 2.0 * judges.low - judges.value, judges.high)
-    return blinded(result, 1.0 / K, result.measures[1], judges)
+    ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
+    ensemble = Interval(ensemble.value, 2.0 * ensemble.low - ensemble.value, ensemble.high)
+    return without_suspects_at_chance(result, 1.0 / K, result.measures[1], ensemble)
 
 
 def _listed(issues: LabelIssues, reviewed: Array) -> Array:
@@ -113,9 +113,9 @@ def _listed(issues: LabelIssues, reviewed: Array) -> Array:
     return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
 
 
-def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
+def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
     """Find suspects with the models of the plan. With a time column, models are fitted to earlier rows only."""
-    codes = target.judged
+    codes = target.original
     # With many rows, the predictions that were scored are reused: new fits of the same kind would be no better.
     if plan.pred_probs is not None or _scored(plan, len(codes)):
         given = np.exp(logs.astype(np.float64)).mean(axis=0) if plan.pred_probs is None else plan.pred_probs
@@ -124,7 +124,7 @@ def _issues(X: Array, target: Target, judge: AoRRClassifier, plan: Plan, logs: A
     return find_label_issues(
         X,
         codes,
-        estimator=judge if plan.estimator is None else plan.estimator,
+        estimator=linear_model if plan.estimator is None else plan.estimator,
         cv=plan.folds,
         neighbours=plan.models == "all" and plan.together is None,
         trees=plan.models != "linear",
@@ -220,7 +220,7 @@ def _others(suggested: Array, codes: Array, mean: Array) -> Array:
     return found
 
 
-def _said(members: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
+def _explanation(members: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
     """The ensemble mean behind p(wrong), or the prediction of each member if the members disagree."""
     shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
     mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]

@@ -7,7 +7,7 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .problems import BLOCK, MOST_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, said_value
+from .problems import BLOCK, MOST_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, value_text
 from .target import Target
 
 # The mean of neighbouring rows is unusual if it deviates by at least this many standard deviations of single rows.
@@ -246,23 +246,23 @@ def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
     here, usual = float(np.nanmedian(inside)), float(np.nanmedian(outside))
-    low, high = (said_value(column, float(end)) for end in np.nanquantile(outside, [0.05, 0.95]))
+    low, high = (value_text(column, float(end)) for end in np.nanquantile(outside, [0.05, 0.95]))
     unit = _unit_between(here, usual)
     text = _both(column, "median", here, usual) + unit
-    if said_value(column, here) == said_value(column, usual):
+    if value_text(column, here) == value_text(column, usual):
         means = float(np.nanmean(inside)), float(np.nanmean(outside))
         apart = abs(means[0] - means[1]) > _SHOWN * float(np.nanstd(outside))
         text = _both(column, "mean", *means) if apart else reason
-    said = (
+    sentence = (
         f"{visible(column.name, 60)} is unusual in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
         f"{int(numbers[run.stop - 1]):,}: {text}"
     )
     rows, action = tuple(numbers[run].tolist()), "fix" if unit else "look"
-    return RowProblem("batch", rows, column.name, said_value(column, here), f"{low} to {high}", said, 0.85, action)
+    return RowProblem("batch", rows, column.name, value_text(column, here), f"{low} to {high}", sentence, 0.85, action)
 
 
 def _both(column: Column, word: str, here: float, usual: float) -> str:
-    return f"its {word} there is {said_value(column, here)}, in the other rows {said_value(column, usual)}"
+    return f"its {word} there is {value_text(column, here)}, in the other rows {value_text(column, usual)}"
 
 
 def _unit_between(here: float, usual: float) -> str:
@@ -302,12 +302,12 @@ def _constant_runs(column: Column) -> list[slice]:
 
 def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
     assert column.values is not None
-    value = said_value(column, float(column.values[run.start]))
-    said = (
+    value = value_text(column, float(column.values[run.start]))
+    sentence = (
         f"{visible(column.name, 60)} is {value} in the {run.stop - run.start:,} rows {int(numbers[run.start]):,} to "
         f"{int(numbers[run.stop - 1]):,} in a row, although neighbouring rows rarely have equal values"
     )
-    return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", said, 0.9)
+    return RowProblem("batch", tuple(numbers[run].tolist()), column.name, value, "different values", sentence, 0.9)
 
 
 # ---- target leakage and drift -------------------------------------------------------
@@ -317,28 +317,29 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     """Columns that nearly determine the target, scored on held-out rows."""
     # A random half, because classes may alternate from row to row.
     rng = np.random.default_rng(0)
-    some = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
-    half = rng.random(len(some)) < 0.5
-    shares = np.array([_explained_share(column, target, some, half) for column in columns])
+    sample = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
+    half = rng.random(len(sample)) < 0.5
+    shares = np.array([_explained_share(column, target, sample, half) for column in columns])
     found = []
     for j, share in enumerate(shares.tolist()):
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
         if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
             name = visible(columns[j].name, 60)
-            said = f"{name} nearly determines the target: it removes {100 * share:.1f}% of the errors of guessing" + (
-                f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else ""
+            sentence = (
+                f"{name} nearly determines the target: it removes {100 * share:.1f}% of the errors of guessing"
+                + (f", the next best column {100 * max(others, 0.0):.0f}%" if len(shares) > 1 else "")
             )
             found.append(
-                RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", said, share, "drop")
+                RowProblem("leak", (), columns[j].name, f"{share:.3f}", f"up to {others:.3f}", sentence, share, "drop")
             )
     return found
 
 
-def _explained_share(column: Column, target: Target, some: Array, half: Array) -> float:
+def _explained_share(column: Column, target: Target, sample: Array, half: Array) -> float:
     """The share of the errors of guessing that the column alone removes, estimated on half of the rows."""
     if target.task == "labels":
         return 0.0
-    bins, y = _bins(column, some), target.y[some]
+    bins, y = _bins(column, sample), target.y[sample]
     if target.task == "numbers":
         return _variance_explained_share(bins, y, half)
     K = len(target.names)
@@ -359,12 +360,12 @@ def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
     return 1.0 - float((errors**2).mean()) / float(ranks.var())
 
 
-def _bins(column: Column, some: Array | slice = slice(None)) -> Array:
+def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
     """Up to 200 bins with equal numbers of rows. Each text has its own bin; texts after the first 200 share one."""
     if column.values is None:
         assert column.codes is not None
-        return np.minimum(column.codes[some] + 1, _MOST_BINS)
-    x = column.values[some]
+        return np.minimum(column.codes[sample] + 1, _MOST_BINS)
+    x = column.values[sample]
     known = x[~np.isnan(x)]
     if not len(known):
         return np.zeros(len(x), dtype=np.intp)
@@ -400,10 +401,10 @@ def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
 
 def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
     if column.values is not None:
-        here, there = (said_value(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
+        here, there = (value_text(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
         words = f"its median is {there} in the first third along {time} and {here} in the last"
     else:
         here, there = "other values", "values of the first third"
         words = f"{100 * size:.0f}% of its values differ between the first and the last third along {time}"
-    said = f"{visible(column.name, 60)} drifts: {words}"
-    return RowProblem("drift", (), column.name, here, there, said, min(1.0, size))
+    sentence = f"{visible(column.name, 60)} drifts: {words}"
+    return RowProblem("drift", (), column.name, here, there, sentence, min(1.0, size))

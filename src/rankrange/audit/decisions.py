@@ -203,7 +203,7 @@ def _one(line: dict[str, Any], where: str) -> Decision:
 # ---- fingerprints of rows -------------------------------------------------------------------------------------
 
 
-class Looked(NamedTuple):
+class IdentifiedRows(NamedTuple):
     """Targets and fingerprints of some rows, for decisions about them."""
 
     cells: list[list[str]]
@@ -212,7 +212,7 @@ class Looked(NamedTuple):
     table: str  # the fingerprint of the whole table
 
 
-def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> Looked:
+def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> IdentifiedRows:
     """Compute targets and fingerprints of some rows in one pass.
 
     Parameters
@@ -229,7 +229,7 @@ def look_at(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int]
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
     places = [source.names.index(name) for name in target]
-    return Looked(
+    return IdentifiedRows(
         cells[: len(rows)],
         [contents_of_row(row, places) for row in cells[: len(rows)]],
         [given_of(row, places, target) for row in cells[: len(rows)]],
@@ -271,9 +271,9 @@ def split_labels(text: str) -> list[str]:
     return [label.strip() for label in text.split(",")]
 
 
-def same_text(cell: str, said: str) -> bool:
+def same_text(cell: str, text: str) -> bool:
     """Whether a cell of the table equals that of a decision, in which a formula may have a leading quote."""
-    return said in (cell, csv_safe(cell))
+    return text in (cell, csv_safe(cell))
 
 
 def same_number(one: str, other: str) -> bool:
@@ -287,12 +287,12 @@ def same_number(one: str, other: str) -> bool:
 def decisions_of(audit: Audit) -> Decisions:
     """The decisions that were made with `Audit.decide`, with the fingerprints of their rows."""
     places = list(audit.decided)
-    looked = look_at(audit.source, audit.target.columns, audit.n_rows, places)
+    identified = identify_rows(audit.source, audit.target.columns, audit.n_rows, places)
     made = [
-        audit.decided[place]._replace(given=looked.given[i], contents=looked.contents[i])
+        audit.decided[place]._replace(given=identified.given[i], contents=identified.contents[i])
         for i, place in enumerate(places)
     ]
-    return Decisions(audit.target.columns, audit.target.task, looked.table, made)
+    return Decisions(audit.target.columns, audit.target.task, identified.table, made)
 
 
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:

@@ -40,7 +40,7 @@ class Near:
     """A neighbour of a suspect: its position in the table, its target, and its cells or pixels."""
 
     row: int
-    said: str
+    target: str
     cells: list[str]
     image: bytes = b""
 
@@ -103,7 +103,7 @@ class Values:
             return str(np.datetime64(int(value), "D"))
         return number(value, 4)
 
-    def said(self, value: float) -> str:
+    def formatted(self, value: float) -> str:
         """A number or a date, formatted for a sentence."""
         return str(np.datetime64(int(value), "D")) if self.kind == "dates" else number(value, 4)
 
@@ -131,17 +131,20 @@ class Values:
         if self.numbers is None or np.isnan(self.numbers[i]):
             code = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
             share = float(usual[code])
-            said = f"{_percent(share)} of {of}"
+            sentence = f"{_percent(share)} of {of}"
             if other is None:
-                return share, said
-            return share, f"{said}, {_percent(float(self.usual(other)[code]))} of those {self.groups.of(other, True)}"
+                return share, sentence
+            return (
+                share,
+                f"{sentence}, {_percent(float(self.usual(other)[code]))} of those {self.groups.of(other, True)}",
+            )
         value = float(self.numbers[i])
         for t, (low, high) in enumerate(_TAILS):
             if value > usual[2 * t + 1]:
-                return 1.0 - high, f"{high:.0%} of {of} are at or below {self.said(usual[2 * t + 1])}"
+                return 1.0 - high, f"{high:.0%} of {of} are at or below {self.formatted(usual[2 * t + 1])}"
             if value < usual[2 * t]:
-                return low, f"{high:.0%} of {of} are at or above {self.said(usual[2 * t])}"
-        middle = f"{self.said(usual[-3])} to {self.said(usual[-2])}"
+                return low, f"{high:.0%} of {of} are at or above {self.formatted(usual[2 * t])}"
+        middle = f"{self.formatted(usual[-3])} to {self.formatted(usual[-2])}"
         return 0.5, f"the middle half of {of} is {middle}"
 
     def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
@@ -154,8 +157,8 @@ class Values:
         share, of = own.get(best, 0.0), self.groups.of(group)
         if others.get(best, 0.0) <= share:
             return 1.0, ""
-        beside = f"{_percent(others[best])} of those {self.groups.of(other, True)}"
-        return share, f"the word '{best[:40]}' is in {_percent(share)} of {of}, {beside}"
+        other_share = f"{_percent(others[best])} of those {self.groups.of(other, True)}"
+        return share, f"the word '{best[:40]}' is in {_percent(share)} of {of}, {other_share}"
 
     def _words(self, i: int) -> set[str]:
         code = int(self.codes[i])  # type: ignore[index]
@@ -193,8 +196,8 @@ class Groups:
         """A sample of the rows of a group, or all if there are few."""
         if group not in self._samples:
             rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
-            some = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
-            self._samples[group] = rows[some]
+            sample = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
+            self._samples[group] = rows[sample]
         return self._samples[group]
 
     def of(self, group: int | None, short: bool = False) -> str:
@@ -361,7 +364,7 @@ def _nearest(
     images = [b""] * len(flat) if pixels is None else pixels(flat)
     found = {
         int(i): Near(
-            int(target.rows[i]), target.said(int(i)), [short_text(cells[name][k]) for name in shown], images[k]
+            int(target.rows[i]), target.text_of(int(i)), [short_text(cells[name][k]) for name in shown], images[k]
         )
         for k, i in enumerate(flat)
     }
@@ -395,8 +398,8 @@ def image_side(features: Any) -> int:
         return 0
     if not all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in features.schema):
         return 0
-    some = features.slice(0, 200)
-    values = np.stack([_as_array(some, i) for i in range(count)])
+    sample = features.slice(0, 200)
+    values = np.stack([_as_array(sample, i) for i in range(count)])
     same_scale = np.nanmin(values) >= 0 and np.nanmax(values) <= 255 and (np.nanmin(values, axis=1) == 0).mean() > 0.5
     return side if same_scale else 0
 

@@ -15,7 +15,16 @@ from ..errors import UserError
 from ..issues import argilla, label_studio
 from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json, safe_json
 from ..pages.text import visible
-from .decisions import Decision, Decisions, join_labels, look_at, read_decisions, same_number, same_text, split_labels
+from .decisions import (
+    Decision,
+    Decisions,
+    identify_rows,
+    join_labels,
+    read_decisions,
+    same_number,
+    same_text,
+    split_labels,
+)
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -26,14 +35,14 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     """The suspects of an audit as questions, worst first."""
     suspects, target = audit.suspects(limit), audit.target
     places = target.rows[audit.result.order[: len(suspects)]]
-    looked = look_at(audit.source, target.columns, audit.n_rows, places)
-    about = {"table": looked.table, "target": target.columns, "task": target.task, "separator": target.separator}
+    identified = identify_rows(audit.source, target.columns, audit.n_rows, places)
+    about = {"table": identified.table, "target": target.columns, "task": target.task, "separator": target.separator}
     apart = set(target.columns)
     questions = []
     for i, suspect in enumerate(suspects):
-        cells = zip(audit.source.names, looked.cells[i], strict=True)
+        cells = zip(audit.source.names, identified.cells[i], strict=True)
         p = round(suspect.p_wrong, 4)
-        row = {"row": str(plain_name(suspect.row)), "given": looked.given[i], "contents": looked.contents[i]}
+        row = {"row": str(plain_name(suspect.row)), "given": identified.given[i], "contents": identified.contents[i]}
         shown = {name: cell for name, cell in cells if name not in apart}
         suggested = _suggested(suspect.suggested, audit)
         questions.append(Question({**row, **about, "p_wrong": p}, shown, suggested, round(1.0 - p, 4), suspect.why))

@@ -171,13 +171,13 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: 
     result, rows = audit.result, audit.target.rows
     order = result.order
     relabelled, drop = _relabelled_and_dropped(audit, *how)
-    gone = np.zeros(audit.n_rows, dtype=bool)
-    gone[rows[order[drop]]] = True
+    dropped = np.zeros(audit.n_rows, dtype=bool)
+    dropped[rows[order[drop]]] = True
     labels = {int(rows[i]): result.suggested[rank] for rank, i in enumerate(order.tolist()) if relabelled[rank]}
     if path.name.lower().endswith(".parquet"):
-        _clean_parquet(audit, source, file, gone, labels)
+        _clean_parquet(audit, source, file, dropped, labels)
     else:
-        _clean_csv(audit, source, file, gone, labels)
+        _clean_csv(audit, source, file, dropped, labels)
 
 
 def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
@@ -201,7 +201,7 @@ def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> s
     return f"{text}; {plural(left, 'likely wrong row')} {'stays' if left == 1 else 'stay'}" if left > 0 else text
 
 
-def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
+def _clean_csv(audit: Audit, source: Source, file: BinaryIO, dropped: Array, labels: dict[int, str]) -> None:
     column = source.names.index(audit.target.columns[0])
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     start = 0
@@ -209,7 +209,7 @@ def _clean_csv(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels
         part = slice(start, start + batch.num_rows)
         new = [(row - start, label) for row, label in labels.items() if part.start <= row < part.stop]
         batch = _relabelled(batch, column, new) if new else batch
-        kept = batch.filter(~gone[part]) if gone[part].any() else batch
+        kept = batch.filter(~dropped[part]) if dropped[part].any() else batch
         file.write(_batch_as_csv(kept, source.delimiter))
         start = part.stop
 
@@ -242,10 +242,10 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
     return csv_lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
 
 
-def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, labels: dict[int, str]) -> None:
+def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, dropped: Array, labels: dict[int, str]) -> None:
     place = source.names.index(audit.target.columns[0])
     if getattr(source, "kind", "") != "parquet":
-        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, gone, file, ".parquet")
+        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, dropped, file, ".parquet")
         return
     import pyarrow
     import pyarrow.parquet
@@ -254,7 +254,7 @@ def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, gone: Array, la
     for batch in batches(source):  # in batches, because the table may be larger than memory
         part = slice(start, start + batch.num_rows)
         new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
-        table = changed(pyarrow.Table.from_batches([batch]), new, gone[part])
+        table = changed(pyarrow.Table.from_batches([batch]), new, dropped[part])
         writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
         writer.write_table(table)
         start = part.stop

@@ -212,7 +212,7 @@ class Audit:
                 Suspect(
                     rank + 1,
                     self.row_names.name(int(self.target.rows[i])),
-                    self.target.said(i),
+                    self.target.text_of(i),
                     j.suggested[rank],
                     float(j.wrong[i]),
                     float(j.losses[i]),

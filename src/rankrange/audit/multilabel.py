@@ -19,7 +19,7 @@ from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
 from .plan import Plan, Progress
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of
+from .task_result import Group, Interval, Measure, TaskResult, facts_of, without_suspects_at_chance
 
 # Candidate shares of rows to ignore. TKML has no path over m, so each candidate needs a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -61,8 +61,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("fitting the model on all rows")
     model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")
-    cells, noise = _wrong_cells(X, target.judged, expit(scores[0]), plan)
-    noise = noise.without(float((target.judged != Y).mean()))
+    cells, noise = _wrong_cells(X, target.original, expit(scores[0]), plan)
+    noise = noise.without(float((target.original != Y).mean()))
     cells[target.relabelled] = 0.0
     wrong = cells.max(axis=1)
     order = np.argsort(-wrong, kind="stable")
@@ -85,8 +85,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         wrong=wrong,
         order=order,
         actions=actions(wrong[order], wrong[order]),
-        suggested=[target.said_labels(mask) for mask in suggested],
-        expected=[_said(Y[i], cells[i], names) for i in order],
+        suggested=[target.labels_text(mask) for mask in suggested],
+        expected=[_explanation(Y[i], cells[i], names) for i in order],
         against=sign[:, None] * X[order] * model.coef_[place[worst]],
         groups=_groups(Y, cells, names, model.dropped_),
         noise=noise,
@@ -95,7 +95,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         notes=["The share of wrong labels refers to the cells of the target: one yes or no per row and label."],
     )
     always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # the accuracy of always predicting the most frequent labels
-    return blinded(result, float(_right(Y, always, top_k).mean()), result.measures[0])
+    return without_suspects_at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
@@ -201,7 +201,7 @@ def _precision(Y: Array, scores: Array) -> Array:
     return np.where((n_true == 0) | (n_true == Y.shape[1]), 1.0, mean)
 
 
-def _said(true: Array, wrong: Array, names: list[str]) -> str:
+def _explanation(true: Array, wrong: Array, names: list[str]) -> str:
     """A sentence with the labels to add or to remove, and the labels that are uncertain."""
     parts = []
     for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:

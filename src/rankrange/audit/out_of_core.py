@@ -139,10 +139,10 @@ class OutOfCoreAudit:
         import pyarrow
 
         width = len(encoder.owner_)
-        room, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
-        if room < 1.1 * needed:
+        free, needed = shutil.disk_usage(folder).free, 4 * n * width + 8 * n
+        if free < 1.1 * needed:
             raise UserError(
-                f"an out-of-core audit needs {sized(needed)} of disk in {folder.parent}, got {sized(room)}; free "
+                f"an out-of-core audit needs {sized(needed)} of disk in {folder.parent}, got {sized(free)}; free "
                 "some space, or set TMPDIR to another folder"
             )
         self.progress(f"reading {self.source.path.name}: {n:,} rows as {width:,} numbers each, {sized(needed)} on disk")
@@ -162,9 +162,9 @@ class OutOfCoreAudit:
             file.seek(0)
             _write_header(file, (len(rows), width))
         np.save(folder / "y.npy", y)
-        gone = at - len(rows)
-        notes = [f"{gone:,} rows without a target, or with a class that is not in the sample, are left out"]
-        return replace(found, y=y, rows=rows, notes=notes if gone else [])
+        left_out = at - len(rows)
+        notes = [f"{left_out:,} rows without a target, or with a class that is not in the sample, are left out"]
+        return replace(found, y=y, rows=rows, notes=notes if left_out else [])
 
     def _audit_of(
         self, target: Target, result: TaskResult, encoder: TableEncoder, types: Any, n: int, words: list[str]

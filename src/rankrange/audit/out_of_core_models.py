@@ -20,7 +20,16 @@ from ..shards.shard_kernels import fold_numbers
 from .classification import _LISTED, _gives, _weights
 from .regression import regression_result
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, blinded, facts_of, listed_actions, lost_groups
+from .task_result import (
+    Group,
+    Interval,
+    Measure,
+    TaskResult,
+    facts_of,
+    listed_actions,
+    lost_groups,
+    without_suspects_at_chance,
+)
 
 # The fits of two models for each fold, eight in all, share their passes.
 FOLDS = 4
@@ -33,8 +42,8 @@ _NORMAL = 1.96
 def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
     """Audit a target with classes in passes over `rows`, whose features are in the file X."""
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
-    judge = AoRRClassifier(C=model.C_)
-    found = issues_in_shards(rows, judge, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
+    linear_model = AoRRClassifier(C=model.C_)
+    found = issues_in_shards(rows, linear_model, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
     names, present = target.names, model.classes_.astype(np.intp)
     model.classes_ = np.array(names, dtype=str)[present]
     suspects, todo = _listed(found)
@@ -65,7 +74,7 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
         loss_name="log loss",
         notes=lost_groups(groups),
     )
-    return blinded(result, 1.0 / len(present), result.measures[1])
+    return without_suspects_at_chance(result, 1.0 / len(present), result.measures[1])
 
 
 def _listed(found: ShardIssues) -> tuple[Array, Array]:
@@ -189,12 +198,12 @@ def _widths(residual: Array, X: Path, step: int) -> Array:
 
 def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
     """`outlier_posterior` of every `step`-th residual, interpolated for the others on each side of zero."""
-    some = residual[::step].astype(np.float64)
-    found = outlier_posterior(some, clean="skewed")
+    sample = residual[::step].astype(np.float64)
+    found = outlier_posterior(sample, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)
-    for side, known in ((residual >= 0, some >= 0), (residual < 0, some < 0)):
+    for side, known in ((residual >= 0, sample >= 0), (residual < 0, sample < 0)):
         if known.any():
-            sizes, order = np.abs(some[known]), np.argsort(np.abs(some[known]))
+            sizes, order = np.abs(sample[known]), np.argsort(np.abs(sample[known]))
             farther = np.maximum.accumulate(found.p_wrong[known][order])
             wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
     return wrong, Interval(found.rate, *found.interval)

@@ -61,8 +61,8 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     high = float(losses.max())
     high = high if high > 0 else 1.0
     # The first bar contains all losses near zero, which would otherwise stretch the logarithmic axis.
-    some = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
-    least, low = map(float, np.quantile(some, [0.005, 0.1])) if len(some) else (0.1, 0.1)
+    sample = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
+    least, low = map(float, np.quantile(sample, [0.005, 0.1])) if len(sample) else (0.1, 0.1)
     # Four decades, or more if the first bar would otherwise contain nearly all rows.
     low = max(least, min(low, 1e-4 * high), 1e-12 * high)
     edges = np.geomspace(low, max(high, 1.01 * low), _LOSS_BARS + 1)
@@ -133,7 +133,7 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
         inside = np.clip(values, low, high) - low
         place = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
         counts = [np.bincount(place[colour[known] == c], minlength=bars).tolist() for c in range(len(labels))]
-        return ColumnPicture(column.name, counts, (column.said(float(low)), column.said(float(high))), [])
+        return ColumnPicture(column.name, counts, (column.formatted(float(low)), column.formatted(float(high))), [])
     codes = column.codes
     assert codes is not None
     order = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(column.levels)), kind="stable")[:_VALUES]

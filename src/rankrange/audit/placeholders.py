@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .problems import Column, RowProblem, quantiles, said_value
+from .problems import Column, RowProblem, quantiles, value_text
 
 # The least number of cells with the placeholder, of other cells, and of distinct values among these.
 _LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
@@ -128,12 +128,12 @@ def _problem(column: Column, value: float, strength: float, numbers: Array) -> R
     assert column.values is not None
     rows = numbers[column.values == value]
     others = column.values[(column.values != value) & ~np.isnan(column.values)]
-    low, high = (said_value(column, float(end)) for end in (others.min(), others.max()))
-    share, said = 100 * len(rows) / len(column.values), said_value(column, value)
+    low, high = (value_text(column, float(end)) for end in (others.min(), others.max()))
+    share, code = 100 * len(rows) / len(column.values), value_text(column, value)
     sentence = (
-        f"{visible(column.name, 60)} is {said} in {len(rows):,} rows ({share:.3g}%), and from {low} to {high} in all "
-        f"others: {said} is probably a placeholder for a missing value; leave these cells empty"
+        f"{visible(column.name, 60)} is {code} in {len(rows):,} rows ({share:.3g}%), and from {low} to {high} in all "
+        f"others: {code} is probably a placeholder for a missing value; leave these cells empty"
     )
     return RowProblem(
-        "placeholder", tuple(rows.tolist()), column.name, said, f"{low} to {high}", sentence, strength, "fix"
+        "placeholder", tuple(rows.tolist()), column.name, code, f"{low} to {high}", sentence, strength, "fix"
     )

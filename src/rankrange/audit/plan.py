@@ -106,8 +106,8 @@ def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) 
     """
     rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
     if len(rows) > plan.penalty_rows:
-        some = np.sort(rng.choice(len(rows), plan.penalty_rows, replace=False))
-        objective, rows = objective.rows(some, 0, 1), rows[some]
+        sample = np.sort(rng.choice(len(rows), plan.penalty_rows, replace=False))
+        objective, rows = objective.rows(sample, 0, 1), rows[sample]
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     folds = plan.folds_among(rows, rng, objective.strata)
     folds = folds if len(rows) < FOLDS_UP_TO else folds.first(1)
@@ -137,9 +137,11 @@ def fit_robust(
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:
         return kind(C=penalty, random_state=seed).fit(X, y, groups=groups)
-    some = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
-    tuned = kind(C=penalty, random_state=seed).fit(X[some], y[some], groups=None if groups is None else groups[some])
-    share = float(tuned.m_) / len(some)
+    sample = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
+    tuned = kind(C=penalty, random_state=seed).fit(
+        X[sample], y[sample], groups=None if groups is None else groups[sample]
+    )
+    share = float(tuned.m_) / len(sample)
     # Random starts find a better minimum if two classes or a numeric target have outliers. With more classes they find
     # the same minimum as the ordinary start and take more than twice the time.
     starts = 2 if hasattr(tuned, "classes_") and len(tuned.classes_) > 2 else 10

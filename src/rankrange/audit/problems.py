@@ -55,7 +55,7 @@ _FEW_CELLS, _STEP = 3, 5e-4
 # This many identifying columns determine which rows are compared.
 _COMPARED = 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-Found = TypeVar("Found")
+T = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,12 @@ class Column:
             codes, levels = np.zeros(len(column), dtype=np.int64), [""]
         return cls(name, "text", None, codes, levels)
 
-    def said(self, row: int) -> str:
+    def cell_text(self, row: int) -> str:
         """The cell of a row as text."""
         if self.values is None:
             assert self.codes is not None
             return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
-        return said_value(self, float(self.values[row]))
+        return value_text(self, float(self.values[row]))
 
 
 class CheckedRows(NamedTuple):
@@ -179,7 +179,7 @@ def _strays_of(column: Any, values: Array) -> Array:
     return np.isnan(values) & stray[codes]
 
 
-def said_value(column: Column, value: float) -> str:
+def value_text(column: Column, value: float) -> str:
     """A number of a column as text; dates are formatted as dates."""
     if np.isnan(value):
         return "(missing)"
@@ -227,7 +227,7 @@ def _drawn(n: int) -> Array:
     return np.sort(np.random.default_rng(n).integers(0, n, _DRAWN))
 
 
-def each(work: Callable[..., Found], items: Iterable[Any], jobs: int, *more: Iterable[Any]) -> list[Found]:
+def each(work: Callable[..., T], items: Iterable[Any], jobs: int, *more: Iterable[Any]) -> list[T]:
     """Apply `work` to each item in threads; NumPy releases the GIL while it sorts and adds."""
     if jobs <= 1:
         return list(map(work, items, *more))
@@ -279,10 +279,10 @@ def _nearly_equal(
     for j, groups in zip(identifying, each(without, identifying, jobs), strict=True):
         for rows in groups if len(groups) <= _MOST_NEAR * n else []:
             shown = tuple(int(numbers[i]) for i in rows)
-            values = " and ".join(dict.fromkeys(columns[j].said(int(i)) for i in rows[:4]))
+            values = " and ".join(dict.fromkeys(columns[j].cell_text(int(i)) for i in rows[:4]))
             name = visible(columns[j].name, 60)
-            said = f"rows {_listed(shown)} are equal in all columns but {name}, which is {values}"
-            found.setdefault(shown, RowProblem("duplicate", shown, columns[j].name, values, "", said, 0.6))
+            sentence = f"rows {_listed(shown)} are equal in all columns but {name}, which is {values}"
+            found.setdefault(shown, RowProblem("duplicate", shown, columns[j].name, values, "", sentence, 0.6))
     return list(found.values())
 
 
@@ -363,12 +363,12 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
     shown = tuple(int(numbers[i]) for i in rows)
     listed = _listed(shown)
     if same:
-        said = f"rows {listed} are equal in all columns, the target included"
-        return RowProblem("duplicate", shown, None, "", "", said, 0.9, "drop")
-    targets = list(dict.fromkeys(target.said(int(i)) for i in rows))
+        sentence = f"rows {listed} are equal in all columns, the target included"
+        return RowProblem("duplicate", shown, None, "", "", sentence, 0.9, "drop")
+    targets = list(dict.fromkeys(target.text_of(int(i)) for i in rows))
     words = " and ".join(f"'{visible(text, 40)}'" for text in targets[:4])
-    said = f"rows {listed} are equal in all columns but the target, which is {words}"
-    return RowProblem("conflicting duplicate", shown, ", ".join(target.columns), words, "", said, 0.95, "fix")
+    sentence = f"rows {listed} are equal in all columns but the target, which is {words}"
+    return RowProblem("conflicting duplicate", shown, ", ".join(target.columns), words, "", sentence, 0.95, "fix")
 
 
 # ---- nearly equal rows -----------------------------------------------------------------------------------------------
@@ -459,8 +459,8 @@ def _said_alike(columns: list[Column], a: int, b: int, shown: tuple[int, int]) -
     pair = np.array([[a, b]])
     far = [column for column in columns if not _compared(column, pair, _STEP * _span(column))[0][0]]
     if not far:
-        said = f"rows {_listed(shown)} are equal, or differ very little, in all columns"
-        return RowProblem("duplicate", shown, None, "", "", said, 0.55)
-    values = ", ".join(f"{visible(c.name, 40)} ({c.said(a)} and {c.said(b)})" for c in far)
-    said = f"rows {_listed(shown)} are equal, or nearly equal, in all columns but {values}"
-    return RowProblem("duplicate", shown, far[0].name, far[0].said(b), far[0].said(a), said, 0.55)
+        sentence = f"rows {_listed(shown)} are equal, or differ very little, in all columns"
+        return RowProblem("duplicate", shown, None, "", "", sentence, 0.55)
+    values = ", ".join(f"{visible(c.name, 40)} ({c.cell_text(a)} and {c.cell_text(b)})" for c in far)
+    sentence = f"rows {_listed(shown)} are equal, or nearly equal, in all columns but {values}"
+    return RowProblem("duplicate", shown, far[0].name, far[0].cell_text(b), far[0].cell_text(a), sentence, 0.55)

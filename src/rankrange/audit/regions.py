@@ -20,10 +20,10 @@ def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
         return []
     found = fitted.diagnostics()
     unit = float(result.model.transformer_.scale_[0]) * fitted.scale_
-    said = ", ".join(f"{count:,} {kind}s" for kind, count in list(found.counts.items())[1:] if count)
+    outliers = ", ".join(f"{count:,} {kind}s" for kind, count in list(found.counts.items())[1:] if count)
     words = (
         f"The residuals of the robust linear fit have a standard deviation of {number(unit, 4)}; "
-        f"{said or 'no outlier'}."
+        f"{outliers or 'no outlier'}."
     )
     bad = (found.kinds == "bad leverage point").nonzero()[0]
     worst = sorted(bad.tolist(), key=lambda i: -abs(found.residuals[i]))[:_NAMED]

@@ -64,11 +64,11 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     best = guess[1] if plan.models == "linear" else _best_guess(X, y, guess[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
-    judged = (scaler.transform(target.judged[:, None])[:, 0] - best) / width
-    found = outlier_posterior(judged, clean="skewed")
+    residuals = (scaler.transform(target.original[:, None])[:, 0] - best) / width
+    found = outlier_posterior(residuals, clean="skewed")
     wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
     if (wrong >= POSSIBLE).any():
-        wrong = np.minimum(wrong, _within_scatter(X, judged, plan))
+        wrong = np.minimum(wrong, _within_scatter(X, residuals, plan))
         noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
     wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
     order = np.argsort(-np.abs(residual / width), kind="stable")
@@ -149,7 +149,7 @@ def regression_result(
         actions=actions(wrong[order], np.zeros(len(order))),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
-        expected=_said(expected, scale * off, scale * usual * width[order]),
+        expected=_explanation(expected, scale * off, scale * usual * width[order]),
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
@@ -186,9 +186,9 @@ def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
     parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
     guesses = np.stack([linear, *parts])
-    some = slice(None, None, 1 + len(y) // _BOOSTED_ON)
+    sample = slice(None, None, 1 + len(y) // _BOOSTED_ON)
     blends = _shares(len(guesses))
-    costs = [_middle(target[some] - shares @ guesses[:, some]) for shares in blends]
+    costs = [_middle(target[sample] - shares @ guesses[:, sample]) for shares in blends]
     return np.asarray(blends[int(np.argmin(costs))] @ guesses)
 
 
@@ -226,7 +226,7 @@ def _middle(errors: Array) -> float:
     return float(size[: max(1, int(0.7 * len(size)))].mean())
 
 
-def _said(expected: Array, residual: Array, core: Array) -> list[str]:
+def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
     """The reason in words: the expected value, and the residual in the target's units and in standard deviations."""
     return [
         f"expected {number(value, 4)} by a model fitted without the row; the value is {number(abs(off), 4)} "

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, visible
-from .decisions import Looked, look_at, target_as_text
+from .decisions import IdentifiedRows, identify_rows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import KINDS, count_problems
@@ -29,10 +29,12 @@ _TEXT = 80
 def audit_page(audit: Audit) -> str:
     """The page of an audit: one self-contained HTML file as text."""
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
-    looked = look_at(audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]])
+    identified = identify_rows(
+        audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]]
+    )
     script = f"{asset('audit.js')}\n{asset('review.js')}"
     while True:
-        text = page(f"Audit of {audit.name}", _body(audit, limit, looked), script=script)
+        text = page(f"Audit of {audit.name}", _body(audit, limit, identified), script=script)
         if len(text.encode()) <= _MOST_BYTES or limit <= 1:
             return text
         limit //= 2
@@ -43,7 +45,7 @@ def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
     return fragment("audit_short.html", **_values(audit, limit))
 
 
-def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
+def _body(audit: Audit, limit: int, identified: IdentifiedRows) -> Markup:
     values = _values(audit, limit)
     target = audit.target.columns
     data = {
@@ -52,11 +54,11 @@ def _body(audit: Audit, limit: int, looked: Looked) -> Markup:
         "start": _start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
-        "suspects": [_packed(audit, place, suspect, looked) for place, suspect in enumerate(values["suspects"])],
+        "suspects": [_packed(audit, place, suspect, identified) for place, suspect in enumerate(values["suspects"])],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
         "total": audit.n_listed,
-        "table": looked.table,
+        "table": identified.table,
         "target": target_as_text(target),
         "task": audit.target.task,
         "labels": audit.target.names[:500] if audit.target.task == "classes" else [],
@@ -181,7 +183,7 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
 
 
 def _set_of(audit: Audit, text: str) -> list[str]:
-    """The labels in a text of `Target.said_labels`."""
+    """The labels in a text of `Target.labels_text`."""
     return [] if text == "(none)" else text.split(audit.target.separator or ", ")
 
 
@@ -192,7 +194,7 @@ def _start(audit: Audit) -> int:
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 
-def _packed(audit: Audit, place: int, suspect: Suspect, looked: Looked) -> dict[str, Any]:
+def _packed(audit: Audit, place: int, suspect: Suspect, identified: IdentifiedRows) -> dict[str, Any]:
     given, suggested = shown_labels(audit, suspect)
     packed: dict[str, Any] = {
         "rank": suspect.rank,
@@ -203,9 +205,9 @@ def _packed(audit: Audit, place: int, suspect: Suspect, looked: Looked) -> dict[
         "loss": float(f"{suspect.loss:.4g}"),
         "action": suspect.action,
         "why": visible(suspect.why, 600),
-        "contents": looked.contents[place],
-        "cell": looked.given[place],
-        "to": _new_cell(audit, suspect, looked.given[place]),
+        "contents": identified.contents[place],
+        "cell": identified.given[place],
+        "to": _new_cell(audit, suspect, identified.given[place]),
     }
     evidence = audit.evidence
     if audit.cells:
@@ -220,7 +222,7 @@ def _packed(audit: Audit, place: int, suspect: Suspect, looked: Looked) -> dict[
 
 
 def _near(audit: Audit, near: Near) -> dict[str, Any]:
-    found: dict[str, Any] = {"row": plain_name(audit.row_names.name(near.row)), "said": visible(near.said, _TEXT)}
+    found: dict[str, Any] = {"row": plain_name(audit.row_names.name(near.row)), "said": visible(near.target, _TEXT)}
     if near.cells:
         found["cells"] = [visible(cell, _TEXT) for cell in near.cells]
     if near.image:

@@ -64,16 +64,16 @@ class Review:
         right = (
             "1 was right and stays as it is" if self.right == 1 else f"{self.right:,} were right and stay as they are"
         )
-        said = [f"Decided so far: {wrong} wrong, {right}."]
+        sentences = [f"Decided so far: {wrong} wrong, {right}."]
         if np.isfinite(self.expected) and self.wrong + self.right:
             changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the remaining rows"
-            said.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
+            sentences.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
         more = f"{left:,} more rows are" if left != 1 else "One more row is"
-        said.append(f"{more} likely wrong." if left else "No other row is likely wrong.")
+        sentences.append(f"{more} likely wrong." if left else "No other row is likely wrong.")
         if self.lost:
             lost = "1 decision fits no row of this table and is" if self.lost == 1 else None
-            said.append(f"{lost or f'{self.lost:,} decisions fit no row of this table and are'} not used.")
-        return said
+            sentences.append(f"{lost or f'{self.lost:,} decisions fit no row of this table and are'} not used.")
+        return sentences
 
 
 def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
@@ -127,8 +127,8 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
 def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
     """The possible positions of each row: in the original table, and after dropped rows were removed. -1 means none."""
     numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
-    gone = np.sort(numbers[[one.choice == "drop" for one in made]])
-    after = numbers - np.searchsorted(gone, numbers)
+    dropped = np.sort(numbers[[one.choice == "drop" for one in made]])
+    after = numbers - np.searchsorted(dropped, numbers)
     return list(zip((numbers - 1).tolist(), (after - 1).tolist(), strict=True))
 
 

@@ -83,15 +83,17 @@ class Merged:
 
     def in_words(self) -> list[str]:
         """The agreement of the reviewers, as sentences."""
-        said = []
+        sentences = []
         for (one, other), (kappa, n) in self.kappa.items():
             value = "not defined, because both always made the same decision" if np.isnan(kappa) else f"{kappa:.2f}"
-            said.append(f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}.")
+            sentences.append(
+                f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}."
+            )
         if self.disagreements:
-            said.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
+            sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
         if self.arbitrated:
-            said.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
-        return said
+            sentences.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
+        return sentences
 
     def _open_in_words(self) -> str:
         n = len(self.conflicts)
@@ -174,9 +176,9 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
 
 def _settled(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
     """The decision of the arbiter or of the majority; otherwise "unsure"."""
-    looked = [*votes.values(), *([last] if last is not None else [])]
-    one = looked[0]
-    if any((made.given, made.contents) != (one.given, one.contents) for made in looked):
+    made_by_all = [*votes.values(), *([last] if last is not None else [])]
+    one = made_by_all[0]
+    if any((made.given, made.contents) != (one.given, one.contents) for made in made_by_all):
         raise UserError(f"reviewers must have seen the same row {visible(row, 40)}, got different cells; audit again")
     most, differ = majority((made.choice, made.new_label) for made in votes.values() if made.choice != "unsure")
     words = {name: _in_words(made) for name, made in votes.items()}

@@ -32,7 +32,7 @@ from .problems import (
     each,
     find_repeats,
     quantiles,
-    said_value,
+    value_text,
 )
 from .target import Target
 
@@ -187,8 +187,8 @@ def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
         inner = d[d > 0]  # most cells have the same value: check only the others
         q = quantiles(inner, [0.5, 0.8, 0.9])
     if q[0] > 0:
-        some = d[:: max(1, n // 20_000)]
-        few = len(np.unique(some[some > 0][:2000])) < 10
+        sample = d[:: max(1, n // 20_000)]
+        few = len(np.unique(sample[sample > 0][:2000])) < 10
         limit = max(tail_limit((q[0], q[1], q[2]), n, tests, heaviest), 3.0 * q[2] if few else 0.0)
         return beyond(d, 1.25 * limit, 1.25)
     values, counts = np.unique(d, return_counts=True)
@@ -235,18 +235,18 @@ def _repeated_values(values: Array) -> Array:
 
 def _far_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
     low, high, count = usual
-    first, last = (said_value(column, v) for v in usual[:2])
+    first, last = (value_text(column, v) for v in usual[:2])
     above = value > high
     edge = last if above else first
     times = abs(value - (high if above else low)) / max(high - low, 1e-300)
-    said = said_value(column, value)
+    cell = value_text(column, value)
     where = f"row {int(rows[0]):,}" if len(rows) == 1 else f"each of {len(rows):,} rows"
     sentence = (
-        f"{visible(column.name, 60)} is {said} in {where}: 99% of the {count:,} other rows are "
+        f"{visible(column.name, 60)} is {cell} in {where}: 99% of the {count:,} other rows are "
         f"{'below' if above else 'above'} {edge}"
     )
     strength = min(1.0, 0.8 + 0.02 * times)
-    return RowProblem("far", tuple(rows.tolist()), column.name, said, f"{first} to {last}", sentence, strength)
+    return RowProblem("far", tuple(rows.tolist()), column.name, cell, f"{first} to {last}", sentence, strength)
 
 
 # ---- impossible ------------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
         return []
     rows, what = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
     listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
-    said = f"{len(rows):,} cells of {visible(column.name, 60)} are not {what} (row{'s' * (len(rows) > 1)} {listed})"
-    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", what, said, 0.9, "fix")]
+    sentence = f"{len(rows):,} cells of {visible(column.name, 60)} are not {what} (row{'s' * (len(rows) > 1)} {listed})"
+    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", what, sentence, 0.9, "fix")]
 
 
 # ---- inconsistent columns ---------------------------------------------------------------------------------
@@ -443,10 +443,10 @@ def _together(column: Column, i: int, found: tuple[float, float, float], known: 
     assert column.values is not None
     if not column.values[i] < known[ends[0]] and not column.values[i] > known[ends[1]]:
         return None
-    first, last = (said_value(column, float(known[end])) for end in ends)
-    said = column.said(i)
+    first, last = (value_text(column, float(known[end])) for end in ends)
+    cell = column.cell_text(i)
     sentence = (
-        f"{visible(column.name, 60)} is {said} in row {row:,}, but {first} to {last} is expected given the other "
+        f"{visible(column.name, 60)} is {cell} in row {row:,}, but {first} to {last} is expected given the other "
         "columns: these values are inconsistent"
     )
-    return RowProblem("far", (row,), column.name, said, f"{first} to {last}", sentence, 0.7)
+    return RowProblem("far", (row,), column.name, cell, f"{first} to {last}", sentence, 0.7)

@@ -177,16 +177,14 @@ def audit_table(
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
     plan = _plan_for(found, X, jobs, seed)
     plan = _directed(plan, found, None if group is None else table.select([group]), clock)
-    plan = replace(plan, **_judged_by(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    result, words = _described(*_judged(X, found, plan, progress), found, names)
+    plan = replace(plan, **_prediction_settings(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
+    result, words = _described(*_run_task(X, found, plan, progress), found, names)
     result = result if review is None else apply_review(result, found, review)
     groups = [] if group is None else by_group(table.column(group), result)
     words = [*words, *in_words(groups, str(group), result.loss_name)]
     progress("checking rows for other problems")
-    looked_at = features if time is None else features.append_column(time, clock.column(0))
-    problems = find_row_problems(
-        looked_at, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1
-    )
+    checked = features if time is None else features.append_column(time, clock.column(0))
+    problems = find_row_problems(checked, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1)
     side = image_side(features)
     shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
@@ -227,7 +225,7 @@ def _may_encode_by_target(found: Target, group: str | None, time: str | None) ->
     return group is None and time is None and found.task != "labels"
 
 
-def _judged(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
+def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
     """The result of the task, and the warnings of its fits."""
     # One thread per matrix product: folds are fitted in parallel, and results must not depend on the number of threads.
     with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
@@ -311,7 +309,7 @@ def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
     return plan
 
 
-def _judged_by(
+def _prediction_settings(
     found: Target, models: str, estimator: Any, pred_probs: Any, n_rows: int, *, along_time: bool
 ) -> dict[str, Any]:
     check_models(models)

@@ -47,25 +47,25 @@ class Target:
     given: Array | None = None
 
     @property
-    def judged(self) -> Array:
+    def original(self) -> Array:
         """The target before decisions, on which the share of wrong targets is estimated."""
         return self.y if self.given is None else self.given
 
     @property
     def relabelled(self) -> Array:
         """Which of the kept rows were relabelled."""
-        differs = self.judged != self.y
+        differs = self.original != self.y
         return differs.any(axis=1) if differs.ndim == 2 else differs
 
-    def said(self, i: int) -> str:
+    def text_of(self, i: int) -> str:
         """The target of the i-th kept row as text."""
         if self.task == "classes":
             return self.names[self.y[i]]
         if self.task == "numbers":
             return number(float(self.y[i]))
-        return self.said_labels(self.y[i])
+        return self.labels_text(self.y[i])
 
-    def said_labels(self, mask: Array) -> str:
+    def labels_text(self, mask: Array) -> str:
         """The labels of a mask as text."""
         return (self.separator or ", ").join(
             name for name, true in zip(self.names, mask, strict=True) if true
@@ -255,8 +255,8 @@ def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> 
 
 
 def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names: list[str] | None = None) -> Target:
-    gone = int((~keep).sum())
-    notes = target.notes + ([_in_words(note, gone)] if gone else [])
+    n_missing = int((~keep).sum())
+    notes = target.notes + ([_in_words(note, n_missing)] if n_missing else [])
     return replace(
         target,
         y=(target.y if y is None else y)[keep],
@@ -268,8 +268,8 @@ def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names:
 
 def _in_words(note: str, rows: int) -> str:
     """A note about this many rows, in the singular for one row."""
-    said = re.sub(r"\b1 classes\b", "1 class", note.format(rows))
-    return said.replace("1 rows", "1 row").replace(" are left out", " is left out") if rows == 1 else said
+    text = re.sub(r"\b1 classes\b", "1 class", note.format(rows))
+    return text.replace("1 rows", "1 row").replace(" are left out", " is left out") if rows == 1 else text
 
 
 def _without_missing(target: Target, n_rows: int) -> Target:

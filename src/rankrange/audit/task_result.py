@@ -139,7 +139,9 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
     }
 
 
-def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interval | None = None) -> TaskResult:
+def without_suspects_at_chance(
+    result: TaskResult, chance: float, measure: Measure, ensemble: Interval | None = None
+) -> TaskResult:
     """Remove the suspects from a result if no model predicts better than chance.
 
     Otherwise every row would look wrong.
@@ -155,7 +157,7 @@ def blinded(result: TaskResult, chance: float, measure: Measure, judges: Interva
     judges : Interval, optional
         The same score of the ensemble behind `wrong`.
     """
-    scores = [measure.ordinary, measure.robust, *([] if judges is None else [judges])]
+    scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:
         return result
     best = max(scores, key=lambda score: score.value)

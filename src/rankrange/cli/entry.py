@@ -213,8 +213,8 @@ class Clock:
             return
         self.share = (_PARTS[place][1] / parts, _PARTS[place][2] / parts)
         before, after = (
-            (sum(least for _, least, _ in some), sum(most for _, _, most in some))
-            for some in (_PARTS[:place], _PARTS[place + 1 :])
+            (sum(least for _, least, _ in steps), sum(most for _, _, most in steps))
+            for steps in (_PARTS[:place], _PARTS[place + 1 :])
         )
         self.done = (before[0] + (part - 1) * self.share[0], before[1] + (part - 1) * self.share[1])
         self.later = (after[0] + (parts - part) * self.share[0], after[1] + (parts - part) * self.share[1])

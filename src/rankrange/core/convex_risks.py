@@ -51,9 +51,9 @@ class RowRisk:
         means = _times(inside, design) / np.bincount(block, weights=p[rows])[:, None]
         total = np.zeros((design.p, design.p))
         for start in range(0, len(rows), _ROWS):  # centred before squaring, to avoid cancellation
-            some = slice(start, start + _ROWS)
-            apart = _scaled(design, rows[some], slope[rows[some]]) - means[block[some]]
-            total += (p[rows[some]][:, None] * apart).T @ apart
+            part = slice(start, start + _ROWS)
+            centred = _scaled(design, rows[part], slope[rows[part]]) - means[block[part]]
+            total += (p[rows[part]][:, None] * centred).T @ centred
         return (self.factor / width) * total
 
 
@@ -101,9 +101,9 @@ class GroupRisk:
         gradients = _times(own, design)
         p, total = 1.0 / len(self.present), np.zeros((design.p, design.p))
         for block in np.unique(blocks):
-            some = gradients[blocks == block]
-            some = some - some.mean(axis=0)
-            total += p * some.T @ some
+            part = gradients[blocks == block]
+            part = part - part.mean(axis=0)
+            total += p * part.T @ part
         return total / width
 
     def _spread(self, share: Array) -> Array:

@@ -172,7 +172,7 @@ def _best(
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and part.design.n > TWICE_UP_TO and noise[0] >= SHARES[0]:
-        more = fits.beside(chosen, min(noise[0], 0.9 * k_share), k_share)
+        more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
         if more.shares[-1] < most and not _lose_a_class(more)[-1]:
             fits = more
@@ -325,8 +325,8 @@ def _some_rows(
     most = max(int(largest / numbers), TWICE_UP_TO)
     if n <= most:
         return objective, groups
-    some = np.sort(rng.choice(n, most, replace=False))
-    return objective.rows(some, 0, 1), None if groups is None else groups[some]
+    sample = np.sort(rng.choice(n, most, replace=False))
+    return objective.rows(sample, 0, 1), None if groups is None else groups[sample]
 
 
 def _one_group(groups: Array | None) -> bool:

@@ -391,7 +391,7 @@ class Fits:
         names = ["none"] + ["up"] * len(shares) + ["search"] * len(shares)
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
 
-    def beside(self, chosen: int, share: float, k_share: float) -> Fits:
+    def with_candidate(self, chosen: int, share: float, k_share: float) -> Fits:
         """These fits and one more of the kind of `chosen`, at `share`, which starts from the nearest fit."""
         path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
         near = min(path, key=lambda i: abs(self.shares[i] - share))

@@ -211,7 +211,7 @@ class Folds:
         return Folds(self.train & ~rows, self.test, self.repeat)
 
     @property
-    def judged(self) -> Array:
+    def tested(self) -> Array:
         """(n,): whether each row is in a test set."""
         return np.asarray(self.test.any(axis=0))
 
@@ -302,8 +302,8 @@ def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
     if not pairs:
         raise ValueError("cv must have at least one pair of (train, test) rows, got none; use for example KFold(5)")
     train, test = np.zeros((2, len(pairs), n), dtype=bool)
-    for fold, (seen, asked) in enumerate(pairs):
-        train[fold, seen], test[fold, asked] = True, True
+    for fold, (train_rows, test_rows) in enumerate(pairs):
+        train[fold, train_rows], test[fold, test_rows] = True, True
     if (train & test).any():
         raise ValueError(
             f"training and test rows of a fold must not overlap, got {int((train & test).any(axis=0).sum())} rows in "

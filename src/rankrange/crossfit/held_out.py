@@ -92,11 +92,11 @@ def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
     """1 if the prediction is correct, scaled such that the mean over rows is the mean over classes."""
     mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
-    worth = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
+    weight = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
     found = []
     for rows, Z in parts:
-        guess = (Z[:, 0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=1)
-        found.append((guess == strata[rows]) * worth[strata[rows]])
+        predicted = (Z[:, 0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=1)
+        found.append((predicted == strata[rows]) * weight[strata[rows]])
     return found
 
 

@@ -69,7 +69,7 @@ def trimmed_fits(
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
     # rows that are in no training set have high leverage and are ignored
-    known = folds.judged & folds.train.any(axis=0)
+    known = folds.tested & folds.train.any(axis=0)
     rate = wrong_rate(scores[known], codes[known], None if mass.dtype == bool else mass[known])
     share = min(max(rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))

@@ -69,8 +69,8 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apar
     predictions are computed from the fit to all rows.
     """
     worth = np.ones(len(Y)) if mass is None else mass
-    some = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
-    squares = euclidean_distances(X, X[some], squared=True)
+    sample = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
+    squares = euclidean_distances(X, X[sample], squared=True)
     middle = float(np.median(squares)) or 1.0
     # The fit predicts the difference from the mean of Y over the other rows. It is linear in its targets, so a column
     # of ones gives the factor of this mean.
@@ -79,7 +79,7 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apar
     best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
     for width in _WIDTHS:
         bumps = np.exp(-squares / (width * middle))
-        features = bumps @ _whitening(bumps[some])
+        features = bumps @ _whitening(bumps[sample])
         scale, turn = np.linalg.eigh(features.T @ (worth[:, None] * features))
         features = features @ turn
         aims = features.T @ (worth[:, None] * targets)

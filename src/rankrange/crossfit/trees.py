@@ -208,7 +208,7 @@ class _TreeTask:
 
     def log_likelihood(self, P: Array) -> float:
         """The mean log likelihood of the test labels."""
-        known = np.flatnonzero(self.folds.judged)
+        known = np.flatnonzero(self.folds.tested)
         return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
 
     def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:

@@ -20,7 +20,7 @@ from ..core.arrays import Array
 from ..shards.describe import Description, describe
 from ..shards.engine import Kernel
 from ..shards.fit import check_supported, fit_on_shards
-from ..shards.holdout import Scores, Scoring, score_unseen
+from ..shards.holdout import Scores, Scoring, score_held_out
 from ..shards.row_blocks import Batch, TreeSum
 from ..shards.shard_kernels import (
     Cutting,
@@ -110,7 +110,7 @@ class DeviceRows:
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         """The result of a kernel of `shards`, computed on the device."""
-        answers: dict[Any, Any] = {describe: self._describe, evaluate: self._evaluate, score_unseen: self._score}
+        answers: dict[Any, Any] = {describe: self._describe, evaluate: self._evaluate, score_held_out: self._score}
         return answers[kernel](message)
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
@@ -252,7 +252,7 @@ class DeviceRows:
         return pass_over(replace(data, weight=weight)).sums(Request(at)).table
 
     def _score(self, message: Scoring) -> Scores:
-        """`holdout.score_unseen`: sums of the scores of each fit on the rows outside the sample."""
+        """`holdout.score_held_out`: sums of the scores of each fit on the rows outside the sample."""
         model = message.model
         data = self.pass_of(model).data
         sets = [torch.as_tensor(W, device=self.X.device) for W in message.sets]

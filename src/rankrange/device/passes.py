@@ -38,7 +38,7 @@ _TILES = 16
 KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
-class Found(NamedTuple):
+class PassSums(NamedTuple):
     """The results of a pass: five masses, the smallest loss, side sums, and the undecided rows."""
 
     masses: Array
@@ -174,12 +174,12 @@ class EagerPass:
         _, Z = data.scores(torch.as_tensor(W, device=data.X.device), slice(start, stop))
         return loss_and_slope(data.model, data.y[start:stop], Z)[0]
 
-    def sums(self, request: Request) -> Found:
+    def sums(self, request: Request) -> PassSums:
         """Side sums of the rows that are certainly kept, masses, and the undecided rows."""
         W = torch.as_tensor(request.W, device=self.data.X.device)
         parts = [self._chunk(W, request, a) for a in range(0, self.data.n, self.chunk)]
         masses, least, tables, rows, losses, scores = zip(*parts, strict=True)
-        return Found(
+        return PassSums(
             torch.stack(masses).sum(0).cpu().numpy(),
             float(torch.stack(least).min()),
             torch.stack(tables).sum(0).cpu().numpy(),
@@ -278,7 +278,7 @@ class FusedPass(EagerPass):
         self._launch(W, Limits(*[0.0] * 4), (start, stop), out)
         return out
 
-    def sums(self, request: Request) -> Found:
+    def sums(self, request: Request) -> PassSums:
         """Side sums of the rows that are certainly kept, masses, and the undecided rows in order."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
@@ -287,7 +287,7 @@ class FusedPass(EagerPass):
         rows, order = self.list[:noted].sort()
         pairs = self.pairs[:noted][order]
         table = _table_of(total[6:12], total[HEAD:-2].reshape(2, -1), self.data)
-        return Found(total[:5], float(total[-2]), table, count, rows, pairs[:, 0], pairs[:, 1][None])
+        return PassSums(total[:5], float(total[-2]), table, count, rows, pairs[:, 0], pairs[:, 1][None])
 
 
 def _table_of(head: Array, products: Array, data: Data) -> Array:

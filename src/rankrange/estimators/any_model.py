@@ -273,7 +273,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     def _fit_ranked(self, task: Task, mass: Array, plan: Plan) -> None:
         """Fit with a given m and k: alternate between fitting and ranking."""
-        predicted_mass = np.where(plan.folds.judged, mass, 0.0)
+        predicted_mass = np.where(plan.folds.tested, mass, 0.0)
         m, k = self._ranks(predicted_mass)
 
         def fit(keep: Array) -> FittedFolds:

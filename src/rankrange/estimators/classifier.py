@@ -265,7 +265,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
             if hasattr(X, "some"):  # copying a few rows from a device to the host is cheap
-                self._calibrate_by(*X.some())
+                self._calibrate_by(*X.sample())
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
@@ -338,14 +338,14 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         C = self.C_ * total / share
         objective = Objective(design, y, loss, C, n_outputs, m=0, k=total, sample_weight=weight)
         self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
-        some = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
-        codes = (y[some] > 0 if n_outputs == 1 else y[some]).astype(np.intp)
-        robust, ordinary = self._both_probabilities(X[some])
-        mass = None if weight is None else weight[some]
-        worth = _within_reach(robust.min(axis=1), ~dropped[some], mass) * (1.0 if mass is None else mass)
+        sample = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
+        codes = (y[sample] > 0 if n_outputs == 1 else y[sample]).astype(np.intp)
+        robust, ordinary = self._both_probabilities(X[sample])
+        mass = None if weight is None else weight[sample]
+        worth = _within_reach(robust.min(axis=1), ~dropped[sample], mass) * (1.0 if mass is None else mass)
 
         def cost(share: float) -> float:
-            own = joined(robust, ordinary, share)[np.arange(len(some)), codes]
+            own = joined(robust, ordinary, share)[np.arange(len(sample)), codes]
             return -float(worth @ np.log(np.maximum(own, 1e-12)))
 
         self.ordinary_share_ = float(min(_SHARES, key=cost))

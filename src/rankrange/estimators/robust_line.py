@@ -110,11 +110,10 @@ def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
     X = np.asarray(model._training[0])
     constant = [name for name, column in zip(names, X.T, strict=False) if (column == column[0]).all()]
     why = f"{', '.join(constant)} constant" if constant else "linearly dependent columns"
-    gone = ", ".join(name for name, without in zip(names, lost, strict=True) if without)
+    unidentified = ", ".join(name for name, without in zip(names, lost, strict=True) if without)
     return (
-        f"Not identified, NaN: {gone} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected. To get all "
-        "coefficients, "
-        "leave columns out."
+        f"Not identified, NaN: {unidentified} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected. "
+        "To get all coefficients, leave columns out."
     )
 
 

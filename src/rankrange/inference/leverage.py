@@ -82,17 +82,17 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    some = X if len(X) <= _ENOUGH else X[rng.choice(len(X), _ENOUGH, replace=False)]
-    centre = np.median(some, axis=0)
-    spread = np.median(np.abs(some - centre), axis=0)
-    X, some = ((part[:, spread > 0] - centre[spread > 0]) / spread[spread > 0] for part in (X, some))
-    if some.shape[1] == 0 or len(some) < 2 * some.shape[1] + 2:
+    sample = X if len(X) <= _ENOUGH else X[rng.choice(len(X), _ENOUGH, replace=False)]
+    centre = np.median(sample, axis=0)
+    spread = np.median(np.abs(sample - centre), axis=0)
+    X, sample = ((part[:, spread > 0] - centre[spread > 0]) / spread[spread > 0] for part in (X, sample))
+    if sample.shape[1] == 0 or len(sample) < 2 * sample.shape[1] + 2:
         return np.zeros(len(X)), np.inf
-    near = some[(length := np.linalg.norm(some, axis=1)) <= np.median(length)]
+    near = sample[(length := np.linalg.norm(sample, axis=1)) <= np.median(length)]
     _, s, V = np.linalg.svd(near - near.mean(axis=0), full_matrices=False)
     T = V[s > 1e-8 * s.max(initial=0.0)].T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the caller cannot act on its warnings about ties and few rows
-        found = MinCovDet(random_state=seed).fit(some @ T)
+        found = MinCovDet(random_state=seed).fit(sample @ T)
     distance = np.sqrt(np.maximum(found.mahalanobis(X @ T), 0.0))
     return distance, float(np.sqrt(chi2.ppf(0.975, T.shape[1])))

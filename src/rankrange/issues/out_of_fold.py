@@ -309,8 +309,8 @@ def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.G
     X, mass = data.X, None
     if far.any():
         X, mass = X / np.maximum(X[~far].std(axis=0), 1e-12), (~far).astype(np.float64)
-    some = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
-    for rows in (some, np.arange(n)) if len(some) < n else (some,):
+    sample = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
+    for rows in (sample, np.arange(n)) if len(sample) < n else (sample,):
         near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
         own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
         own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)

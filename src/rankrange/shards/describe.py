@@ -140,10 +140,10 @@ def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None)
     values, inverse = np.unique(y[rest], return_inverse=True)
     rows = np.bincount(inverse, minlength=len(values))
     positive = rows if present is None else np.bincount(inverse, weights=present[rest], minlength=len(values))
-    for label, count, some in zip(values.tolist(), rows, positive, strict=True):
+    for label, count, n_positive in zip(values.tolist(), rows, positive, strict=True):
         counts = labels.setdefault(label, [0, 0])
         counts[0] += int(count)
-        counts[1] += int(some)
+        counts[1] += int(n_positive)
 
 
 def _not_a_number(batch: Batch, name: str) -> str | None:

@@ -31,7 +31,7 @@ _KINK_ROWS = 60_000
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class Iterate:
     """The results of one pass at W."""
 
     W: Array
@@ -163,7 +163,7 @@ class FullData:
         """The kept mass."""
         return self.k - self.m
 
-    def look(self, W: Array) -> Look:
+    def evaluate_at(self, W: Array) -> Iterate:
         """Evaluate the objective at W in one pass, or in more if a cut lies outside its bracket."""
         s = self.model.losses(self.sample.y, self.sample.design.scores(W)).astype(np.float64)
         slack = 1e-5 if self.model.dtype == np.float32 else 1e-12
@@ -174,10 +174,10 @@ class FullData:
             if self._expected(s, intervals) > self.limit:
                 intervals = self._narrowed(W, s, intervals)
             request = self._request(W, intervals)
-            part = self._pass("look", request)
+            part = self._pass("evaluate", request)
             if part.n_rows > part.limit:
                 request = self._request(W, self._narrowed(W, s, intervals))
-                part = self._pass("look", request)
+                part = self._pass("evaluate", request)
                 if part.n_rows > part.limit:
                     raise self._too_many(part.n_rows)
             cuts = self._cuts(part, request)
@@ -188,18 +188,18 @@ class FullData:
                 return self._finish(request, part, cuts, s)
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
-    def hessians(self, look: Look) -> tuple[Array, Array]:
+    def hessians(self, iterate: Iterate) -> tuple[Array, Array]:
         """The Hessian of the mean of the kept losses, and its reduction by rows that cross the cuts.
 
         Only if `smooth`.
         """
         raise NotImplementedError
 
-    def movable(self, look: Look) -> Movable | None:
+    def movable(self, iterate: Iterate) -> Movable | None:
         """The sampled rows that are certainly kept."""
-        s = self.model.losses(self.sample.y, self.sample.design.scores(look.W))
+        s = self.model.losses(self.sample.y, self.sample.design.scores(iterate.W))
         slack = 1e-4 * (1.0 + np.abs(s))
-        inside = np.flatnonzero((s > look.between.low + slack) & (s < look.between.high - slack))
+        inside = np.flatnonzero((s > iterate.between.low + slack) & (s < iterate.between.high - slack))
         if not len(inside):
             return None
         part, mass = self.sample.rows(inside, self.sample.m, self.sample.k), self.mass[inside]
@@ -286,7 +286,7 @@ class FullData:
             cuts["lower"] = _at_least_zero(lower, over < self.k) if self.model.by_margin else lower
         return cuts
 
-    def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Look:
+    def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Iterate:
         W = request.W
         r, d = self.model.n_outputs, self.sample.design.d
         sure = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
@@ -304,7 +304,7 @@ class FullData:
             np.inf if request.upper is None else request.upper.low,
         )
         found = self._value_and_gradient(W, table)
-        return Look(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)
+        return Iterate(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)
 
     def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
         return (

@@ -29,7 +29,7 @@ from ..solvers.descent import Metric, descend
 from ..solvers.multistart import hessian
 from .describe import Description, describe
 from .engine import SAMPLE_ROWS, LazyRows, Shards
-from .evaluation import FullData, Look
+from .evaluation import FullData, Iterate
 from .holdout import candidates, confirmed
 from .row_blocks import one_thread
 from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
@@ -98,20 +98,20 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         kind = getattr(shards, "full_data", FullData)
         full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
-        look, gap, n_iter = _descended(estimator, full, start, search_rows, log)
-        _store(estimator, shards, data, full, look, gap, n_iter, log)
+        iterate, gap, n_iter = _descended(estimator, full, start, search_rows, log)
+        _store(estimator, shards, data, full, iterate, gap, n_iter, log)
     estimator.n_passes_ = passes.count
     return estimator
 
 
-def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Look, float, int]:
+def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The result of the steps on all rows, the certificate and the number of steps.
 
     If steps on all rows are cheap, steps on the sample are made only if they are needed.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
-    tried: list[tuple[Look, float, int]] = []
+    tried: list[tuple[Iterate, float, int]] = []
     for closer in (False, True) if full.smooth else (True,):
         W = _closer(full.sample, start, rows) if closer else start
         if _all_tie(full.sample, W):
@@ -394,7 +394,7 @@ def _all_tie(sample: Objective, W: Array) -> bool:
     return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
 
 
-def _tied_at_zero(full: FullData, zero: Array) -> Look:
+def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     """The evaluation at zero, which needs no pass, because all losses of a classifier are equal there.
 
     The search ends there if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
@@ -403,37 +403,39 @@ def _tied_at_zero(full: FullData, zero: Array) -> Look:
     cut = Cut(value, full.k, full.total)
     upper = Cut(value, full.m, full.total) if full.m > 0 else None
     table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
-    return Look(zero, value, np.zeros_like(zero), cut, upper, table, None, np.empty(0), value, Interval(value, value))
+    return Iterate(
+        zero, value, np.zeros_like(zero), cut, upper, table, None, np.empty(0), value, Interval(value, value)
+    )
 
 
 def _store(
-    estimator: Any, shards: Any, data: _Data, full: FullData, look: Look, gap: float, n_iter: int, log: Log
+    estimator: Any, shards: Any, data: _Data, full: FullData, iterate: Iterate, gap: float, n_iter: int, log: Log
 ) -> None:
     converged = gap <= estimator.tol
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
         else "all losses are tied at zero, and no direction lowers them: k is below the number of errors"
-        if not look.W.any()
+        if not iterate.W.any()
         else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
     )
     estimator.m_ = int(full.m) if data.whole else float(full.m)
     estimator.k_ = int(full.k) if data.whole else float(full.k)
-    result = Result(look.W, look.value, n_iter, converged, message, log.history, gap)
+    result = Result(iterate.W, iterate.value, n_iter, converged, message, log.history, gap)
     estimator._store(result, full.sample)
-    least = max(look.least, 0.0) if full.model.by_margin else look.least
-    lower = None if full.model.by_margin and full.k >= full.total else look.lower
+    least = max(iterate.least, 0.0) if full.model.by_margin else iterate.least
+    lower = None if full.model.by_margin and full.k >= full.total else iterate.lower
     estimator.lam_ = least if lower is None else lower.value
-    estimator.lam_hat_ = np.inf if look.upper is None else look.upper.value
-    whole_tie = look.upper is not None and look.upper.takes_tie
-    cutting = Cutting(data.model, look.W, estimator.lam_hat_, whole_tie)
+    estimator.lam_hat_ = np.inf if iterate.upper is None else iterate.upper.value
+    whole_tie = iterate.upper is not None and iterate.upper.takes_tie
+    cutting = Cutting(data.model, iterate.W, estimator.lam_hat_, whole_tie)
     estimator.dropped_ = (
         shards.lazy_rows(dropped, cutting)
         if hasattr(shards, "lazy_rows")
         else LazyRows(shards, dropped, cutting, data.description.n)
     )
     if is_classifier(estimator):
-        _warn_of_lost_classes(estimator, data, look)
+        _warn_of_lost_classes(estimator, data, iterate)
     if not converged:
         warnings.warn(
             f"the fit on shards did not reach tol={estimator.tol:g}: {message}; raise max_iter or tol, or lower C",
@@ -442,14 +444,19 @@ def _store(
         )
 
 
-def _warn_of_lost_classes(estimator: Any, data: _Data, look: Look) -> None:
+def _warn_of_lost_classes(estimator: Any, data: _Data, iterate: Iterate) -> None:
     """Warn if most rows of a class were dropped.
 
     With k < n, missing rows may also lie below the lower cut, so there is no warning.
     """
-    if look.lower is not None or look.upper is None or data.description.weighted or data.model.class_weight is not None:
+    if (
+        iterate.lower is not None
+        or iterate.upper is None
+        or data.description.weighted
+        or data.model.class_weight is not None
+    ):
         return
-    kept = look.table()[:, Sides.MASS]
+    kept = iterate.table()[:, Sides.MASS]
     kept = kept[::-1] if data.model.n_outputs == 1 else kept  # slopes are positive on the rows of the first class
     size = np.array([data.description.labels[label][0] for label in estimator.classes_.tolist()], dtype=np.float64)
     lost = 1.0 - kept / size

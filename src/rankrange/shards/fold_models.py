@@ -50,7 +50,7 @@ class FoldModels:
 
 
 @dataclass(frozen=True)
-class Judging:
+class InferenceTask:
     """The message for workers that compute the posterior of rows."""
 
     members: FoldModels
@@ -93,7 +93,7 @@ class Predicted(NamedTuple):
         return np.asarray(P[np.arange(len(self.codes)), self.codes])
 
 
-def predict_rows(message: Judging, first_row: int, X: Any, y: Array) -> Predicted:
+def predict_rows(message: InferenceTask, first_row: int, X: Any, y: Array) -> Predicted:
     """The posterior of consecutive rows, from out-of-fold predictions."""
     members, posterior = message.members, message.posterior
     codes = members.model.codes(y)

@@ -54,7 +54,7 @@ class Scores:
         self.sums.extend(later.sums)
 
 
-def score_unseen(shard: Shard, message: Scoring) -> Scores:
+def score_held_out(shard: Shard, message: Scoring) -> Scores:
     """The scores of each fit on the rows of this shard that are not in the sample."""
     found, model = Scores(), message.model
     with one_thread():
@@ -157,7 +157,7 @@ def confirmed(
     is kept if it is within two standard errors of the best. `unit` is the mass of one row.
     """
     on_pass("confirm")
-    found: Any = shards.reduce(score_unseen, Scoring(model, tuple(one.W for one in tried), sampling, sigma))
+    found: Any = shards.reduce(score_held_out, Scoring(model, tuple(one.W for one in tried), sampling, sigma))
     sums, count = found.sums.total(), len(tried)
     mass = sums[-1]
     present = mass > 0

@@ -28,7 +28,7 @@ from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, a
 from .engine import LazyRows, Shard, Shards
 from .fit import _Data, _first_pass, _Passes
 from .fold_fits import fit_folds
-from .fold_models import FoldModels, Judging, Predicted, dense, predict_rows
+from .fold_models import FoldModels, InferenceTask, Predicted, dense, predict_rows
 from .row_blocks import aligned_blocks, as_rows, one_thread
 from .shard_kernels import fold_numbers
 
@@ -110,10 +110,10 @@ def issues_in_shards(
         ends = fit_folds(shards, data, parts, starts, share, C, passes)
         grown = sample.trees(rng) if trees else None
         members = FoldModels(data.model, ends, sample.seed, n_folds, grown)
-        judging = Judging(members, sample.posterior(members), costs or Costs(), every_row)
-        passes("judge")
-        suspects = shards.reduce(judge, judging)
-    return ShardIssues(data, judging, suspects, share, C, passes.count)
+        task = InferenceTask(members, sample.posterior(members), costs or Costs(), every_row)
+        passes("labels")
+        suspects = shards.reduce(infer_labels, task)
+    return ShardIssues(data, task, suspects, share, C, passes.count)
 
 
 def _checked(estimator: Any) -> Any:
@@ -231,7 +231,7 @@ def by_score(table: Array) -> Array:
     return table[np.lexsort((table["row"], -table["score"]))]
 
 
-def judge(shard: Shard, message: Judging) -> Suspects:
+def infer_labels(shard: Shard, message: InferenceTask) -> Suspects:
     """The suspects of this shard, and the scores of the linear members on its rows."""
     found = Suspects()
     for first_row, present, rows in _predicted(shard, message):
@@ -273,7 +273,7 @@ def _per_class(codes: Array, columns: list[Array], present: Array, classes: int)
     return np.stack([np.bincount(codes, weights=column * present, minlength=classes) for column in columns])
 
 
-def _predicted(shard: Shard, message: Judging) -> Iterator[tuple[int, Array, Predicted]]:
+def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Array, Predicted]]:
     """The number of the first row, which rows have a positive weight, and their posterior, block by block."""
     model = message.members.model
     with one_thread():
@@ -283,11 +283,11 @@ def _predicted(shard: Shard, message: Judging) -> Iterator[tuple[int, Array, Pre
             yield batch.first_row, present, predict_rows(message, batch.first_row, as_rows(batch.X, model.dtype), y)
 
 
-def row_values(shard: Shard, message: tuple[str, Judging]) -> Array:
+def row_values(shard: Shard, message: tuple[str, InferenceTask]) -> Array:
     """One value per row: "p_wrong", "score", "given" or "suggested" (codes)."""
-    name, judging = message
+    name, task = message
     values = []
-    for _, present, rows in _predicted(shard, judging):
+    for _, present, rows in _predicted(shard, task):
         if name in ("given", "suggested"):
             values.append((rows.codes if name == "given" else rows.p_true.argmax(axis=1)).astype(np.int32))
         else:
@@ -300,7 +300,7 @@ class ShardIssues:
     """The results of the passes; `issues` converts them to `LabelIssues`."""
 
     data: _Data
-    judging: Judging
+    task: InferenceTask
     suspects: Suspects
     share: float
     C: float
@@ -309,7 +309,7 @@ class ShardIssues:
     @property
     def posterior(self) -> LabelNoisePosterior:
         """The label-noise posterior, without arrays of single rows."""
-        return self.judging.posterior
+        return self.task.posterior
 
     @property
     def ordered(self) -> Array:
@@ -327,10 +327,10 @@ class ShardIssues:
         assert classes is not None
         n = self.data.description.n
         lazy: dict[str, Any] = {
-            name: LazyRows(shards, row_values, (name, self.judging), n, np.float64) for name in ("score", "p_wrong")
+            name: LazyRows(shards, row_values, (name, self.task), n, np.float64) for name in ("score", "p_wrong")
         }
         for name in ("given", "suggested"):
-            lazy[name] = LazyRows(shards, row_values, (name, self.judging), n, classes.dtype, classes)
+            lazy[name] = LazyRows(shards, row_values, (name, self.task), n, classes.dtype, classes)
         return LabelIssues(
             table=self._public(self.ordered),
             noise_estimate=self.posterior.share,
@@ -351,5 +351,5 @@ class ShardIssues:
         table["row"], table["p_wrong"], table["loss"] = found["row"], wrong, found["loss"]
         table["given"], table["suggested"] = classes[found["given"]], classes[found["suggested"]]
         table["fdr"] = np.cumsum(1.0 - wrong) / np.arange(1, len(wrong) + 1)
-        table["action"] = actions(wrong, found["p_suggested"], self.judging.costs)
+        table["action"] = actions(wrong, found["p_suggested"], self.task.costs)
         return table

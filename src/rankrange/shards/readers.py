@@ -183,10 +183,10 @@ def _rows_of(table: Any, first_row: int, name: str, layout: Layout) -> Iterator[
 def _row_major(columns: list[Array], start: int, stop: int, dtype: Any) -> Array:
     """Columns as a row-major matrix."""
     # Padding: columns at a distance of a power of two would share cache lines.
-    beside = np.empty((len(columns), stop - start + 16), dtype=dtype)
-    for place, column in zip(beside, columns, strict=True):
+    padded = np.empty((len(columns), stop - start + 16), dtype=dtype)
+    for place, column in zip(padded, columns, strict=True):
         place[: stop - start] = column[start:stop]
-    return np.ascontiguousarray(beside[:, : stop - start].T)
+    return np.ascontiguousarray(padded[:, : stop - start].T)
 
 
 def _numbers(column: Any, dtype: Any) -> Array:

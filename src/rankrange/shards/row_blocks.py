@@ -124,8 +124,8 @@ def joined(parts: list[Batch]) -> Batch:
         else np.concatenate([part.X for part in parts])
     )
     weights = [part.weight for part in parts]
-    some = any(weight is not None for weight in weights)
-    weight = np.concatenate([_or_ones(part) for part in parts]) if some else None
+    weighted = any(weight is not None for weight in weights)
+    weight = np.concatenate([_or_ones(part) for part in parts]) if weighted else None
     return Batch(parts[0].first_row, X, np.concatenate([part.y for part in parts]), weight)
 
 

@@ -21,7 +21,7 @@ from ..solvers.descent import Log, Metric, add_diagonal, bounded_difference, inv
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
 from ..solvers.multistart import hessian
-from .evaluation import FullData, Look, slopes_of, sums_of, take
+from .evaluation import FullData, Iterate, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides
 
 # The Hessian of the sample is built and factored up to this many parameters.
@@ -66,10 +66,10 @@ def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
 class _Band:
     """The rows nearest to the lower cut, whose weights are free, and the sums of all other rows."""
 
-    def __init__(self, data: FullData, look: Look, size: int) -> None:
-        assert look.rows is not None
-        assert look.lower is not None
-        rows, lower, upper = look.rows, look.lower, look.upper
+    def __init__(self, data: FullData, iterate: Iterate, size: int) -> None:
+        assert iterate.rows is not None
+        assert iterate.lower is not None
+        rows, lower, upper = iterate.rows, iterate.lower, iterate.upper
         share = np.ones(len(rows.losses))
         if upper is not None:
             share[rows.losses > upper.value] = 0.0
@@ -81,9 +81,9 @@ class _Band:
         others = np.ones(len(caps), dtype=bool)
         others[self.near] = False
         self.rows, self.caps = take(rows, self.near), caps[self.near]
-        self.sure = look.sure + sums_of(rows, look.weights, np.flatnonzero(others))
+        self.sure = iterate.sure + sums_of(rows, iterate.weights, np.flatnonzero(others))
         self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
-        self.present = float(look.weights[self.near] @ self.rows.losses)
+        self.present = float(iterate.weights[self.near] @ self.rows.losses)
         if data.model.by_margin:
             self._leave_room()
         self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
@@ -115,21 +115,21 @@ class Local:
     If `kinked`, the rows next to the lower cut are modelled individually, otherwise by their density.
     """
 
-    def __init__(self, data: FullData, look: Look, kinked: bool = True) -> None:
-        self.data, self.look, self.kinked = data, look, kinked and look.lower is not None
+    def __init__(self, data: FullData, iterate: Iterate, kinked: bool = True) -> None:
+        self.data, self.iterate, self.kinked = data, iterate, kinked and iterate.lower is not None
         self.sample = data.sample
 
     @cached_property
     def _at_sample(self) -> tuple[Array, Array, Array]:
         """Scores, losses and masses of the sampled rows that are kept by the cuts of all rows."""
-        sample, look = self.sample, self.look
-        Z = sample.design.scores(look.W)
+        sample, iterate = self.sample, self.iterate
+        Z = sample.design.scores(iterate.W)
         s = self.data.model.losses(sample.y, Z)
         q = self.data.mass.astype(np.float64)
-        if look.lower is not None:
-            q = q * (s >= look.lower.value)
-        if look.upper is not None:
-            q = q * (s <= look.upper.value)
+        if iterate.lower is not None:
+            q = q * (s >= iterate.lower.value)
+        if iterate.upper is not None:
+            q = q * (s <= iterate.upper.value)
         return Z, s, q
 
     @cached_property
@@ -147,14 +147,14 @@ class Local:
 
     @cached_property
     def _hessians(self) -> tuple[Array, Array]:
-        return self.data.hessians(self.look)
+        return self.data.hessians(self.iterate)
 
     def _density_of_kinks(self) -> Array:
         """The curvature from margins that cross the kink: the density of rows there, estimated from the sample."""
-        assert self.look.lower is not None
+        assert self.iterate.lower is not None
         _, s, _ = self._at_sample
-        top = np.inf if self.look.upper is None else self.look.upper.value
-        far = np.where(s <= top, np.abs(s - self.look.lower.value), np.inf)
+        top = np.inf if self.iterate.upper is None else self.iterate.upper.value
+        far = np.where(s <= top, np.abs(s - self.iterate.lower.value), np.inf)
         rank = min(max(len(s) // 32, 30 * self.sample.design.p), len(s) - 1)
         reach = max(float(np.partition(far, rank)[rank]), self.reach, 1e-9)
         reach = reach if np.isfinite(reach) else 1.0
@@ -163,10 +163,10 @@ class Local:
     @property
     def reach(self) -> float:
         """The distance from the kink within which all margins are known."""
-        look = self.look
-        assert look.lower is not None
-        below = min(look.rows.losses.min(), 0.0) if look.rows is not None else 0.0
-        return float(min(look.between.low - look.lower.value, look.lower.value - below))
+        iterate = self.iterate
+        assert iterate.lower is not None
+        below = min(iterate.rows.losses.min(), 0.0) if iterate.rows is not None else 0.0
+        return float(min(iterate.between.low - iterate.lower.value, iterate.lower.value - below))
 
     def _regularised(self, share: float) -> Array:
         """The Hessian (r p, r p) of this share of the losses plus the penalty."""
@@ -176,34 +176,34 @@ class Local:
     @property
     def few_parameters(self) -> bool:
         """Whether the whole Hessian is built and factored."""
-        return self.look.W.size <= MOST_PARAMETERS
+        return self.iterate.W.size <= MOST_PARAMETERS
 
     @cached_property
     def metric(self) -> Metric:
         """The metric from the sample at this point: for all parameters, or the same for each score."""
         if not self.few_parameters:
-            return Metric(hessian(self.sample, self.look.W))
+            return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
         return Metric(bounded_difference(matrix, self._hessians[1], 0.1) if self.data.smooth else matrix, _RIDGE)
 
     @cached_property
     def band(self) -> _Band:
         """The rows near the lower cut, for the small problem."""
-        every = 0 if self.look.rows is None else len(self.look.rows.losses)
-        return _Band(self.data, self.look, every if self.data.model.by_margin else band_size(self.look.W.size))
+        every = 0 if self.iterate.rows is None else len(self.iterate.rows.losses)
+        return _Band(self.data, self.iterate, every if self.data.model.by_margin else band_size(self.iterate.W.size))
 
     @cached_property
     def gap(self) -> float:
         """A proved bound on (F - best) / F, where best is the minimum with the same rows dropped; see `Result`."""
-        if not _cut_is_clean(self.look):
+        if not _cut_is_clean(self.iterate):
             return np.inf
-        table = self._with_best_weights() if self.kinked else self.look.table()
+        table = self._with_best_weights() if self.kinked else self.iterate.table()
         bounds = [_lower_bound(self.data, table)]
         if self.few_parameters and not self.data.model.by_margin:
-            moved = self._with_all_tangents_moved(table) if self.data.smooth else (table, self.look.W)
+            moved = self._with_all_tangents_moved(table) if self.data.smooth else (table, self.iterate.W)
             if moved is not None:
                 bounds.append(_lower_bound(self.data, self._with_moved_tangents(*moved)))
-        return relative(self.look.value - max(bounds), self.look.value)
+        return relative(self.iterate.value - max(bounds), self.iterate.value)
 
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
         """Side sums with the tangents of all certainly kept rows after a Newton step, and that point.
@@ -211,14 +211,14 @@ class Local:
         The gap of this bound is close to the gap to the minimum with these rows, for any number of rows. It takes a
         pass. None if even that gap is above the tolerance.
         """
-        look, data = self.look, self.data
-        gradient = self._residual(table, look.W)
-        step = -Metric(self._regularised(1.0), _RIDGE).solve(gradient.ravel()).reshape(look.W.shape)
-        if -0.5 * float(np.vdot(step, gradient)) > data.tol * abs(look.value):
+        iterate, data = self.iterate, self.data
+        gradient = self._residual(table, iterate.W)
+        step = -Metric(self._regularised(1.0), _RIDGE).solve(gradient.ravel()).reshape(iterate.W.shape)
+        if -0.5 * float(np.vdot(step, gradient)) > data.tol * abs(iterate.value):
             return None
         shards: Any = data.shards
-        W = look.W + step
-        return table - look.sure + shards.sure_at(data.model, look.W, look.between, W), W
+        W = iterate.W + step
+        return table - iterate.sure + shards.sure_at(data.model, iterate.W, iterate.between, W), W
 
     def _residual(self, table: Array, W: Array) -> Array:
         """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
@@ -228,13 +228,13 @@ class Local:
 
     def _with_best_weights(self) -> Array:
         """Side sums with the weights of the rows near the lower cut that maximise the bound."""
-        band, data, (r, p) = self.band, self.data, self.look.W.shape
+        band, data, (r, p) = self.band, self.data, self.iterate.W.shape
         weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
         fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
         tangents, pull = band.tangents * weight.ravel(), (fixed * weight).ravel()
-        enough = _BAND_GAP * abs(self.look.value)
+        enough = _BAND_GAP * abs(self.iterate.value)
         rho = solve_band(pull, np.eye(r * p), tangents, offsets, band.caps, band.K, enough).weights
         return band.sure + sums_of(band.rows, rho)
 
@@ -246,7 +246,7 @@ class Local:
         curvature. They move as in a step of all rows by -g, multiplied by the number of other rows for each. The
         tangents are now at W.
         """
-        part = self.data.movable(self.look)
+        part = self.data.movable(self.iterate)
         if part is None:
             return table
         metric = Metric(self._regularised(part.mass / self.data.kept), _RIDGE)
@@ -259,15 +259,15 @@ class Local:
             return self._step_over_kinks()
         if self.kinked and self.few_parameters:
             return self._kinked_step(self._regularised(1.0))
-        shape = (1, 1, self.look.W.size) if self.few_parameters else (1, *self.look.W.shape)
-        gradient = self.look.gradient.reshape(shape)
+        shape = (1, 1, self.iterate.W.size) if self.few_parameters else (1, *self.iterate.W.shape)
+        gradient = self.iterate.gradient.reshape(shape)
         reshaped = [(s.reshape(shape), y.reshape(shape), c) for s, y, c in pairs]
         direction = -inverse_hessian(gradient, reshaped, self.metric.solve)
         slope = float(np.vdot(direction, gradient))
         if not slope < 0:
             direction = -self.metric.solve(gradient)
             slope = float(np.vdot(direction, gradient))
-        return direction.reshape(self.look.W.shape), -slope / 2
+        return direction.reshape(self.iterate.W.shape), -slope / 2
 
     def _step_over_kinks(self) -> tuple[Array, float]:
         """The step to the minimum of the hinges near their kink, which is exact if no other row crosses its kink.
@@ -283,18 +283,18 @@ class Local:
 
     def _movement(self, step: Array) -> float:
         """A quantile of the moves of sampled rows near the kink."""
-        assert self.look.lower is not None
+        assert self.iterate.lower is not None
         _, s, _ = self._at_sample
-        near = np.abs(s - self.look.lower.value) < 1.0
+        near = np.abs(s - self.iterate.lower.value) < 1.0
         moved = np.abs(self.sample.design.scores(step)[0][near])
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
     def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
         """The step that minimises the model with this Hessian and the kinks of the rows near the lower cut."""
-        band, kept, (r, p) = self.band, self.data.kept, self.look.W.shape
+        band, kept, (r, p) = self.band, self.data.kept, self.iterate.W.shape
         fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
-        fixed += self.sample.penalty_gradient(self.look.W)
-        losses, caps, enough = band.rows.losses, band.caps / kept, _BAND_GAP * abs(self.look.value)
+        fixed += self.sample.penalty_gradient(self.iterate.W)
+        losses, caps, enough = band.rows.losses, band.caps / kept, _BAND_GAP * abs(self.iterate.value)
         solved = solve_band(fixed.ravel(), matrix, band.tangents, losses, caps, band.K / kept, enough)
         return solved.step.reshape(r, p), band.present / kept - solved.value
 
@@ -313,18 +313,18 @@ def _lower_bound(data: FullData, table: Array) -> float:
     return float(keep @ table[:, Sides.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
 
 
-def _cut_is_clean(look: Look) -> bool:
+def _cut_is_clean(iterate: Iterate) -> bool:
     """Whether s_[m] > s_[m+1], or all rows tied at the cut are equal. Then the same rows stay dropped near W."""
-    if look.upper is None or look.upper.taken >= look.upper.tied * (1.0 - 1e-12):
+    if iterate.upper is None or iterate.upper.taken >= iterate.upper.tied * (1.0 - 1e-12):
         return True
-    assert look.rows is not None
-    tied = np.flatnonzero(look.rows.losses == look.upper.value)
-    X = look.rows.X[tied]
+    assert iterate.rows is not None
+    tied = np.flatnonzero(iterate.rows.losses == iterate.upper.value)
+    X = iterate.rows.X[tied]
     if sp.issparse(X):
         if len(tied) > 1000:
             return False
         X = X.toarray()
-    return bool((X[:1] == X).all() and (look.rows.y[tied] == look.rows.y[tied[0]]).all())
+    return bool((X[:1] == X).all() and (iterate.rows.y[tied] == iterate.rows.y[tied[0]]).all())
 
 
 class Descent:
@@ -338,45 +338,47 @@ class Descent:
         # Smaller differences of values are rounding errors; the certificate then decides.
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
 
-    def run(self, W: Array) -> tuple[Look, float, int]:
+    def run(self, W: Array) -> tuple[Iterate, float, int]:
         """The best point, its certificate, and the number of steps."""
         local = self._local(W)
-        self.log("pass", local.look.value)
+        self.log("pass", local.iterate.value)
         for step in range(self.max_iter):
             if local.gap <= self.tol:
                 self.further -= 1
                 if self.further < 0 or self._far_below(local):
-                    return local.look, local.gap, step
+                    return local.iterate, local.gap, step
             moved = self._advance(local)
             if moved is None and self.pairs:
                 # Gradients jump when the dropped rows change; a step without the gradient differences may still
                 # decrease F.
                 self.pairs = []
                 moved = self._advance(local)
-            if moved is None and local.look.lower is not None and not self.kinked:
+            if moved is None and local.iterate.lower is not None and not self.kinked:
                 self.kinked = True
-                local = Local(self.data, local.look)
+                local = Local(self.data, local.iterate)
                 if local.gap <= self.tol:
-                    return local.look, local.gap, step
+                    return local.iterate, local.gap, step
                 moved = self._advance(local)
             if moved is None:
                 if self.data.model.dtype == np.float64 or local.gap <= self.tol:
-                    return local.look, local.gap, step
+                    return local.iterate, local.gap, step
                 self._sharpen()
-                moved = self._local(local.look.W)
+                moved = self._local(local.iterate.W)
             else:
-                self._remember(local.look, moved.look)
+                self._remember(local.iterate, moved.iterate)
             local = moved
-            self.log("pass", local.look.value)
-        return local.look, local.gap, self.max_iter
+            self.log("pass", local.iterate.value)
+        return local.iterate, local.gap, self.max_iter
 
     def _local(self, W: Array) -> Local:
-        return Local(self.data, self.data.look(W), self.kinked)
+        return Local(self.data, self.data.evaluate_at(W), self.kinked)
 
     def _far_below(self, local: Local) -> bool:
         """Whether both the gap and the gain of a step are too small for another step."""
         enough = _FAR_BELOW * self.tol
-        return local.gap <= enough and (not self.data.smooth or local.step(self.pairs)[1] <= enough * local.look.value)
+        return local.gap <= enough and (
+            not self.data.smooth or local.step(self.pairs)[1] <= enough * local.iterate.value
+        )
 
     def _sharpen(self) -> None:
         """Switch to double precision, because float32 rounding hides the remaining gain."""
@@ -385,22 +387,22 @@ class Descent:
 
     def _advance(self, local: Local) -> Local | None:
         direction, gain = local.step(self.pairs)
-        length, value = 1.0, local.look.value
+        length, value = 1.0, local.iterate.value
         if not (gain > 0 and np.isfinite(direction).all()):
             return None
         if gain <= 0.01 * self.tol * max(value, 1e-9) and not np.isfinite(local.gap):
             return None
         for _ in range(4):
-            new = self._local(local.look.W + length * direction)
-            close = abs(new.look.value - value) <= self.noise * abs(value)
-            if new.look.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
+            new = self._local(local.iterate.W + length * direction)
+            close = abs(new.iterate.value - value) <= self.noise * abs(value)
+            if new.iterate.value <= value - 1e-4 * length * gain or (close and new.gap < local.gap):
                 return new
             if close:  # rounding hides the remaining gain
                 return None
             length *= 0.3
         return None
 
-    def _remember(self, old: Look, new: Look) -> None:
+    def _remember(self, old: Iterate, new: Iterate) -> None:
         s, y = new.W - old.W, new.gradient - old.gradient
         inner = float(np.vdot(s, y))
         if inner > 1e-12 * float(np.linalg.norm(s) * np.linalg.norm(y)):

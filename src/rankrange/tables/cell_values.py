@@ -94,8 +94,8 @@ def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
     marks = np.array([is_mark(level) for level in levels], dtype=bool)
     folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}
     if folded and any(folded <= pair for pair in _PAIRS) and not marks.any():
-        said = [float(level.strip().casefold() in _YES) for level in levels]
-        return np.array([*said, np.nan])[codes], "yes or no", 0
+        as_numbers = [float(level.strip().casefold() in _YES) for level in levels]
+        return np.array([*as_numbers, np.nan])[codes], "yes or no", 0
     values = np.array([_number(level) for level in levels] + [np.nan])
     counts = np.bincount(codes[codes >= 0], minlength=len(levels)) * ~marks
     known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())

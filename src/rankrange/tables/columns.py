@@ -174,9 +174,9 @@ def _value_type(column: Any) -> Any:
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
     """The format of a text column: "day-first", "comma" and so on; None for plain text."""
-    some = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
+    sample = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
     for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
-        if some and sum(pattern.fullmatch(text) is not None for text in some) >= _MOSTLY * len(some):
+        if sample and sum(pattern.fullmatch(text) is not None for text in sample) >= _MOSTLY * len(sample):
             texts = _texts(column)
             matches = [match for match in map(pattern.fullmatch, texts) if match is not None]
             if len(matches) < _MOSTLY * len(texts):
@@ -256,11 +256,11 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
     plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
     if plain:
         return None
-    said = {found for match in matches if (found := _says(match["digits"]))}
-    if len(said) == 2:
+    orders = {found for match in matches if (found := _says(match["digits"]))}
+    if len(orders) == 2:
         return None
-    if said:
-        return said.pop()
+    if orders:
+        return orders.pop()
     if not any("," in match["digits"] or "." in match["digits"] for match in matches):
         return "point"
     if decimal is not None:

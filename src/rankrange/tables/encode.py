@@ -326,8 +326,8 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     slots = [*range(len(own)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
     # Two values need one column; with a penalty, more values are best encoded by one column each.
     slots = slots[:1] if len(slots) == 2 else slots
-    said = {_OTHER: OTHER, _MISSING: MISSING}
-    features = [f"{name} = {said[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
+    special_names = {_OTHER: OTHER, _MISSING: MISSING}
+    features = [f"{name} = {special_names[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
     usual = learn_usual(codes, levels, y) if len(levels) > MOST_LEVELS else {}
     features += [f"{name} (target encoding)"] * usual.get("width", 0)
     settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features, "usual": usual}
@@ -350,9 +350,9 @@ def _encode_text(settings: dict[str, Any], column: Any, out: Array, y: Any = Non
     codes, levels = codes_of(column)
     place = {level: i for i, level in enumerate(settings["levels"])}
     if levels and str(column.type) == "bool" and not set(levels) & set(place):
-        some = ", ".join(settings["levels"][:3])
+        examples = ", ".join(settings["levels"][:3])
         raise ValueError(
-            f"column {settings['name']!r} must hold texts as in the fit ({some}), got true and false; convert it"
+            f"column {settings['name']!r} must hold texts as in the fit ({examples}), got true and false; convert it"
         )
     slot_of = np.array([place.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
     for j, slot in enumerate(settings["slots"]):

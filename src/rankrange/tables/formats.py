@@ -354,8 +354,8 @@ def _file_column(table: Any, folder: Path) -> str:
             if len(there) == table.num_rows:
                 return str(name)
             best = max(best, (str(name), len(there)), key=lambda pair: pair[1])
-    said = f"; in '{visible(best[0], 60)}' only {best[1]:,} of {table.num_rows:,} are" if best[1] else ""
-    raise UserError(f"some column must name a file in {folder} in each row, got none{said}; check the names")
+    hint = f"; in '{visible(best[0], 60)}' only {best[1]:,} of {table.num_rows:,} are" if best[1] else ""
+    raise UserError(f"some column must name a file in {folder} in each row, got none{hint}; check the names")
 
 
 def _grey(path: Path) -> Any:

@@ -135,9 +135,9 @@ class Source:
                     for table, part in zip(tables, self.parts, strict=True)
                 }
                 if len(kinds) > 1:
-                    said = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
+                    both = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
                     raise UserError(
-                        f"a column must hold the same in all files, got {said} in {shown(name)}; correct one of them"
+                        f"a column must hold the same in all files, got {both} in {shown(name)}; correct one of them"
                     ) from error
             raise
 

@@ -27,8 +27,8 @@ _DRAWN, _MOST_USUAL = 10.0, 9
 
 def is_prose(levels: list[str]) -> bool:
     """Whether distinct texts are prose: half of them have words that some, but not most, other texts have."""
-    some = levels[:: max(1, len(levels) // 500)][:500]
-    words = [set(text.casefold().split()) for text in some]
+    sample = levels[:: max(1, len(levels) // 500)][:500]
+    words = [set(text.casefold().split()) for text in sample]
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
         return False
     counts: dict[str, int] = {}
@@ -62,11 +62,11 @@ def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)
-    some = [text[:_READ] for text in texts[::step]]
-    hashed = sum(map(len, some)) > _HASHED_FROM
+    sample = [text[:_READ] for text in texts[::step]]
+    hashed = sum(map(len, sample)) > _HASHED_FROM
     words, runs = _counter("word", hashed), _counter("char_wb", hashed)
-    X = _weighted(words.fit_transform(some), runs.fit_transform(some))
-    width = int(min(_DIRECTIONS, X.shape[1] - 1, max(2, len(some) // 10)))
+    X = _weighted(words.fit_transform(sample), runs.fit_transform(sample))
+    width = int(min(_DIRECTIONS, X.shape[1] - 1, max(2, len(sample) // 10)))
     svd = TruncatedSVD(width, n_iter=2, random_state=seed).fit(X)
     svd.components_ = svd.components_.astype(np.float32)
     return {"counters": [words, runs], "svd": svd, "width": width}
@@ -76,8 +76,8 @@ def encode_texts(settings: dict[str, Any], texts: list[str]) -> Array:
     """Encode texts as features (rows, width) of about unit variance; an empty text is all 0."""
     parts = []
     for start in range(0, len(texts), 20_000):
-        some = [text[:_READ] for text in texts[start : start + 20_000]]
-        words, runs = (counter.transform(some) for counter in settings["counters"])
+        sample = [text[:_READ] for text in texts[start : start + 20_000]]
+        words, runs = (counter.transform(sample) for counter in settings["counters"])
         Z = settings["svd"].transform(_weighted(words, runs))
         size = np.linalg.norm(Z, axis=1, keepdims=True)
         parts.append(Z / np.maximum(size, 1e-9) * np.sqrt(settings["width"]) * (size > 1e-9))

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 TINY = tl.constexpr(1.1754943508222875e-38)
-UNJUDGED = tl.constexpr(2.0)  # marks the ratio of a sample that may not be cut yet; ratios are at most 1
+UNDECIDED = tl.constexpr(2.0)  # marks the ratio of a sample that may not be cut yet; ratios are at most 1
 # Inputs may be slices and the memory may grow, so the compiled kernel does not depend on their alignment or size.
 _ANY = ["output", "target", "index", "size", "n_classes"]
 
@@ -26,12 +26,12 @@ def place_of(index, row, there, size):
 
 
 @triton.jit
-def belief_of(output, row, one_class, inside, n_classes):
+def probabilities_of(output, row, one_class, inside, n_classes):
     """The softmax of each row; 0 if it is NaN."""
     scores = tl.load(output + row[:, None] * n_classes + one_class[None, :], inside, -float("inf")).to(tl.float32)
     raised = tl.exp(scores - tl.max(scores, 1)[:, None])
-    belief = raised / tl.sum(raised, 1)[:, None]
-    return tl.where(inside & (belief == belief), belief, 0.0)
+    probabilities = raised / tl.sum(raised, 1)[:, None]
+    return tl.where(inside & (probabilities == probabilities), probabilities, 0.0)
 
 
 @triton.jit
@@ -43,16 +43,16 @@ def take_in(
     one_class = tl.arange(0, CLASSES)
     there = row < n
     inside = there[:, None] & (one_class < n_classes)[None, :]
-    belief = belief_of(output, row, one_class, inside, n_classes)
+    probabilities = probabilities_of(output, row, one_class, inside, n_classes)
     label = tl.load(target + row, there, 0).to(tl.int32)
     place, known = place_of(index, row, there, size)
     seen = tl.load(visits + place, known, 0)
     cell = rows + place[:, None] * n_classes + one_class[None, :]
     old = tl.load(cell, inside & known[:, None], 0.0)
-    new = tl.where((seen > 0)[:, None], old - (old - belief) * (1.0 - FACTOR), belief)
+    new = tl.where((seen > 0)[:, None], old - (old - probabilities) * (1.0 - FACTOR), probabilities)
     choice = tl.argmax(tl.where(inside, old, -1.0), 1)
-    objected = (seen > 0) & (choice != label)
-    again = objected & (choice == tl.argmax(tl.where(inside, belief, -1.0), 1))
+    disagreed = (seen > 0) & (choice != label)
+    again = disagreed & (choice == tl.argmax(tl.where(inside, probabilities, -1.0), 1))
     own = (label[:, None] == one_class[None, :]) & there[:, None]
     ratio = tl.sum(tl.where(own, new, 0.0), 1) / tl.maximum(tl.max(new, 1), TINY)
     ratio = tl.minimum(ratio, 1.0)
@@ -60,20 +60,22 @@ def take_in(
     tl.store(cell, new, inside & known[:, None])
     tl.store(visits + place, seen + 1, known)
     tl.store(given + place, label.to(tl.int64), known)
-    tl.store(weights + row, tl.where(seen >= VISITS, ratio, UNJUDGED), there)
+    tl.store(weights + row, tl.where(seen >= VISITS, ratio, UNDECIDED), there)
     ones, ratios = tl.sum(own.to(tl.float32), 0), tl.sum(tl.where(own, ratio[:, None], 0.0), 0)
-    objections = tl.sum((own & objected[:, None]).to(tl.float32), 0)
-    return ones, ratios, objections, tl.sum((own & again[:, None]).to(tl.float32), 0)
+    disagreements = tl.sum((own & disagreed[:, None]).to(tl.float32), 0)
+    return ones, ratios, disagreements, tl.sum((own & again[:, None]).to(tl.float32), 0)
 
 
 @triton.jit
-def edges_of(s0, s1, s2, s3, EDGE: tl.constexpr, WAVERING: tl.constexpr, FIRM: tl.constexpr, PRIOR: tl.constexpr):
+def edges_of(
+    s0, s1, s2, s3, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr, TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr
+):
     """The ratio at which each class is cut, from its sums."""
     kept = s1 / tl.maximum(s0, 1e-6)
     edge = tl.minimum(EDGE * (1.0 - kept), 1.0) * kept * tl.minimum(s0 / PRIOR, 1.0)
     overall = tl.sum(s3, 0) / tl.maximum(tl.sum(s2, 0), 1.0)
     repeated = (s3 + PRIOR * overall) / (s2 + PRIOR)
-    trust = (repeated - WAVERING) / (FIRM - WAVERING)
+    trust = (repeated - TRAIN_LOW) / (TRAIN_HIGH - TRAIN_LOW)
     return edge * tl.minimum(tl.maximum(trust, 0.0), 1.0)
 
 
@@ -81,11 +83,11 @@ def edges_of(s0, s1, s2, s3, EDGE: tl.constexpr, WAVERING: tl.constexpr, FIRM: t
 def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
     """Turn the ratios of a tile into weights and count the cuts; returns the sum of the weights."""
     there = row < n
-    ratio = tl.load(weights + row, there, UNJUDGED)
+    ratio = tl.load(weights + row, there, UNDECIDED)
     label = tl.load(target + row, there, 0).to(tl.int32)
     own = label[:, None] == tl.arange(0, CLASSES)[None, :]
     below = tl.minimum(ratio / tl.maximum(tl.sum(tl.where(own, edge[None, :], 0.0), 1), 1e-6), 1.0)
-    weight = tl.where(there, tl.where(ratio == UNJUDGED, 1.0, below * below), 0.0)
+    weight = tl.where(there, tl.where(ratio == UNDECIDED, 1.0, below * below), 0.0)
     place, known = place_of(index, row, there, size)
     count = tl.load(cuts + place, known, 0) + (weight < 0.5).to(tl.int32)
     tl.debug_barrier()
@@ -97,8 +99,8 @@ def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.con
 @triton.jit(do_not_specialize=_ANY)
 def remember(
     output, slopes, target, index, rows, visits, cuts, given, sums, weights, n, size, n_classes,
-    FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, WAVERING: tl.constexpr,
-    FIRM: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
+    FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr,
+    TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Store the predictions for n samples and compute their weights; `slopes` are the weights over their sum."""
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
@@ -118,7 +120,7 @@ def remember(
     tl.store(column + 1, s1, inner)
     tl.store(column + 2, s2, inner)
     tl.store(column + 3, s3, inner)
-    edge = edges_of(s0, s1, s2, s3, EDGE, WAVERING, FIRM, PRIOR)
+    edge = edges_of(s0, s1, s2, s3, EDGE, TRAIN_LOW, TRAIN_HIGH, PRIOR)
     total = tl.full((), 0.0, tl.float32)
     for start in range(0, n, TILE):
         total += weigh_tile(target, index, cuts, weights, edge, start + tile, n, size, CLASSES)

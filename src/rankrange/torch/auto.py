@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from . import kernels
 from .cuts import weighted_sum
-from .label_noise import EDGE, FIRM, HALF_LIFE, PRIOR, WAVERING, ClassNoise, LossCut, Prediction
+from .label_noise import EDGE, HALF_LIFE, PRIOR, TRAIN_HIGH, TRAIN_LOW, ClassNoise, LossCut, Prediction
 from .memory import Memory
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AutoCut(nn.Module):
         super().__init__()
         self.memory = Memory(n_samples, FACTOR)
         self.judge: ClassNoise | LossCut = ClassNoise()
-        self._room = 0
+        self._capacity = 0
 
     def forward(
         self,
@@ -88,7 +88,7 @@ class AutoCut(nn.Module):
         """The same result from one kernel, because launching many small operations from Python takes longer."""
         memory, sums = self.memory, self.judge.sums
         buffers = memory.rows, memory.visits, memory.cuts, memory.given, sums
-        rule = FACTOR, VISITS, HALF_LIFE, EDGE, WAVERING, FIRM, PRIOR
+        rule = FACTOR, VISITS, HALF_LIFE, EDGE, TRAIN_LOW, TRAIN_HIGH, PRIOR
         if index.device != losses.device:
             index = index.to(losses.device, non_blocking=True)
         batch = kernels.MemoryBatch(output.detach(), target.long(), index, buffers, rule)
@@ -114,13 +114,13 @@ class AutoCut(nn.Module):
 
     def _weigh(self, batch: Batch) -> Tensor:
         if batch.sample is None:
-            return self._judged(batch.values, None, batch)
+            return self._weights_from(batch.values, None, batch)
         place = self.memory.place(batch.sample, batch.values.device)
         old, visits = self.memory.recall(place)
         rows = torch.where((visits > 0)[:, None], torch.lerp(batch.values, old, self.memory.factor), batch.values)
         if batch.n_classes > SOFTMAX_UP_TO:
             rows[:, 2] = batch.values[:, 2]  # a class has no running mean
-        weights = torch.where(visits >= VISITS, self._judged(rows, (old, visits > 0), batch), 1.0)
+        weights = torch.where(visits >= VISITS, self._weights_from(rows, (old, visits > 0), batch), 1.0)
         if self.training:
             if batch.known is not None:
                 place = torch.where(batch.known, place, self.memory.size)
@@ -137,24 +137,24 @@ class AutoCut(nn.Module):
         target = memory.given[:size] if isinstance(self.judge, ClassNoise) else None
         n_classes = 0 if target is None else len(self.judge.sums)
         self.judge.eval()
-        weights = self._judged(rows, (rows, known), Batch(rows, target, n_classes, None, known))
+        weights = self._weights_from(rows, (rows, known), Batch(rows, target, n_classes, None, known))
         self.judge.train(was_training)
         return torch.where(known, weights, 1.0)
 
-    def _judged(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
+    def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
         """Weights from these rows; `before` has the rows before this visit, and whether there were any."""
         if isinstance(self.judge, LossCut) or batch.target is None:
             return self.judge(rows[:, 0], batch.known)
-        objected = again = None
+        disagreed = again = None
         if before is not None:
             choice = self._first_choice(before[0], batch)
-            objected = (choice != batch.target) & before[1]
-            again = objected & (choice == self._first_choice(batch.values, batch))
+            disagreed = (choice != batch.target) & before[1]
+            again = disagreed & (choice == self._first_choice(batch.values, batch))
         if batch.n_classes > SOFTMAX_UP_TO:
-            prediction = Prediction(rows[:, 0], rows[:, 1], objected, again)
+            prediction = Prediction(rows[:, 0], rows[:, 1], disagreed, again)
         else:
             given = rows.gather(1, batch.target.clamp(min=0)[:, None])[:, 0]
-            prediction = Prediction(given, rows.amax(1), objected, again)
+            prediction = Prediction(given, rows.amax(1), disagreed, again)
         return self.judge(prediction, batch.target, batch.known)
 
     @staticmethod
@@ -182,9 +182,9 @@ class AutoCut(nn.Module):
             index.to(own.values.device, non_blocking=True),
             *own.values.unbind(1),
         ]
-        if not self._room:  # only at the first batch do processes wait for the sizes of the others
-            self._room = largest_over(len(target), target.device, group)
-        rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._room)
+        if not self._capacity:  # only at the first batch do processes wait for the sizes of the others
+            self._capacity = largest_over(len(target), target.device, group)
+        rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._capacity)
         joined = own._replace(
             values=rows[:, 3:].to(own.values.dtype),
             target=None if own.target is None else rows[:, 1].long(),
@@ -199,11 +199,13 @@ def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Te
     if not n_classes:
         return losses.reshape(-1, 1).float().nan_to_num(), None
     output, target = args[0].detach(), args[1].long()
-    belief = output.float().softmax(1).nan_to_num()  # a NaN appears in the loss, but is not stored
+    probabilities = output.float().softmax(1).nan_to_num()  # a NaN appears in the loss, but is not stored
     if n_classes > SOFTMAX_UP_TO:
-        first, choice = belief.max(1)
-        belief = torch.stack([belief.gather(1, target[:, None])[:, 0], first, choice.to(belief.dtype)], 1)
-    return belief, target
+        first, choice = probabilities.max(1)
+        probabilities = torch.stack(
+            [probabilities.gather(1, target[:, None])[:, 0], first, choice.to(probabilities.dtype)], 1
+        )
+    return probabilities, target
 
 
 def _mean(losses: Tensor, slopes: Tensor) -> Tensor:

@@ -46,8 +46,8 @@ def joint_ranked_range(
     cut = _joint_cut(keys, alive, counts, m, k, group).to(wide.dtype)
     if keep_all is not None:
         m, k, cut = torch.where(keep_all, 0, m), torch.where(keep_all, n, k), torch.where(keep_all, open_cut(cut), cut)
-    sound = (m >= 0) & (m < k) & (k <= n) & (n_nan == 0) | (n == 0)
-    cut = torch.where(sound, cut, torch.nan)
+    valid = (m >= 0) & (m < k) & (k <= n) & (n_nan == 0) | (n == 0)
+    cut = torch.where(valid, cut, torch.nan)
     scale = 1.0 / (k - m).clamp(min=1).to(cut.dtype) if reduction == "mean" else 1.0
     return joint_value(weighted_sum(losses, cut_weights(wide, cut), scale), group), cut
 
@@ -67,17 +67,17 @@ def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
     return values
 
 
-def gather_rows(rows: Tensor, group: ProcessGroup, room: int) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `room` rows, and the offset of this process."""
-    if len(rows) > room:
+def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int) -> tuple[Tensor, int]:
+    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process."""
+    if len(rows) > capacity:
         raise ValueError(
-            f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after {room}; "
-            "start with a full batch in some process"
+            f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after "
+            f"{capacity}; start with a full batch in some process"
         )
-    padded = torch.cat([rows, rows.new_zeros(room - len(rows), rows.shape[1])])
+    padded = torch.cat([rows, rows.new_zeros(capacity - len(rows), rows.shape[1])])
     parts = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, padded, group=group)
-    return torch.cat(parts), dist.get_rank(group) * room
+    return torch.cat(parts), dist.get_rank(group) * capacity
 
 
 def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:

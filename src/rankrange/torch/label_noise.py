@@ -15,7 +15,8 @@ cut by mistake can return.
 - If a network disagrees with a correct label, it predicts different classes at different visits. If it disagrees with a
   wrong label, it predicts the same class again. In class c a share d_c of the disagreements is repeated: about .45 for
   correct labels of hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0 to 1 as
-  d_c increases from WAVERING to FIRM. Clean labels therefore keep their weight, and the warm-up adapts to the network.
+  d_c increases from TRAIN_LOW to TRAIN_HIGH. Clean labels therefore keep their weight, and the warm-up
+  adapts to the network.
 - Each class has its own cut. About half of a class always lies below it, so no class can be dropped, and a class whose
   labels agree with the predictions loses nothing.
 - The paper's Algorithm 2 computes lam_hat from the losses of clean samples and counts m above it; here the class itself
@@ -38,11 +39,11 @@ from .memory import Resizable
 
 EDGE = 4.0
 POWER = 2.0
-WAVERING, FIRM = 0.45, 0.65
+TRAIN_LOW, TRAIN_HIGH = 0.45, 0.65
 # The same limits for the report after training. Then the network repeats .3 of its disagreements with correct labels,
 # .7 to .83 with human errors (75 to 90% of its suspects were wrong), and nearly all with planted errors.
-HOLLOW, SOLID = 0.3, 0.85
-UNKNOWN_TRUST = 0.5  # the value without a memory, when repeated disagreements are unknown
+REPORT_LOW, REPORT_HIGH = 0.3, 0.85
+DEFAULT_TRUST = 0.5  # the value without a memory, when repeated disagreements are unknown
 TIMES = 4.0
 # The half-life of class statistics, in samples of the class: they follow the network within about an epoch.
 HALF_LIFE = 500.0
@@ -54,13 +55,13 @@ PRIOR = 20.0
 class Prediction(NamedTuple):
     """The predictions of the samples of a batch: p(label) and p(first choice), from the memory if there is one.
 
-    `objected`: the first choice of the memory was not the label. `again`: the network now predicts the same class as
+    `disagreed`: the first choice of the memory was not the label. `again`: the network now predicts the same class as
     the memory. Both are None without a memory.
     """
 
     given: Tensor
     first: Tensor
-    objected: Tensor | None
+    disagreed: Tensor | None
     again: Tensor | None
 
 
@@ -86,7 +87,7 @@ class ClassNoise(Resizable):
             self._follow(prediction, ratio, group, known)
         share = self.shares()
         edge = (EDGE * share).clamp(max=1.0) * (1.0 - share) * (self.sums[:, 0] / PRIOR).clamp(max=1.0)
-        edge = edge * (UNKNOWN_TRUST if prediction.objected is None else self.trust())
+        edge = edge * (DEFAULT_TRUST if prediction.disagreed is None else self.trust())
         return (ratio / edge[group].clamp(min=1e-6)).clamp(max=1.0) ** POWER
 
     def _follow(self, prediction: Prediction, ratio: Tensor, group: Tensor, known: Tensor | None) -> None:
@@ -95,8 +96,8 @@ class ClassNoise(Resizable):
         if known is not None:
             member = member & known[:, None]
         none = torch.zeros_like(ratio)
-        objected, again = (none if flag is None else flag for flag in (prediction.objected, prediction.again))
-        counted = torch.stack([torch.ones_like(ratio), ratio, objected.to(ratio.dtype), again.to(ratio.dtype)], 1)
+        disagreed, again = (none if flag is None else flag for flag in (prediction.disagreed, prediction.again))
+        counted = torch.stack([torch.ones_like(ratio), ratio, disagreed.to(ratio.dtype), again.to(ratio.dtype)], 1)
         batch = torch.where(member[:, :, None], counted[:, None, :], 0.0).sum(0).to(self.sums.dtype)
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
@@ -106,17 +107,17 @@ class ClassNoise(Resizable):
 
     def trust(self) -> Tensor:
         """(classes,) the trust in disagreements with the labels of each class, from 0 to 1."""
-        return self._between(WAVERING, FIRM)
+        return self._between(TRAIN_LOW, TRAIN_HIGH)
 
-    def firmness(self) -> Tensor:
+    def p_wrong_factor(self) -> Tensor:
         """(classes,) the factor of p(wrong) after training, from the share of repeated disagreements."""
-        return self._between(HOLLOW, SOLID)
+        return self._between(REPORT_LOW, REPORT_HIGH)
 
     def _between(self, low: float, high: float) -> Tensor:
         """The share of repeated disagreements, mapped to 0 at `low` and 1 at `high`."""
-        objections, again = self.sums[:, 2], self.sums[:, 3]
-        overall = again.sum() / objections.sum().clamp(min=1.0)
-        repeated = (again + PRIOR * overall) / (objections + PRIOR)
+        disagreements, again = self.sums[:, 2], self.sums[:, 3]
+        overall = again.sum() / disagreements.sum().clamp(min=1.0)
+        repeated = (again + PRIOR * overall) / (disagreements + PRIOR)
         return ((repeated - low) / (high - low)).clamp(0.0, 1.0)
 
 

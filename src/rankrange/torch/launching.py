@@ -148,11 +148,11 @@ def compiled_for(*kind: Any) -> Compiled | None:
     return _COMPILED.get(_kind(*kind))
 
 
-def workspace(words: int, beside: Tensor, own: bool) -> Tensor:
+def workspace(words: int, like: Tensor, new: bool) -> Tensor:
     """A zeroed workspace for one launch: a new one, or the cached one of the current stream."""
-    device = beside.get_device()
-    if own or device != current_device():
-        return torch.zeros(words, dtype=torch.int32, device=beside.device)
+    device = like.get_device()
+    if new or device != current_device():
+        return torch.zeros(words, dtype=torch.int32, device=like.device)
     return kept_workspace(words, device, current_stream(device))
 
 

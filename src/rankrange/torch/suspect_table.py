@@ -2,7 +2,7 @@
 
 The network was trained on these labels, so it is overconfident, especially if correct labels of hard images were
 dropped by mistake. Repeated disagreements are better evidence. p_wrong is therefore the probability of the label-noise
-model times the firmness of the disagreements with the class (`ClassNoise.firmness`).
+model times a factor for its class (`ClassNoise.p_wrong_factor`).
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
     memory, judge = auto.memory, auto.judge
     visits = memory.visits[:-1].cpu().numpy()
-    seen = np.flatnonzero(visits)
+    visited = np.flatnonzero(visits)
     width = memory.rows.shape[1]
-    if len(seen) == 0 or width < 2 or not isinstance(judge, ClassNoise):
+    if len(visited) == 0 or width < 2 or not isinstance(judge, ClassNoise):
         raise ValueError(
-            f"suspects() needs the stored class probabilities of samples, got {len(seen)} samples of width "
+            f"suspects() needs the stored class probabilities of samples, got {len(visited)} samples of width "
             f"{width}; train with criterion(output, target, index) first"
         )
-    belief = memory.rows[:-1].cpu().double().numpy()[seen]
-    given = memory.given[:-1].cpu().numpy()[seen]
+    probabilities = memory.rows[:-1].cpu().double().numpy()[visited]
+    given = memory.given[:-1].cpu().numpy()[visited]
     if given.max() >= width:
         raise ValueError(
             f"suspects() needs the whole softmax, which is stored for up to {SOFTMAX_UP_TO} classes, got labels up to "
             f"{given.max()}; use criterion.auto.memory.cuts / criterion.auto.memory.visits for these samples"
         )
     present = np.unique(given)
-    belief = belief[:, present] + 1e-12
-    found = find_label_issues(y=given, pred_probs=belief / belief.sum(1, keepdims=True))
-    found = _discounted(found, judge.firmness().cpu().double().numpy()[given])
-    cut = memory.cuts[:-1].cpu().numpy()[seen] / visits[seen]
+    probabilities = probabilities[:, present] + 1e-12
+    found = find_label_issues(y=given, pred_probs=probabilities / probabilities.sum(1, keepdims=True))
+    found = _discounted(found, judge.p_wrong_factor().cpu().double().numpy()[given])
+    cut = memory.cuts[:-1].cpu().numpy()[visited] / visits[visited]
     return replace(
-        found, table=_numbered(found.table, cut, seen), ranked=_numbered(found.ranked, cut, seen), index=seen
+        found, table=_numbered(found.table, cut, visited), ranked=_numbered(found.ranked, cut, visited), index=visited
     )
 
 
-def _discounted(found: LabelIssues, firmness: Array) -> LabelIssues:
-    """Multiply each p_wrong by the firmness of the disagreements with its class, and rank the samples again."""
+def _discounted(found: LabelIssues, p_wrong_factor: Array) -> LabelIssues:
+    """Multiply each p_wrong by the factor of its class, and rank the samples again."""
     from ..issues.find import P_WRONG_IN_SCORE
     from ..label_noise import SURE, actions
 
     assert found.ranked is not None
-    p_wrong = found.p_wrong * firmness
+    p_wrong = found.p_wrong * p_wrong_factor
     score = found.score - P_WRONG_IN_SCORE * (found.p_wrong - p_wrong)
     ranked = found.ranked[np.argsort(-score[found.ranked["row"]], kind="stable")]
     ranked["p_wrong"] = probability = p_wrong[ranked["row"]]
     sure = (ranked["action"] == "relabel") & (probability >= SURE)
-    todo = actions(probability, sure.astype(np.float64))
-    ranked["action"] = np.where(todo == "", "look", todo)
-    table = ranked[todo != ""]
+    chosen = actions(probability, sure.astype(np.float64))
+    ranked["action"] = np.where(chosen == "", "look", chosen)
+    table = ranked[chosen != ""]
     for part in (ranked, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
     return replace(found, table=table, ranked=ranked, p_wrong=p_wrong, score=score)
 
 
-def _numbered(table: Any, cut: Array, seen: Array) -> Array:
+def _numbered(table: Any, cut: Array, visited: Array) -> Array:
     """The table with the share of visits at which each sample was dropped, and with rows named by sample index."""
     table = table.copy()
-    table["cut"], table["row"] = cut[table["row"]], seen[table["row"]]
+    table["cut"], table["row"] = cut[table["row"]], visited[table["row"]]
     return table

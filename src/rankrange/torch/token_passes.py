@@ -41,7 +41,7 @@ class Kept(NamedTuple):
     place: Tensor
     weight: Tensor
     total: Tensor  # the sum of the weights over the group
-    sound: Tensor  # False makes the loss and its gradients NaN
+    valid: Tensor  # False makes the loss and its gradients NaN
     lam: Tensor
     lam_hat: Tensor
 
@@ -51,8 +51,8 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
     """The scores of all tokens, a block of logits at a time."""
     hidden, target = tokens.hidden, tokens.target
     parts = [
-        score(logits_of(hidden[some], head), target[some], head)
-        for some in blocks(len(hidden), len(head.weight), hidden)
+        score(logits_of(hidden[block], head), target[block], head)
+        for block in blocks(len(hidden), len(head.weight), hidden)
     ]
     if not parts:
         return Scores(*hidden.new_zeros(5, 0, dtype=sum_dtype(hidden)).unbind())
@@ -61,8 +61,8 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
 
 def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
     """The mean loss of the kept tokens. Its gradient takes a second pass over these tokens only."""
-    scale = torch.where(kept.sound, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
-    scale = torch.where((kept.total == 0) & kept.sound, 0.0, scale)
+    scale = torch.where(kept.valid, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
+    scale = torch.where((kept.total == 0) & kept.valid, 0.0, scale)
     losses = scores.loss[kept.place]
     value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
     slopes = kept.weight * scale
@@ -147,18 +147,18 @@ class _OnePass(torch.autograd.Function):
         grad_w = torch.zeros(weight.shape, dtype=wide, device=weight.device) if wants[1] else None
         grad_b = None if bias is None or not wants[2] else torch.zeros(bias.shape, dtype=wide, device=bias.device)
         columns, weights = hidden.new_zeros(5, len(hidden), dtype=wide), weights.clone()
-        for some in blocks(len(hidden), len(weight), hidden):
-            h, y = hidden[some], target[some]
+        for block in blocks(len(hidden), len(weight), hidden):
+            h, y = hidden[block], target[block]
             z = logits_of(h, head)
             found = score(z, y, head)
             if log_noise is not None:
-                weights[some] *= torch.sigmoid(-found.nll - log_noise).to(wide)
-            columns[:, some] = torch.stack(found)
+                weights[block] *= torch.sigmoid(-found.nll - log_noise).to(wide)
+            columns[:, block] = torch.stack(found)
             if not any(wants[:3]):
                 continue
-            slopes_(z, y, found.lse, weights[some], head)
+            slopes_(z, y, found.lse, weights[block], head)
             if grad_h is not None:
-                torch.mm(z, weight, out=grad_h[some])
+                torch.mm(z, weight, out=grad_h[block])
             if grad_w is not None:
                 add_product_(grad_w, z.t(), h)
             if grad_b is not None:

@@ -135,7 +135,7 @@ def choose(
 ) -> Kept:
     """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
     counted = tokens.counted
-    sound = ~((keys.isnan() | losses.isnan()) & counted).any()
+    valid = ~((keys.isnan() | losses.isnan()) & counted).any()
     if per == "token":
         index, chosen, cut = _in_range(keys, counted, keep, group)
         weight = chosen.to(keys.dtype)
@@ -146,13 +146,13 @@ def choose(
         sequence, chosen, cut = _in_range(means, sizes > 0, keep, group)
         index = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
         weight = (chosen[:, None] & inside[sequence]).reshape(-1).to(keys.dtype)
-    total, sound = weight.sum(), sound & cut[2]
+    total, valid = weight.sum(), valid & cut[2]
     if group is not None:
         from .distributed import sum_over
 
-        total, broken = sum_over(torch.stack([total, (~sound).to(total.dtype)]), group).unbind()
-        sound = broken == 0
-    return Kept(index, weight, total, sound, cut[0], cut[1])
+        total, broken = sum_over(torch.stack([total, (~valid).to(total.dtype)]), group).unbind()
+        valid = broken == 0
+    return Kept(index, weight, total, valid, cut[0], cut[1])
 
 
 def _in_range(
@@ -161,7 +161,7 @@ def _in_range(
     """(places, which of them are in the range, (lam, lam_hat, whether the ranks exist)); places in range come first."""
     if group is None:
         places, first, many, cut = _ordered(keys, counted, keep)
-        slot = torch.arange(_room(keep, len(keys)), device=keys.device)
+        slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
         return places[(slot + first) % max(len(keys), 1)], slot < many, cut
     from .distributed import gather_rows, largest_over
 
@@ -192,7 +192,7 @@ def _ordered(
     return places, m, (k - m).clamp(min=0), (lam, lam_hat, exist)
 
 
-def _room(keep: RankedRange, n: int) -> int:
+def _capacity(keep: RankedRange, n: int) -> int:
     """The largest number that can be kept of up to n counted tokens."""
     k = keep.k * n if isinstance(keep.k, float) else keep.k
     if isinstance(keep.m, float):
