@@ -1,11 +1,16 @@
-"""Draw the pictures of the guides into docs/images: `python docs/draw_pictures.py`.
+"""Draw the pictures of the guides into docs/images: `python docs/draw_pictures.py [NAME ...]`.
 
-The pictures are stored, so that neither the tests nor the site wait for the fits behind them.
+The pictures are stored, so that neither the tests nor the site wait for the fits behind them. `audit_pages` needs
+Chromium, chromedriver and selenium.
 """
 
 from __future__ import annotations
 
+import csv
 import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,7 @@ from rankrange import (
 )
 
 OUT = Path(__file__).parent / "images"
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BLUE, ORANGE, GREY = "#3b74c4", "#d95f02", "#b8c0cc"
 
 
@@ -172,6 +178,150 @@ def toy_sets() -> None:
     _save(figure, "toy_sets")
 
 
+def _flow(axis: Any, boxes: list[tuple[float, float, str, str]], dashed: tuple[int, int] | None = None) -> None:
+    """Boxes (x, y, text, colour), each with an arrow to the next; and one dashed arrow."""
+    drawn = [
+        axis.text(
+            x, y, text, ha="center", va="center", fontsize=9, bbox={"boxstyle": "round", "fc": colour, "ec": "#4a5568"}
+        )
+        for x, y, text, colour in boxes
+    ]
+    arrows = [(i, i + 1, "-") for i in range(len(boxes) - 1)] + ([(*dashed, "--")] if dashed else [])
+    for start, end, line in arrows:
+        style = {"arrowstyle": "-|>", "color": "#4a5568", "ls": line, "shrinkA": 4, "shrinkB": 4}
+        style |= {"patchA": drawn[start].get_bbox_patch(), "patchB": drawn[end].get_bbox_patch()}
+        axis.annotate("", boxes[end][:2], boxes[start][:2], arrowprops=style, zorder=0)
+    axis.axis("off")
+
+
+def review_tools() -> None:
+    """From the table to a review tool and back."""
+    figure, axis = plt.subplots(figsize=(9.2, 2.6), layout="constrained")
+    boxes = [
+        (0, 1, "table.csv", "#ffffff"),
+        (3, 1, "rankrange audit\n--export", "#dbe7f6"),
+        (6, 1, "tasks, most suspect first", "#ffffff"),
+        (6, 0, "Label Studio or Argilla:\nseveral reviewers", "#fbe3d0"),
+        (3, 0, "rankrange apply:\nmajority, kappa", "#dbe7f6"),
+        (0, 0, "fixed.csv", "#ffffff"),
+    ]
+    _flow(axis, boxes)
+    axis.text(4.45, 0.16, "export.json", ha="center", fontsize=8, color="#4a5568")
+    axis.set(xlim=(-0.8, 7.3), ylim=(-0.45, 1.45))
+    _save(figure, "review_tools")
+
+
+def trainers() -> None:
+    """How the index of a sample reaches the loss."""
+    figure, axis = plt.subplots(figsize=(9.2, 2.5), layout="constrained")
+    boxes = [
+        (0, 1, "rrt.WithIndex(dataset)", "#dbe7f6"),
+        (3, 1, "batch: x, y, index", "#ffffff"),
+        (6, 1, "model(x)", "#fbe3d0"),
+        (6, 0, "criterion(output, y, index)", "#dbe7f6"),
+        (3, 0, "running means\nper sample", "#ffffff"),
+        (0, 0, "weights: wrong labels\ncount little", "#ffffff"),
+    ]
+    _flow(axis, boxes, dashed=(1, 3))
+    axis.text(1.5, 1.1, "DataLoader", ha="center", fontsize=8, color="#4a5568")
+    axis.text(4.05, 0.42, "y, index", ha="center", fontsize=8, color="#4a5568")
+    axis.set(xlim=(-0.9, 7.2), ylim=(-0.4, 1.4))
+    _save(figure, "trainers")
+
+
+def gpu() -> None:
+    """Recorded seconds of a fit against the number of rows."""
+    with open(RESULTS / "linear_gpu.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["d"] == "30"]
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    kinds = (
+        ("AoRR m=0.1 k=1.0", "H200, m=0.1", BLUE, "o-"),
+        ("ordinary m=0 k=1.0", "H200, ordinary fit (m=0)", GREY, "o-"),
+        ("AoRR m=auto", 'H200, m="auto"', BLUE, "s"),
+        ("CPU m=0.1 k=1.0", "CPU of the same machine, m=0.1", ORANGE, "D"),
+    )
+    for what, name, colour, style in kinds:
+        points = sorted((int(row["n"]), float(row["seconds"])) for row in rows if row["what"] == what)
+        axis.plot(*zip(*points, strict=True), style, color=colour, label=name)
+    axis.set(xscale="log", yscale="log", xlabel="rows (30 columns)", ylabel="seconds of a certified fit")
+    axis.legend(frameon=False, fontsize=8)
+    _save(figure, "gpu")
+
+
+def works_with() -> None:
+    """Recorded accuracy that LightGBM regains, with the objective and inside the classifier."""
+    with open(RESULTS / "boosting_objective.csv", encoding="utf-8") as file:
+        runs = [run for run in csv.DictReader(file) if run["library"] == "lightgbm"]
+    kinds = {"10%": ("symmetric", 0.1), "20%": ("symmetric", 0.2), "40%": ("symmetric", 0.4)}
+    methods = (
+        ("plain", "plain LightGBM", GREY),
+        ("objective known m", "lightgbm_objective(m=share)", ORANGE),
+        ("classifier", "RankedRangeClassifier", BLUE),
+        ("clean", "trained on correct labels", "#6b7a90"),
+    )
+    figure, axis = plt.subplots(figsize=(6.8, 3.4), layout="constrained")
+    for shift, (method, name, colour) in enumerate(methods):
+        means = [
+            np.mean([float(run[method]) for run in runs if (run["noise"], float(run["rate"])) == kind])
+            for kind in kinds.values()
+        ]
+        bars = axis.bar(np.arange(len(kinds)) + 0.2 * shift - 0.3, means, 0.19, color=colour, label=name)
+        axis.bar_label(bars, fmt="%.0f", fontsize=8)
+    axis.set(xticks=range(len(kinds)), xticklabels=[f"{name} wrong labels" for name in kinds])
+    axis.set(ylabel="mean test accuracy (%), 11 tables", ylim=(50, 108))
+    axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
+    _save(figure, "works_with")
+
+
+def audit_pages() -> None:
+    """The page of an audit, and its review."""
+    from selenium import webdriver
+
+    from rankrange.audit import audit_file
+
+    data = load_breast_cancer()
+    given = noise.symmetric(data.target, 0.05, random_state=0)
+    with tempfile.TemporaryDirectory() as folder:
+        table, page = Path(folder, "tumours.csv"), Path(folder, "report.html")
+        with table.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow([*data.feature_names, "diagnosis"])
+            writer.writerows([*row, data.target_names[label]] for row, label in zip(data.data, given, strict=True))
+        page.write_text(audit_file(table, "diagnosis").report(), encoding="utf-8")
+        options = webdriver.ChromeOptions()
+        for flag in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]:
+            options.add_argument(flag)
+        options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+        browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+        size = {"width": 1000, "height": 1080, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(page.as_uri())
+        browser.save_screenshot(str(OUT / "report.png"))
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": 860})
+        browser.execute_script("document.getElementById('start').click()")
+        for choice in "rrkru":
+            browser.find_element("id", "card").send_keys(choice)
+        browser.execute_script("document.getElementById('review-section').scrollIntoView()")
+        browser.save_screenshot(str(OUT / "audit_review.png"))
+        browser.quit()
+
+
+DRAWN = (
+    choose_m,
+    any_model,
+    multilabel,
+    networks,
+    groups,
+    sparse_models,
+    toy_sets,
+    review_tools,
+    trainers,
+    gpu,
+    works_with,
+    audit_pages,
+)
+
 if __name__ == "__main__":
-    for draw in (choose_m, any_model, multilabel, networks, groups, sparse_models, toy_sets):
-        draw()
+    for draw in DRAWN:
+        if draw.__name__ in sys.argv[1:] or len(sys.argv) == 1:
+            draw()

@@ -25,7 +25,7 @@ from .pictures import cut_curve, loss_bars
 from .problems import RowProblem, count_problems, problems_in_words
 from .review import Review
 from .schema import pandera_schema
-from .target import RowNames, Target, plain_name, row_said
+from .target import RowNames, Target, plain_name, row_text
 from .task_result import TaskResult, show, show_gain, show_range, unit
 
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
@@ -323,7 +323,8 @@ class Audit:
             better = "does better by one measure and worse by another" if worse else "does better"
             return f"{cut} {better} out of fold: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
         well = "does worse by one measure" if worse else "does about as well"
-        return f"{cut} {well} out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'but')}."
+        change = "" if first.gain.low == first.gain.high == 0 else f", a change of {gain}"
+        return f"{cut} {well} out of fold: {first.name} {values}{change}{_but(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
         """Sentences about earlier decisions: the decisions, their effect, and the number of rows left to review."""
@@ -365,11 +366,11 @@ class Audit:
         fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
         if not self.n_suspects:
             return (
-                f"If you review rows, begin with row {row_said(first.row)}: its {self.word[:-1]} is "
+                f"If you review rows, begin with row {row_text(first.row)}: its {self.word[:-1]} is "
                 f"{first.given!r}, which is wrong with a probability of {first.p_wrong:.0%}."
             )
         its = f"its {self.word[:-1]} is {first.given!r}"
-        return f"Look at row {row_said(first.row)} first: {its}, and {first.suggested!r} {fits}."
+        return f"Look at row {row_text(first.row)} first: {its}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:
         """Advice if no row is a suspect: nothing, or to begin with the rows that fit worst."""
@@ -379,7 +380,7 @@ class Audit:
         worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
         return (
             f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, but the audit cannot identify them. If "
-            f"you review rows, begin with those that fit worst; the first is row {row_said(worst)}."
+            f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
         )
 
     # ---- export

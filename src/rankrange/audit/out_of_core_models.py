@@ -67,7 +67,7 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
         order=order,
         actions=todo,
         suggested=[names[c] for c in other.tolist()],
-        expected=_said_of(suspects, given, other, names),  # type: ignore[arg-type]
+        expected=_Explanations(suspects, given, other, names),  # type: ignore[arg-type]
         against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
         groups=groups,
         noise=Interval(found.posterior.share, *found.posterior.interval),
@@ -84,7 +84,7 @@ def _listed(found: ShardIssues) -> tuple[Array, Array]:
     return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
 
 
-class _said_of:
+class _Explanations:
     """The reason for each suspect, computed on access, because there may be millions of suspects."""
 
     def __init__(self, suspects: Array, given: Array, other: Array, names: list[str]) -> None:

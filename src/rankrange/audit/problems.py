@@ -55,7 +55,7 @@ _FEW_CELLS, _STEP = 3, 5e-4
 # This many identifying columns determine which rows are compared.
 _COMPARED = 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-T = TypeVar("Found")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -391,7 +391,7 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     for a, b in near.tolist():
         shown = (int(numbers[a]), int(numbers[b]))
         if not taken.issuperset(shown):
-            found.append(_said_alike(columns, a, b, shown))
+            found.append(_duplicate_problem(columns, a, b, shown))
     return found
 
 
@@ -455,7 +455,7 @@ def _compared(column: Column, pairs: Array, width: float) -> tuple[Array, Array]
     return same | (np.abs(one - other) <= width), same
 
 
-def _said_alike(columns: list[Column], a: int, b: int, shown: tuple[int, int]) -> RowProblem:
+def _duplicate_problem(columns: list[Column], a: int, b: int, shown: tuple[int, int]) -> RowProblem:
     pair = np.array([[a, b]])
     far = [column for column in columns if not _compared(column, pair, _STEP * _span(column))[0][0]]
     if not far:

@@ -222,7 +222,7 @@ def _packed(audit: Audit, place: int, suspect: Suspect, identified: IdentifiedRo
 
 
 def _near(audit: Audit, near: Near) -> dict[str, Any]:
-    found: dict[str, Any] = {"row": plain_name(audit.row_names.name(near.row)), "said": visible(near.target, _TEXT)}
+    found: dict[str, Any] = {"row": plain_name(audit.row_names.name(near.row)), "target": visible(near.target, _TEXT)}
     if near.cells:
         found["cells"] = [visible(cell, _TEXT) for cell in near.cells]
     if near.image:

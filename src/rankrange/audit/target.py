@@ -454,7 +454,7 @@ class RowNames:
         return "by their number, counted from 1 below the header" if self.first else "by their number, counted from 0"
 
 
-def row_said(row: Any) -> str:
+def row_text(row: Any) -> str:
     """The name of a row as text: numbers with commas, labels in quotes."""
     return f"{row:,}" if isinstance(row, int | np.integer) else f"'{visible(row, 60)}'"
 

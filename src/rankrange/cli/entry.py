@@ -388,7 +388,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     count = min(top, audit.n_listed)
     title = f"\nThe first {count:,} of {plural(audit.n_listed, 'row')}: {audit.listed_in_words()}"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    from ..audit.target import row_said
+    from ..audit.target import row_text
 
     numbers = audit.result.residuals is not None
     better, off = ("expected", "off by") if numbers else ("suggested", "loss")
@@ -398,5 +398,5 @@ def _suspects(audit: Audit, top: int) -> Any:
         p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        table.add_row(row_said(s.row), given, other, p, size, s.action)
+        table.add_row(row_text(s.row), given, other, p, size, s.action)
     return table

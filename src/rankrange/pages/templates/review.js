@@ -38,7 +38,7 @@
     byId("card-row").textContent = `Row ${typeof s.row === "number" ? whole(s.row) : s.row}`;
     byId("card-rank").textContent = `suspect ${whole(here + 1)} of ${whole(data.suspects.length)}`;
     byId("card-decided").hidden = !made;
-    byId("card-decided").textContent = made ? said(made) : "";
+    byId("card-decided").textContent = made ? choiceText(made) : "";
     byId("card-given").textContent = s.given;
     byId("card-suggested").textContent = s.suggested;
     byId("card-p").textContent = s.p > 0.995 ? ">99%" : percent(s.p);
@@ -49,7 +49,7 @@
     showCells(s);
     card.hidden = false;
   };
-  const said = (made) => made.decision + (made.decision === "relabel" ? ` to ${made.new_label}` : "");
+  const choiceText = (made) => made.decision + (made.decision === "relabel" ? ` to ${made.new_label}` : "");
   const showLabel = (s, made) => {
     const wanted = made && made.decision === "relabel" ? made.new_label : s.to;
     if (label.tagName === "SELECT") {
@@ -66,10 +66,10 @@
     box.hidden = !s.image;
     box.replaceChildren();
     if (!s.image) return;
-    for (const one of [{ row: s.row, said: s.given, image: s.image, own: true }, ...(s.near || [])]) {
+    for (const one of [{ row: s.row, target: s.given, image: s.image, own: true }, ...(s.near || [])]) {
       const figure = box.appendChild(make("figure"));
-      figure.append(drawImage({ row: one.row, given: one.said, image: one.image }));
-      figure.append(make("figcaption", one.own ? `this row: ${one.said}` : `nearest: ${one.said} (row ${one.row})`));
+      figure.append(drawImage({ row: one.row, given: one.target, image: one.image }));
+      figure.append(make("figcaption", one.own ? `this row: ${one.target}` : `nearest: ${one.target} (row ${one.row})`));
     }
   };
   const showCells = (s) => {
@@ -78,11 +78,11 @@
     table.replaceChildren();
     if (!s.cells) return;
     const near = s.near || [], head = table.createTHead().insertRow();
-    const headings = ["column", "this row", ...near.map((n) => `${n.said} (row ${n.row})`)];
+    const headings = ["column", "this row", ...near.map((n) => `${n.target} (row ${n.row})`)];
     for (const text of headings) pair(head, "th", text).scope = "col";
     const caption = make("caption", near.length
-      ? "What is unusual comes first and is marked ▲. Beside it the nearest rows that are no suspects."
-      : "What is unusual comes first and is marked ▲.");
+      ? "Unusual values come first and are marked ▲. The other columns show the nearest rows that are not suspects."
+      : "Unusual values come first and are marked ▲.");
     table.prepend(caption);
     const marked = (i) => Object.hasOwn(s.marks || {}, String(i));
     const order = s.cells.map((_, i) => i).sort((a, b) => marked(b) - marked(a) || a - b);
