@@ -62,10 +62,10 @@ BAD = {
     "binary": (bytes(range(256)) * 20, "got a binary file in .*; export it as CSV or Parquet"),
     "nothing but zeros": (bytes(1000), "got a binary file"),
     "spreadsheet": (b"PK\x03\x04" + bytes(100), "got a zip file in .*; export it"),
-    "gzip cut short": (gzip.compress(GOOD * 999)[:-30], "gzip file must be whole, got .*; copy it anew"),
+    "gzip cut short": (gzip.compress(GOOD * 999)[:-30], "gzip file must be complete, got .*; copy it again"),
     "gzip of nothing": (gzip.compress(b""), "got the empty file"),
-    "broken Parquet": (b"PAR1 nothing PAR1", "starts like Parquet but cannot be read .*; copy it anew"),
-    "broken Arrow": (b"ARROW1\0\0nothing", "starts like Arrow but cannot be read .*; copy it anew"),
+    "broken Parquet": (b"PAR1 nothing PAR1", "starts like Parquet but cannot be read .*; copy it again"),
+    "broken Arrow": (b"ARROW1\0\0nothing", "starts like Arrow but cannot be read .*; copy it again"),
     "100,000 columns": (
         b"y," + b",".join(b"c%d" % i for i in range(99_999)) + b"\n" + b",".join([b"1"] * 100_000) + b"\n",
         "at most 10,000 columns are audited, got 100,000 in .*; keep",

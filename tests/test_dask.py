@@ -206,7 +206,7 @@ def test_what_is_wrong_with_collections_is_said(client):
     X, y = table()
     with pytest.raises(TypeError, match="X must be a Dask array, dataframe or series, got ndarray"):
         AoRRClassifier(**SETTINGS).fit(X, y)
-    with pytest.raises(ValueError, match=r"chunks of whole rows, got 2 chunks side by side; use X.rechunk"):
+    with pytest.raises(ValueError, match=r"chunks of whole rows, got 2 chunks of columns; use X.rechunk"):
         AoRRClassifier(**SETTINGS).fit(da.from_array(X, chunks=(7_000, 2)), chunked(y))
     with pytest.raises(ValueError, match="cut into the same chunks of rows, got"):
         AoRRClassifier(**SETTINGS).fit(chunked(X), chunked(y, (N,)))

@@ -131,7 +131,7 @@ def decisions_by_reviewer(answers: Sequence[Answer], path: str) -> dict[str, Dec
     """The answers of each reviewer as decisions."""
     about = {json.dumps([answer.about[name] for name in ("table", "target", "task")]) for answer in answers}
     if len(about) > 1:
-        raise UserError(f"an export must be about one table and one target, got several in {path}; export them apart")
+        raise UserError(f"an export must be about one table and target, got several in {path}; export them separately")
     first = answers[0].about
     found: dict[str, Decisions] = {}
     seen: set[tuple[str, str]] = set()

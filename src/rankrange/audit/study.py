@@ -282,12 +282,12 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
         try:
             values = np.load(values, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
-            raise UserError(f"{option} must be a .npy file of numbers, got {values} ({error}); save it anew") from error
+            raise UserError(f"{option} must be a .npy file of numbers, got {values} ({error}); resave it") from error
     E = np.asarray(values)
     if E.ndim != 2 or E.dtype.kind not in "fiub" or len(E) != n_rows:
         raise UserError(
             f"{option} must be numbers of shape (rows, columns) with the {n_rows:,} rows of the table, got shape "
-            f"{E.shape} of {E.dtype}; save one row per row"
+            f"{E.shape} of {E.dtype}; save one row for each row of the table"
         )
     if not np.isfinite(E).all():
         raise UserError(f"{option} must be finite, got NaN or infinity; replace them")
@@ -318,7 +318,7 @@ def _prediction_settings(
     if along_time and found.task == "classes" and (models == "trees" or estimator is not None):
         got = "models='trees'" if estimator is None else "an estimator"
         raise UserError(
-            f"with time=, labels are predicted by linear fits on earlier rows, got {got}; leave it or time= out"
+            f"with time=, labels are predicted by linear fits on earlier rows, got {got}; leave one of them out"
         )
     if estimator is not None and pred_probs is not None:
         raise UserError("labels are predicted by estimator or by pred_probs, got both; leave one of them out")

@@ -152,7 +152,7 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
         found = separator or _separator_in(column)
         if not found:
             raise UserError(
-                "task='labels' needs several target columns of 0 and 1, or labels in one cell with something between "
+                "task='labels' needs several target columns of 0 and 1, or labels in one cell with a separator between "
                 f"them, got neither in {_quoted([name])}; name it with labels_by="
             )
         return _label_sets(name, _split(column, found), found)
@@ -385,7 +385,7 @@ def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
     parts = np.searchsorted(np.unique(edges), values, side="left")
     parts = np.unique(parts, return_inverse=True)[1].ravel()
     if parts.max() < 1:
-        raise UserError(f"time needs at least two moments, got one in {_quoted([name])}; name another column")
+        raise UserError(f"time needs at least two different times, got one in {_quoted([name])}; name another column")
     return _with_all_classes(parts, target, f"time={_quoted([name])}", lambda p, f: p < f if f else p == 1)
 
 

@@ -98,8 +98,8 @@ def _labels(name: str, y: Any) -> Array:
         absent = np.array([_is_missing(value) for value in given.ravel()], dtype=bool)
     if absent.any():
         raise ValueError(
-            f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at place "
-            f"{int(absent.ravel().argmax())}; drop these rows from X and y"
+            f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at "
+            f"position {int(absent.ravel().argmax())}; drop these rows from X and y"
         )
     return np.asarray(column_or_1d(y))
 

@@ -98,7 +98,7 @@ class DaskShards:
             if len(set(lengths)) > 1:
                 raise ValueError(
                     f"X, y and sample_weight must have the same number of rows in each chunk, got {lengths} in chunk "
-                    f"{number}; cut them at the same places"
+                    f"{number}; split them alike"
                 )
         return [lengths[0] for lengths in rows]
 
@@ -156,7 +156,7 @@ class DaskShards:
             raise LostDataError(self._what_was_lost()) from error
         except KilledWorker as error:
             raise LostDataError(
-                f"a worker must live through each task, got workers that died again and again ({_first_line(error)}); "
+                f"workers must survive each task, got workers that died repeatedly ({_first_line(error)}); "
                 "most likely a chunk does not fit into the memory of a worker: use smaller chunks or larger workers"
             ) from error
         finally:
@@ -175,7 +175,7 @@ class DaskShards:
             except TimeoutError:
                 if self.client.status not in ("running", "connecting"):
                     raise LostDataError(
-                        "a fit needs its cluster, got a scheduler that is gone; start a cluster and fit again"
+                        "a fit needs its cluster, but the scheduler has stopped; start a cluster and fit again"
                     ) from None
                 workers = self.client.nthreads() if self.client.status == "running" else {}
                 alone_since = None if workers else (alone_since or time.monotonic())
@@ -235,7 +235,7 @@ def _chunks(collection: Any, name: str) -> list[Any]:
         return frame_chunks(collection)
     if collection.ndim == 2 and collection.numblocks[1] > 1:
         raise ValueError(
-            f"{name} must be cut into chunks of whole rows, got {collection.numblocks[1]} chunks side by side; use "
+            f"{name} must be split into chunks of whole rows, got {collection.numblocks[1]} chunks of columns; use "
             f"{name}.rechunk({{1: -1}})"
         )
     return list(collection.to_delayed().ravel())

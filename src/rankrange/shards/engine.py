@@ -134,7 +134,7 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
         if len(lengths) > 1:
             raise ValueError(
                 f"X, y and the weights of a chunk must have the same number of rows, got {sorted(lengths)} in chunk "
-                f"{number}; cut them at the same places"
+                f"{number}; split them alike"
             )
     shards = []
     for at in aligned_ranges([X.shape[0] for X, _, _ in chunks]):

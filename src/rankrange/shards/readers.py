@@ -71,7 +71,7 @@ def readable(path: str, name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"every file of a scan must stay where it is, got no file at {path}") from error
+        raise FileNotFoundError(f"the files of a scan must not be moved or deleted, got no file at {path}") from error
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
             f"every file of a scan must be readable, got {name}, which is damaged or cut off ({_short(error)}); write "

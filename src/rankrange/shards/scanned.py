@@ -281,7 +281,7 @@ def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
         if here != there:
             raise ValueError(
                 f"all files of a scan must have the same columns, got {name!r} as {here} in {first} and as {there} in "
-                f"{file}; write them with one schema, or scan them apart"
+                f"{file}; write them with one schema, or scan them separately"
             )
 
 

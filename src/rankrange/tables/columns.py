@@ -213,7 +213,7 @@ def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) 
     if dates is not None:
         return dates
     raise UserError(
-        f"a date must say which number is the day, got '{visible(matches[0][0], 40)}' and others like it in "
+        f"dates must show which number is the day, got '{visible(matches[0][0], 40)}' and others like it in "
         f"'{visible(name, 60)}', which can be read in two ways; pass dates='day-first' or dates='month-first', or "
         "leave the column out with ignore="
     )
@@ -267,7 +267,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
         return decimal
     shown = next(match[0] for match in matches if "," in match["digits"] or "." in match["digits"])
     raise UserError(
-        f"a number must say whether the comma or the point comes before its decimals, got '{visible(shown, 40)}' and "
+        f"numbers must show whether the comma or the point is the decimal separator, got '{visible(shown, 40)}' and "
         f"others like it in '{visible(name, 60)}', which can be read in two ways; pass decimal='point' or "
         "decimal='comma', or leave the column out with ignore="
     )

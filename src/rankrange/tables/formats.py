@@ -149,7 +149,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
 
 def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
     return UserError(
-        f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); check the file, or copy it anew"
+        f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); check the file, or copy it again"
     )
 
 
@@ -182,14 +182,14 @@ def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"JSON must be whole, got {path}, which is damaged ({visible(str(error), 80)}); copy it anew"
+            f"JSON must be complete, got {path}, which is damaged ({visible(str(error), 80)}); copy it again"
         ) from error
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         if len({len(column) for column in found.values()}) > 1:
-            raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it anew")
+            raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it again")
         return [dict(zip(found, cells, strict=True)) for cells in zip(*found.values(), strict=True)]
     if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
-        raise UserError(f"JSON must be an array of objects, one per row, got something else in {path}; export it so")
+        raise UserError(f"JSON must be an array of objects, one per row, got something else in {path}; export it again")
     return found
 
 
@@ -250,8 +250,8 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
         if not full:
             raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
         raise UserError(
-            f"a workbook with one sheet is read as it is, got {', '.join(visible(name, 40) for name in full)} in "
-            f"{path}; name one with sheet="
+            f"a workbook with several sheets needs the name of one, got {', '.join(visible(name, 40) for name in full)} "
+            f"in {path}; name one with sheet="
         )
     rows = sheets[sheet] if sheet is not None else next(iter(full.values()))
     header = [str(cell).strip() for cell in rows[0]]
@@ -367,7 +367,7 @@ def _grey(path: Path) -> Any:
             return np.asarray(small, dtype=np.uint8).ravel()
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise UserError(
-            f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it anew"
+            f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it again"
         ) from error
 
 

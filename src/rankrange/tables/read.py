@@ -169,7 +169,7 @@ class Source:
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
             return self._not_text("it holds bytes that are not")
         first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
-        return UserError(f"cannot read {self.path} as {self.kind}: {first}; check the file, or save it as CSV anew")
+        return UserError(f"cannot read {self.path} as {self.kind}: {first}; check the file, or save it as CSV again")
 
     def _not_text(self, what: str) -> UserError:
         return UserError(
@@ -251,7 +251,7 @@ def open_table(
     if kind == "csv":
         return _open_csv(place, head, zipped, size, delimiter, encoding)
     if zipped:
-        raise UserError(f"Parquet and Arrow files are packed already, got a gzip of one in {place}; unpack it first")
+        raise UserError(f"Parquet and Arrow files are not read from gzip, got one in {place}; decompress it first")
     try:
         if kind == "parquet":
             facts = _arrow("parquet")[1].read_metadata(place)
@@ -261,7 +261,7 @@ def open_table(
             names = list(_open_arrow(place, kind).schema.names)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{place} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it anew"
+            f"{place} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it again"
         ) from error
     return _checked(Source(place, kind, names, n_bytes=size))
 
@@ -308,7 +308,7 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
 
 
 def _damaged_gzip(path: Path) -> UserError:
-    return UserError(f"a gzip file must be whole, got {path}, which ends early or is damaged; copy it anew")
+    return UserError(f"a gzip file must be complete, got {path}, which ends early or is damaged; copy it again")
 
 
 def _no_permission(path: Path) -> UserError:

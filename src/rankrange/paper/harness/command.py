@@ -128,7 +128,7 @@ def _compare(earlier: list[Row], rows: list[Row]) -> None:
     moves = moved((row for row in earlier if (row.experiment, row.protocol) in there), rows)
     for move in moves:
         print(move)
-    print(f"{len(moves)} of {len(rows)} numbers differ by more than noise, or stand in one of the two runs alone.")
+    print(f"{len(moves)} of {len(rows)} numbers differ by more than noise, or occur in only one of the two runs.")
 
 
 def _progress(text: str) -> None:

@@ -87,8 +87,8 @@ class Store:
         for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
             if there != now:
                 raise UserError(
-                    f"a run goes on only with the same plan and versions, got {what} {_differ(there, now)}; choose a "
-                    "new folder with --out"
+                    f"a run can be resumed only with the same plan and versions, got {what} {_differ(there, now)}; "
+                    "choose a new folder with --out"
                 )
 
     def manifest(self) -> dict[str, Any] | None:
@@ -138,7 +138,7 @@ class Store:
             return None
         if found["versions"] != versions():
             raise UserError(
-                f"a run goes on only with the same versions, got {_differ(found['versions'], versions())} in "
+                f"a run can be resumed only with the same versions, got {_differ(found['versions'], versions())} in "
                 f"{self.path(cell)}; choose a new folder with --out"
             )
         return _outcome(found)
