@@ -134,7 +134,7 @@ def _draw_ranks(axes: Any, points: _Points, fit: _Fit) -> None:
         axes.axhline(cut, color=_COLOURS[fit.name], lw=1, ls=":")
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
         axes.annotate(name, (1.0, cut), (-2, 3), **place)
-    axes.set(xlabel="rank of the squared error", ylabel="squared error", title=f"What {fit.name} looks at")
+    axes.set(xlabel="rank of the squared error", ylabel="squared error", title=f"The ranks that {fit.name} uses")
 
 
 def main(path: str = "rankrange-demo.png", seed: str = "0") -> None:

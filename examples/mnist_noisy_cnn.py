@@ -2,9 +2,9 @@
 
     python examples/mnist_noisy_cnn.py [--quick] [--device cpu|cuda] [--epochs N] [--seed N]
 
-Symmetric noise: 40% of the labels are another digit. Trained to the end, cross-entropy learns them by heart; AoRR with
-m = 0.4 leaves out the 40% largest losses of every batch, which after an ordinary first epoch are mostly those of wrong
-labels, and never learns them. Both runs see the same net, batches and labels; the test labels are clean. The change is
+Symmetric noise: 40% of the labels are another digit. After many epochs cross-entropy memorises them. AoRR with m = 0.4
+leaves out the 40% largest losses of every batch, which after an ordinary first epoch are mostly those of wrong labels,
+and does not memorise them. Both runs use the same net, batches and labels; the test labels are clean. The change is
 one line. The data come from the folder named by RANKRANGE_DATA, or are fetched from OpenML.
 """
 

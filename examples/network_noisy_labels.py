@@ -2,10 +2,10 @@
 
     python examples/network_noisy_labels.py [--images N] [--epochs N] [--device cpu|cuda]
 
-Handwritten digits, and three labels in ten are the next digit. Cross-entropy memorises these errors. The same network
-with `AoRRLoss(m="auto")`, the same batches and no further setting, leaves them out: it gets the index of each sample,
-keeps a running mean of its predictions, and cuts the labels that the network contradicts repeatedly. The number of
-wrong labels is not given. At the end it lists them, each with a suggested label.
+Three in ten of these handwritten digits are labelled as the next digit. Cross-entropy memorises these errors. The same
+network with `AoRRLoss(m="auto")`, the same batches and no further setting, leaves them out: it gets the index of each
+sample, keeps a running mean of its predictions, and cuts the labels that the network contradicts repeatedly. The
+number of wrong labels is not given. At the end it lists them, each with a suggested label.
 
 The data come from the folder named by RANKRANGE_DATA, or are fetched from OpenML.
 """

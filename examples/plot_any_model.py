@@ -28,7 +28,7 @@ scores = plain.score(X_test, y_test), robust.score(X_test, y_test)
 print(f"share of wrong labels: {np.mean(given != truth):.0%}, estimated {robust.noise_estimate_:.0%}")
 
 # %%
-# Trees alone learn islands around wrong labels. Without the rows that were dropped (crosses) the two moons are back.
+# Trees alone fit islands around wrong labels. Without the dropped rows (crosses), the boundary follows the two moons.
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained", sharey=True)
 grid = np.stack(np.meshgrid(np.linspace(-1.7, 2.7, 180), np.linspace(-1.2, 1.7, 180)), axis=-1)
 colours = np.array(["#3b74c4", "#e08a1e"])

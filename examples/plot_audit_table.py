@@ -2,9 +2,8 @@
 How do I check a table from Python?
 ===================================
 
-The command ``rankrange audit`` has a twin for notebooks. It takes a data frame (or a file), needs no preparation of
-the columns, and returns one object that can be asked for everything. The table here is made: 600 loans with a few
-wrong decisions.
+``audit_table`` is the command ``rankrange audit`` for notebooks. It takes a data frame, needs no preparation of the
+columns, and returns one object with all results. The table here is simulated: 600 loans with a few wrong decisions.
 """
 
 import os
@@ -37,19 +36,19 @@ for suspect in suspects[:4]:
     print(f"row {suspect.row}: {suspect.given} should perhaps be {suspect.suggested}, p(wrong) = {suspect.p_wrong:.2f}")
 
 # %%
-# How badly does each row fit, where is the cut, and does it help to ignore what lies above?
+# The loss of each row, the cut, and the gain of ignoring the rows above it.
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
 plot_losses(audit, ax=axes[0])
 plot_scores(audit, ax=axes[1])
 
 # %%
-# Because the errors were planted we can see where they ended up. Large losses are mostly planted errors.
+# The errors were planted, so the result can be checked: large losses are mostly planted errors.
 figure, axis = plt.subplots(figsize=(7, 4.4), layout="constrained")
 planted = np.isin(np.arange(n), wrong)
 axis.scatter(income, debt, s=14, c=np.where(paid_back, "#3b74c4", "#e0a030"), alpha=0.6, lw=0)
 axis.scatter(income[planted], debt[planted], s=70, facecolors="none", edgecolors="0.2", label="planted errors")
 rows = np.array([suspect.row for suspect in audit.suspects(n) if suspect.p_wrong >= 0.5], dtype=int)
-axis.scatter(income[rows], debt[rows], s=36, marker="x", color="#c2300c", label="called likely wrong")
+axis.scatter(income[rows], debt[rows], s=36, marker="x", color="#c2300c", label="flagged as likely wrong")
 axis.set(xlabel="income", ylabel="debt", title="Planted and found")
 axis.legend(frameon=False)
 axis.spines[["top", "right"]].set_visible(False)

@@ -2,8 +2,8 @@
 What if my table does not fit into memory?
 ==========================================
 
-``rankrange.scan`` names a file; ``fit`` reads it in blocks, a few times over, and ends with the exact cuts over all
-rows and a certificate. The result does not depend on how the rows are cut into parts or on who works on them.
+Pass ``rankrange.scan(file)`` to ``fit``. It reads the file in blocks, in a few passes, and finds the exact cuts over
+all rows and a certificate. The result does not depend on how the rows are split or on the number of workers.
 """
 
 import os
@@ -30,8 +30,8 @@ path = Path(folder.name) / "rows.npy"
 np.save(path, np.column_stack([X, y]))
 
 # %%
-# One fit from the file, one with the same rows cut into seven parts that a pool of threads works on. The
-# coefficients are equal to the last bit.
+# One fit reads the file; the other splits the same rows into seven shards for a pool of threads. The coefficients are
+# equal to the last bit.
 rows = rankrange.scan(path, target=6)
 model = rankrange.AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rows)
 with ThreadPoolExecutor(2) as pool:
@@ -42,7 +42,7 @@ print(
 )
 
 # %%
-# The rows that were cut are found by one more pass, when they are asked for.
+# The dropped rows are computed by one more pass, on request.
 dropped = np.zeros(n, dtype=bool)
 dropped[model.dropped_.indices()] = True
 print(f"{bad[dropped].mean():.1%} of the rows that were cut are bad ones")
@@ -54,7 +54,7 @@ left.scatter(
 (a, b), c = model.coef_[0, :2], float(np.ravel(model.intercept_)[0])
 line = np.array([-20, 20])
 left.plot(line, -(a * line + c) / b, color="0.1", lw=2)
-left.set(xlim=(-18, 18), ylim=(-18, 18), xlabel="first column", ylabel="second column", title="Pale rows were cut")
+left.set(xlim=(-18, 18), ylim=(-18, 18), xlabel="first column", ylabel="second column", title="Pale rows were dropped")
 names = [f"x{i}" for i in range(6)]
 right.bar(
     np.arange(6) - 0.2, model.coef_[0] / np.abs(model.coef_[0]).max(), 0.38, label="file, one reader", color="#d95f02"
@@ -63,7 +63,7 @@ right.bar(
     np.arange(6) + 0.2,
     again.coef_[0] / np.abs(again.coef_[0]).max(),
     0.38,
-    label="seven parts, two threads",
+    label="seven shards, two threads",
     color="#3b74c4",
 )
 right.plot(np.arange(6), np.array([1.5, -1, 0.5, 0, 0, 0]) / 1.5, "k_", ms=34, label="the rule behind the data")

@@ -22,7 +22,7 @@ y[junk] = rng.uniform(-4, 4, m - 2)
 
 # %%
 # The mean of the squared errors without the 20 largest, for every line. The dark valley is the line in the data;
-# every white dot is a hollow of its own, a local minimum in which a descent can be caught.
+# every white dot is a local minimum in which a descent can end.
 size = 80 if os.environ.get("RANKRANGE_SMALL") else 220
 slopes, intercepts = np.meshgrid(np.linspace(-2.2, 2.2, size), np.linspace(-3, 3, size))
 errors = (y - slopes[..., None] * x - intercepts[..., None]) ** 2
@@ -33,8 +33,8 @@ hollow = np.argwhere(np.all([inner < other for other in around], axis=0)) + 1
 
 # %%
 # Plain alternation (fit the kept rows, rank again) from random starts ends in many of them. The solver of
-# ``AoRRRegressor`` compares many starts at little cost, and proves how much lower any line near its result could
-# be.
+# ``AoRRRegressor`` compares many starts at low cost, and bounds how much lower the objective could be near its
+# result.
 ends = []
 for _ in range(12):
     line = rng.uniform([-2, -3], [2, 3])
@@ -61,7 +61,7 @@ for line in ends:
 right.plot(x[~model.dropped_], y[~model.dropped_], "o", ms=5, color="0.3", label="kept")
 right.plot(x[model.dropped_], y[model.dropped_], "x", color="0.3", label="left out")
 right.plot(ends_x, model.predict(ends_x[:, None]), color="#ff5a1f", lw=2.5, label="AoRRRegressor")
-right.set(xlabel="x", ylabel="y", title="The lines that belong to them", ylim=(-5, 5))
+right.set(xlabel="x", ylabel="y", title="The corresponding lines", ylim=(-5, 5))
 right.legend(frameon=False, fontsize=8.5)
 right.spines[["top", "right"]].set_visible(False)
 plt.show()

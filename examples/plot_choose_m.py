@@ -26,8 +26,8 @@ given = {rate: noise.symmetric(y, rate, random_state=3) for rate in rates}
 models = {rate: AoRRClassifier(random_state=0).fit(X, given[rate]) for rate in rates}
 
 # %%
-# Each curve is what the estimator saw when it chose: how much better (or worse) a fit scores that leaves out a
-# share of the rows, compared with one that leaves out none. The larger dot is what it chose.
+# Each curve shows the cross-validated gain of dropping a share of the rows over dropping none. The larger dot is the
+# chosen share.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", width_ratios=[3, 2])
 for rate, colour in zip(rates, ["#7f7f7f", "#3b74c4", "#1b9e77", "#d95f02"], strict=True):
     tuning = models[rate].tuning_
@@ -38,16 +38,16 @@ for rate, colour in zip(rates, ["#7f7f7f", "#3b74c4", "#1b9e77", "#d95f02"], str
     left.plot(chosen, np.interp(chosen, shares, gains), "o", ms=11, mfc="white", mec=colour, mew=2.5)
 left.axhline(0, color="0.5", lw=0.8)
 left.set(xlabel="share of rows left out", ylabel="gain in balanced accuracy (points)", ylim=(-12, 12))
-left.set_title("What the estimator saw, and what it chose")
+left.set_title("Cross-validated gain, and the chosen share")
 left.legend(frameon=False)
 
 # %%
-# On clean test rows the choice pays off the more, the more labels are wrong, and costs nothing where all are right.
+# On clean test rows the gain increases with the share of wrong labels, and nothing is lost if all labels are right.
 plain = [100 * LogisticRegression().fit(X, given[rate]).score(X_test, y_test) for rate in rates]
 robust = [100 * models[rate].score(X_test, y_test) for rate in rates]
 right.plot(rates, plain, "s--", color="#7f8fa6", label="LogisticRegression")
 right.plot(rates, robust, "o-", color="#d95f02", lw=2.2, label='AoRRClassifier, m="auto"')
-right.set(xlabel="share of labels that are wrong", ylabel="accuracy on clean rows, %", title="What it gains")
+right.set(xlabel="share of labels that are wrong", ylabel="accuracy on clean rows, %", title="Accuracy on clean rows")
 right.legend(frameon=False)
 for axis in (left, right):
     axis.spines[["top", "right"]].set_visible(False)

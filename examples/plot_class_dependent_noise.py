@@ -3,7 +3,7 @@ What if the labels of one class are wrong more often?
 =====================================================
 
 Then an ordinary classifier moves its boundary: it learns to predict class 0 too often, because many rows of class 1
-carry that label. More data do not help. Here a third of class 1 is called class 0.
+carry that label. More data do not help. Here a third of class 1 is labelled class 0.
 """
 
 import matplotlib.pyplot as plt
@@ -27,8 +27,8 @@ print(f"{robust.dropped_.sum()} rows were left out; {(given != truth)[robust.dro
 
 # %%
 # Both pictures show the labels as given. Rows whose label is wrong are ringed. The ordinary boundary (left) lets
-# class 0 reach far into class 1. The robust model leaves out the rows that are drawn pale on the right, and its
-# boundary is where it belongs.
+# class 0 reach far into class 1. The robust model drops the pale rows on the right, and its boundary separates the
+# true classes.
 figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained", sharey=True)
 grid = np.stack(np.meshgrid(np.linspace(-4, 4, 200), np.linspace(-3.5, 3.5, 200)), axis=-1)
 colours = np.array(["#3b74c4", "#e08a1e"])

@@ -2,9 +2,8 @@
 How does it compare with cleanlab?
 ==================================
 
-cleanlab finds wrong labels from the predicted probabilities of any classifier. ``find_label_issues`` can take the
-same probabilities, or make better use of the data itself. Both are asked to rank the rows of digits with planted
-errors.
+cleanlab finds wrong labels from the predicted probabilities of any classifier. ``find_label_issues`` can use the same
+probabilities, or several models of its own. This example compares how both rank digits with planted errors.
 """
 
 import os
@@ -45,8 +44,8 @@ def rankings(given):
 
 
 # %%
-# Average precision is 1 where all wrong labels are ranked before all right ones. Labels that always go to the next
-# digit are harder: a model that was trained with them half believes them.
+# Average precision is 1 if all wrong labels are ranked before all correct ones. Labels that always become the next
+# digit are harder, because a model learns them in part.
 precision = {
     kind: {name: average_precision_score(given != truth, score) for name, score in rankings(given).items()}
     for kind, given in kinds.items()

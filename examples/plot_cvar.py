@@ -2,9 +2,8 @@
 What does the ranked range measure?
 ===================================
 
-A risk. The mean of the worst 10% of the losses is the conditional value at risk, CVaR, which banks and insurers
-know. The ranked range is an *interval* CVaR: the mean between two quantiles. It leaves out the tail that nobody can
-learn from.
+A risk. The mean of the worst 10% of the losses is the conditional value at risk, CVaR, which is common in finance. The
+ranked range is an *interval* CVaR: the mean between two quantiles. It leaves out the extreme tail.
 """
 
 import matplotlib.pyplot as plt
@@ -19,8 +18,8 @@ mu, nu = 0.05, 0.4  # from the worst 5% to the worst 40%
 n, m, k = len(losses), int(mu * len(losses)), int(nu * len(losses))
 
 # %%
-# The area under the quantile function, divided by the width, is the mean of the losses in that range. nu CVaR(nu)
-# less mu CVaR(mu) is the area that the ranked range keeps.
+# The area under the quantile function, divided by the width, is the mean of the losses in that range. nu CVaR(nu) -
+# mu CVaR(mu) is the area that the ranked range keeps.
 print(f"mean of the worst 40%: {cvar(losses, nu):.2f}; from 5 to 40%: {icvar(losses, mu, nu) / (nu - mu):.2f}")
 ranks = np.arange(n) / n
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
@@ -36,7 +35,7 @@ left.fill_between(
     lw=0,
     label="kept: up to the worst 40%",
 )
-left.fill_between(ranks, ordered, where=ranks >= nu, color="0.85", lw=0, label="easy rows, not looked at")
+left.fill_between(ranks, ordered, where=ranks >= nu, color="0.85", lw=0, label="easy rows, ignored")
 left.set(
     xlabel="share of rows with a larger loss",
     ylabel="loss",
@@ -47,8 +46,8 @@ left.set(
 left.legend(frameon=False)
 
 # %%
-# From a sample it is an estimate. Its spread falls with the number of rows, and the outliers that ruin the estimate
-# of CVaR do not touch it.
+# The estimate from a sample has a spread that decreases with the number of rows. Outliers, which ruin the estimate of
+# CVaR, do not affect it.
 sizes = np.array([50, 100, 200, 400, 800, 1600])
 draws = {"CVaR(0.4)": [], "interval CVaR(0.05, 0.4), as a mean": []}
 for size in sizes:

@@ -2,8 +2,8 @@
 Why does one bad point bend my line?
 ====================================
 
-Because the average loss listens to every point, and to the worst one most. Here a line is fitted to points of which
-one in five was moved away. Only the question "which ranks of the losses count?" differs between the four fits.
+Because the point with the largest loss has the largest influence on the average. Here a line is fitted to points of
+which one in five was moved away. The four fits differ only in the ranks of the losses that they use.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ settings = {
 fits = {name: AoRRRegressor(m=m, k=k, C=100.0, random_state=0).fit(x[:, None], y) for name, (m, k) in settings.items()}
 
 # %%
-# The first two lines follow the moved points, the last two do not see them.
+# The first two lines follow the moved points; the last two ignore them.
 colours = ["#3b74c4", "#c2559d", "#1b9e77", "#d95f02"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), width_ratios=[3, 2], layout="constrained")
 good = np.setdiff1d(np.arange(n), bad)
@@ -45,7 +45,7 @@ left.set(xlabel="x", ylabel="y", ylim=(-5, 12), title="Four fits to the same poi
 left.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
 
 # %%
-# The right panel shows what the ranked range looks at: the losses in order of size, and the range that counts.
+# The right panel shows the losses in order of size, and the range of ranks that is kept.
 last = fits["ranked range: ranks 17 to 70"]
 losses = (last.predict(x[:, None]) - y) ** 2
 order = np.argsort(-losses)
@@ -55,7 +55,7 @@ right.axvspan(16.5, 70.5, color=colours[3], alpha=0.12, lw=0)
 right.semilogy(ranks[~is_bad], losses[order][~is_bad], "o", ms=4, color="0.4")
 right.semilogy(ranks[is_bad], losses[order][is_bad], "x", color="black")
 right.text(43, losses.max(), "these ranks count", ha="center", color=colours[3], weight="bold")
-right.set(xlabel="rank of the squared error", ylabel="squared error", title="What the ranked range looks at")
+right.set(xlabel="rank of the squared error", ylabel="squared error", title="The ranks that are kept")
 for axis in (left, right):
     axis.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -2,9 +2,9 @@
 How do I predict the best three of many labels?
 ===============================================
 
-``TKMLClassifier`` learns one score per label and is trained for the ranking itself: the true labels should be among
-the best k. A row counts as right where its k best labels are all true, or hold all true ones. One training row in
-eight here is junk.
+``TKMLClassifier`` learns one score per label and is trained for the ranking: the true labels should be among the best
+k. A row counts as correct if its k best labels are all true or include all true ones. One training row in eight has
+random labels.
 """
 
 import os
@@ -29,8 +29,8 @@ junk = rng.choice(len(X), len(X) // 8, replace=False)
 X[junk], Y[junk] = 4 * X[junk], Y[rng.permutation(len(X))[: len(junk)]]  # far out, with the labels of other rows
 
 # %%
-# One logistic regression per label knows nothing of the other labels. TKML is fitted for each k, once on all rows
-# and once without the 15% of the rows that fit worst, which is one more argument: ``m=0.15``.
+# The baseline is one logistic regression per label. TKML is fitted for each k, once on all rows and once without the
+# 15% of the rows that fit worst (``m=0.15``).
 per_label = OneVsRestClassifier(LogisticRegression()).fit(X, Y)
 base_scores = per_label.predict_proba(X_test)
 ks = [1, 2, 3, 4, 5, 6]

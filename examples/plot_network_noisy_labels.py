@@ -2,8 +2,8 @@
 What do noisy labels do to my network?
 ======================================
 
-It memorises them, a little later than the rest. ``AoRRLoss(m="auto")`` finds the labels that the network contradicts
-repeatedly, reduces their weight, and lists them in the end. The number of wrong labels need not be known.
+It memorises them, a little later than the correct ones. ``AoRRLoss(m="auto")`` finds the labels that the network
+contradicts repeatedly, reduces their weight, and lists them in the end. The number of wrong labels need not be known.
 """
 
 import os
@@ -53,8 +53,8 @@ figure, axes = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained")
 for (name, history), colour in zip(runs.items(), ["#7f8fa6", "#d95f02"], strict=True):
     for axis, values in zip(axes, history.T, strict=True):
         axis.plot(np.arange(1, epochs + 1), values, lw=2.4, color=colour, label=name)
-axes[0].set(xlabel="epoch", ylabel="accuracy on clean rows, %", title="What it gets right")
-axes[1].set(xlabel="epoch", ylabel="wrong labels repeated, %", title="What it learns by heart", ylim=(0, 100))
+axes[0].set(xlabel="epoch", ylabel="accuracy on clean rows, %", title="Test accuracy")
+axes[1].set(xlabel="epoch", ylabel="wrong labels repeated, %", title="Memorised wrong labels", ylim=(0, 100))
 axes[0].legend(frameon=False, loc="lower left")
 
 # %%

@@ -3,8 +3,8 @@ Which letters of a damaged text does a language model distrust?
 ===============================================================
 
 A tenth of the letters of a text was replaced by random ones. A model that is trained on it learns to expect noise
-everywhere. With ``m="auto"`` the loss estimates how much of the text is noise, from how often the model finds a
-letter less likely than most others, and weighs those letters down.
+everywhere. With ``m="auto"`` the loss estimates how much of the text is noise, from how often the model finds a letter
+less likely than most others, and gives those letters a small weight.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class NextLetter(nn.Module):
 
 
 # %%
-# The one change is the loss. It takes what the last layer takes, and that layer's matrix.
+# Only the loss changes. Its inputs are the input and the weight matrix of the last layer.
 def train(criterion):
     torch.manual_seed(0)
     model, losses = NextLetter(), []

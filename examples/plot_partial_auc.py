@@ -2,9 +2,9 @@
 How do I find more positives at few false alarms?
 =================================================
 
-A screening test that flags 1 to 5% of the healthy lives at the left end of its ROC curve. A logistic fit spreads its
-effort over all rows; :class:`rankrange.PartialAUCClassifier` ranks the positives against the negatives of that end
-alone, and takes the logistic fit where nothing else is better on folds.
+A screening test that may flag 1 to 5% of the healthy depends on the left end of its ROC curve. A logistic fit uses all
+rows. :class:`rankrange.PartialAUCClassifier` ranks the positives above the negatives of that end only, and falls back
+to the logistic fit if cross-validation shows no gain.
 """
 
 import os
@@ -18,8 +18,8 @@ from rankrange import PartialAUCClassifier
 from rankrange.metrics import partial_auc_score
 
 # %%
-# Half of the positives stand out in one column. The others differ a little in a second one, and no line finds most of
-# them at a low rate. A logistic fit turns towards them all the same.
+# Half of the positives stand out in one column. The others differ a little in a second one, and no linear model finds
+# most of them at a low false positive rate. A logistic fit still adapts to them.
 rng = np.random.default_rng(0)
 n = 4000 if os.environ.get("RANKRANGE_SMALL") else 10_000
 y = rng.random(n) < 0.1
@@ -30,7 +30,8 @@ X[y & ~stand_out, 1] += 1.5
 train = np.arange(n) < n // 3
 
 # %%
-# ``train_fpr="auto"``, the default, chooses what to train on. The wanted range itself is seldom the best one.
+# ``train_fpr="auto"``, the default, chooses what to train on. The range of interest itself is rarely the best one to
+# train on.
 logistic = LogisticRegression().fit(X[train], y[train])
 model = PartialAUCClassifier(fpr=(0.0, 0.05), random_state=0).fit(X[train], y[train])
 print("trained on false positive rates", model.train_fpr_, "and true positive rates", model.train_tpr_)

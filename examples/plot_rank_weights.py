@@ -33,7 +33,7 @@ for (name, weights), color in zip(named.items(), ("0.2", "#c2300c", "#e08214", "
     right.plot(x, model.predict(x[:, None]), color=color, label=name)
     proved = f"gap at most {model.certificate_:.0e}" if weights.convex else "a local minimum"
     print(f"{name:<20} slope {model.coef_[0]:5.2f}, {proved}")
-left.set(xlabel="rank of the loss, the largest first", ylabel="weight, relative to the mean's", ylim=(0, 6))
+left.set(xlabel="rank of the loss, the largest first", ylabel="weight relative to the mean", ylim=(0, 6))
 left.legend()
 right.set(xlabel="x", ylabel="y")
 plt.show()

@@ -2,8 +2,8 @@
 Can I trust a slope if some rows may be wrong?
 ==============================================
 
-A fifth of the rows are bad leverage points: far out, and off the line. Least squares follows them and reports a small
-standard error all the same. The MM-estimate has the true slope in its interval, and names the rows.
+A fifth of the rows are bad leverage points: far out, and off the line. Least squares follows them and still reports a
+small standard error. The interval of the MM-estimate contains the true slope, and the diagnostics name the rows.
 """
 
 import matplotlib.pyplot as plt

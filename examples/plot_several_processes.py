@@ -3,8 +3,8 @@ Does trimming still work when I train on several processes?
 ===========================================================
 
 It does if the ranks are taken over all processes. If each process drops the worst fifth of its own batch, a process
-that was given clean rows drops good ones, and a process with many wrong labels keeps bad ones. ``group=`` makes the
-ranking one.
+that was given clean rows drops good ones, and a process with many wrong labels keeps bad ones. ``group=`` ranks all of
+them together.
 """
 
 import matplotlib.pyplot as plt
@@ -26,14 +26,14 @@ for loss, mask, share in zip(losses, wrong, share_wrong, strict=True):
 m = 0.2
 
 # %%
-# Ranked alone, every process drops eight of its forty samples. Ranked together, 32 of 160 are dropped, wherever
-# they are.
+# Ranked separately, every process drops eight of its forty samples. Ranked together, 32 of 160 are dropped, in
+# whichever process they are.
 alone = [range_weights(loss.numpy(), m, 1.0) for loss in losses]
 together = np.split(range_weights(torch.cat(losses).numpy(), m, 1.0), n_processes)
 
 # %%
-# In a training script this is one argument. A group of a single process stands for a real one here; the numbers
-# that travel are the counts of a selection, never the losses themselves.
+# In a training script this is one argument. Here a group of one process replaces a real one. Processes exchange
+# counts, never the losses themselves.
 if dist.is_available() and not dist.is_initialized():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     criterion = rrt.AoRRLoss(m=m, group=dist.group.WORLD)

@@ -3,8 +3,8 @@ What if several people review the suspects?
 ===========================================
 
 An audit lists suspects, a labelling tool shows them, and several people decide. Their answers come back as one file.
-This example goes that way with made-up reviewers, who err at known rates, so that every number can be compared with the
-truth: how far they agree, what the majority gets right, and from which probability on no review is needed any more.
+This example simulates reviewers with known error rates, so that every number can be compared with the
+truth: how far they agree, what the majority gets right, and above which probability no review is needed.
 """
 
 import json
@@ -30,8 +30,9 @@ made = audit.to_label_studio()
 print(f"{len(made.tasks)} tasks; {int(wrong.sum())} labels are wrong")
 
 # %%
-# ``made.tasks`` and ``made.config`` are what Label Studio imports. Here three people answer a random half of the tasks.
-# What they return is written as Label Studio exports it: annotations beside the task, skipped ones marked.
+# ``made.tasks`` and ``made.config`` are what Label Studio imports. Here three people answer a random half of the
+# tasks. The answers are written in the format of a Label Studio export: annotations with each task, skipped ones
+# marked.
 ERRS = {"anna": 0.05, "ben": 0.1, "cleo": 0.25}
 
 
@@ -65,8 +66,8 @@ before, after = (np.mean(table["kind"].to_numpy()[rows] == true[rows]) for table
 print(f"right labels among the reviewed rows: {before:.0%} before, {after:.0%} after")
 
 # %%
-# The reviewed half was drawn at random, so it says something about the other half: which probabilities the audit should
-# have had, and a cut above which at most a fifth of the labels are right, with 90% confidence.
+# The reviewed half was drawn at random, so it is representative of the other half. `recalibrate` corrects the
+# probabilities of the audit and finds a cut above which at most a fifth of the labels are right, with 90% confidence.
 found = recalibrate(merged.decisions, share=0.2, confidence=0.9)
 print(found.in_words())
 p_rest = np.array([made.tasks[place]["data"]["rankrange"]["p_wrong"] for place in rest])
@@ -82,11 +83,11 @@ pairs = [" and ".join(pair) for pair in merged.kappa]
 axes[0].barh(pairs, [kappa for kappa, _ in merged.kappa.values()], color="#3b74c4")
 axes[0].set(xlabel="Cohen's kappa", xlim=(0, 1), title="How far reviewers agree")
 grid = np.linspace(p_rest.min(), 1.0, 200)
-axes[1].plot(grid, grid, color="0.7", label="as the audit said")
+axes[1].plot(grid, grid, color="0.7", label="by the audit")
 axes[1].plot(grid, found.predict(grid), color="#3b74c4", label="recalibrated")
 if np.isfinite(found.threshold):
     axes[1].axvline(found.threshold, color="#c2300c", ls="--", label="cut with the guarantee")
-axes[1].set(xlabel="p_wrong of the audit", ylabel="share found wrong", title="What reviews say about p_wrong")
+axes[1].set(xlabel="p_wrong of the audit", ylabel="share found wrong", title="Recalibration by reviews")
 axes[1].legend(frameon=False)
 for axis in axes:
     axis.spines[["top", "right"]].set_visible(False)

@@ -3,8 +3,8 @@ Which genes matter, if some samples are mixed up?
 =================================================
 
 A table like those of gene expression: 100 samples, 1,000 genes in correlated groups, and a response that five genes
-drive. A tenth of the samples were mixed up, so that their response belongs to nobody. The lasso follows them and lists
-the wrong genes. ``AoRRRegressorCV`` chooses the penalty and the share of samples to drop together.
+drive. A tenth of the samples were mixed up, so their response belongs to another sample. The lasso follows them and
+lists the wrong genes. ``AoRRRegressorCV`` chooses the penalty and the share of samples to drop together.
 """
 
 import os
@@ -38,8 +38,8 @@ for name, coef in (("lasso", lasso.coef_), ("AoRRRegressorCV", robust.coef_)):
     print(f"{name}: {np.isin(genes, np.flatnonzero(coef)).sum()} of 5 genes among {np.count_nonzero(coef)}")
 
 # %%
-# From wrong rows to a list of genes: the samples to look at in the laboratory, and the genes of the model that ignores
-# them, the largest coefficient first. Coefficients are drawn towards zero by the penalty.
+# From wrong rows to a list of genes: the samples to look at in the laboratory, and the genes of the model that
+# ignores them, the largest coefficient first. The penalty shrinks coefficients towards zero.
 print("samples to check:", np.flatnonzero(robust.dropped_).tolist())
 for gene in np.argsort(-np.abs(robust.coef_))[: np.count_nonzero(robust.coef_)][:8]:
     print(f"gene {gene}: {robust.coef_[gene]:+.2f}" + (" (true)" if gene in genes else ""))

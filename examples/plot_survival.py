@@ -2,9 +2,9 @@
 How do I predict survival well for all, without knowing the groups?
 ===================================================================
 
-The mean loss of a survival model may hide patients who are predicted badly. Hu and Chen (2022) minimise the mean of the
-worst share of the losses instead, which needs no groups. That is a ranked range with m = 0, and with m > 0 the records
-that nobody could predict are left out. `AoRRLoss` on the losses of patients is all that it takes.
+The mean loss of a survival model may hide patients who are predicted badly. Hu and Chen (2022) minimise the mean of
+the worst share of the losses instead, which needs no groups. That is a ranked range with m = 0. With m > 0 the
+unpredictable records are left out. Only `AoRRLoss` on the losses of patients is needed.
 """
 
 import os
@@ -62,8 +62,9 @@ for name, criterion in criteria.items():
     print(f"{' '.join(name.split()):<22} large group {results[name][0]:.3f}   small group {results[name][1]:.3f}")
 
 # %%
-# The worst share alone follows the broken records, and everybody pays. Trimming alone serves the large group and gives
-# up the small one. The ranked range leaves out the records at the top and the easy patients at the bottom.
+# The mean of the worst share follows the corrupted records, and all patients are predicted worse. Trimming alone fits
+# the large group and neglects the small one. The ranked range drops the records with the largest losses and the
+# easiest patients.
 figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
 places = np.arange(len(results))
 for shift, label, color in ((-0.2, "large group", "0.6"), (0.2, "small group", "#3b74c4")):

@@ -2,9 +2,8 @@
 Can I use a pipeline with text and categories?
 ==============================================
 
-Yes. ``find_label_issues`` and ``RankedRangeClassifier`` take whatever your pipeline takes and only ever cut it by
-rows. Here support tickets have a subject line, a channel and a number, and a tenth of them were filed under the
-wrong team.
+Yes. ``find_label_issues`` and ``RankedRangeClassifier`` take whatever your pipeline takes, and only select rows of it.
+Here support tickets have a subject line, a channel and a number, and a tenth of them were filed under the wrong team.
 """
 
 import os
@@ -54,7 +53,7 @@ worst = issues["row"][:6]
 print(tickets.loc[worst, ["subject"]].assign(filed=filed[worst], suggested=[issues.suggested[row] for row in worst]))
 
 # %%
-# Every ticket has a probability that it was filed wrongly. The planted errors stand at the right end.
+# Every ticket has a probability that it was filed wrongly. The planted errors are at the right end.
 p_wrong = np.asarray(issues.p_wrong)
 planted = filed != truth
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.9), layout="constrained", width_ratios=[3, 2])

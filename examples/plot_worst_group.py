@@ -2,9 +2,9 @@
 How do I serve the worst group without following its wrong labels?
 ==================================================================
 
-Ordinary training serves the largest group. Worst-group training minimises the largest mean loss over the groups, and
-so it also follows the wrong labels of the group that it looks at. Trimming inside the groups first drops the same
-share of each group's rows.
+Ordinary training serves the largest group. Worst-group training minimises the largest mean loss over the groups, so it
+also follows the wrong labels of the worst group. Trimming inside the groups first drops the same share of each group's
+rows.
 """
 
 import matplotlib.pyplot as plt
@@ -45,8 +45,8 @@ for g, dropped, before, after in zip(
     print(f"{g}: {dropped:.0%} dropped, mean loss {before:.2f} before, {after:.2f} after")
 
 # %%
-# On clean test rows plain worst-group training gives up too much of the large group, because it follows wrong rows.
-# With trimming the group that is served worst is served best.
+# On clean test rows plain worst-group training loses too much accuracy in the large group, because it follows wrong
+# rows. With trimming the worst-group accuracy is highest.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
 rows = train & (group == "small")
 left.scatter(*X[rows].T, c=np.where(given[rows], "#3b74c4", "#e08214"), s=18)

@@ -20,8 +20,8 @@ images, truth = images[:n], truth[:n]
 given = noise.symmetric(truth, 0.08, random_state=0)
 
 # %%
-# ``trees=False`` leaves boosted trees out of the ensemble, which by default has them beside linear models and
-# neighbours: digits do not need them, and it is quicker.
+# ``trees=False`` leaves boosted trees out of the ensemble of linear models, neighbours and trees. Digits do not need
+# them, and it is faster.
 #
 # One call gives the suspects, worst first: the label as given, the label that would fit, and the probability that
 # it is wrong.
@@ -49,7 +49,7 @@ figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
 axis.plot(np.arange(1, n + 1), found, lw=2.5, color="#3b74c4", label="ranked by p(wrong)")
 axis.plot([0, n_wrong, n], [0, n_wrong, n_wrong], ":", color="0.3", label="a perfect ranking")
 axis.plot([0, n], [0, n_wrong], "--", color="0.6", label="rows in random order")
-axis.set(xlabel="rows that you look at", ylabel="wrong labels found", xlim=(0, 3 * n_wrong), ylim=(0, n_wrong * 1.1))
+axis.set(xlabel="rows that are reviewed", ylabel="wrong labels found", xlim=(0, 3 * n_wrong), ylim=(0, n_wrong * 1.1))
 axis.legend(frameon=False)
 axis.spines[["top", "right"]].set_visible(False)
 plt.show()

@@ -30,7 +30,7 @@ def test_a_missing_cell_is_never_the_one_that_does_not_go_together():
     for j in range(4):
         columns[f"x{j}"][j::40] = np.nan
     found = _problems(columns, 600)
-    assert not [p for p in found if p.kind == "far"], [p.sentence for p in found]
+    assert not [p for p in found if p.kind == "outlier"], [p.sentence for p in found]
 
 
 def test_a_cell_that_contradicts_the_others_is_found_beside_missing_ones():
@@ -38,7 +38,7 @@ def test_a_cell_that_contradicts_the_others_is_found_beside_missing_ones():
     columns["x0"][::40] = np.nan
     row = int(np.argmin(np.abs(columns["x1"] - 1.5)))
     columns["x1"][row], columns["x0"][row] = -1.5, np.nan
-    found = [p for p in _problems(columns, 600) if p.kind == "far"]
+    found = [p for p in _problems(columns, 600) if p.kind == "outlier"]
     assert [(p.rows, p.column) for p in found] == [((row + 1,), "x1")]
 
 
@@ -72,13 +72,13 @@ def test_a_batch_is_never_told_by_two_equal_numbers():
 def test_far_cells_of_one_value_are_one_finding():
     values = np.random.default_rng(0).normal(size=1000)
     values[100:900:50] = 5000.0
-    far = [p for p in _problems({"x": values}, 1000) if p.kind == "far"]
+    far = [p for p in _problems({"x": values}, 1000) if p.kind == "outlier"]
     assert [p.rows for p in far] == [tuple(range(101, 901, 50))]
     assert "16 rows" in far[0].sentence
 
 
 def test_what_is_printed_first_has_the_surest_of_each_kind():
-    cells = [RowProblem("far", (i,), "x", "", "", "", 1.0) for i in range(50)]
+    cells = [RowProblem("outlier", (i,), "x", "", "", "", 1.0) for i in range(50)]
     frozen = RowProblem("batch", tuple(range(100, 17_524)), "x", "", "", "", 0.9)
     shorter = RowProblem("batch", tuple(range(9)), "x", "", "", "", 0.9)
     drift = RowProblem("drift", (), "x", "", "", "", 0.6)

@@ -79,7 +79,7 @@ def test_a_code_far_from_all_other_values_is_one_finding(code):
     (problem,) = _problems(values)
     assert problem.rows == tuple(range(1, 601, 10))
     assert "placeholder for a missing value" in problem.sentence
-    assert not _problems(values, "far")
+    assert not _problems(values, "outlier")
 
 
 @pytest.mark.parametrize(("centre", "spread", "digits"), [(32.0, 0.2, 1), (72.0, 0.15, 0), (125.0, 0.7, 0)])
@@ -138,7 +138,7 @@ def test_two_cells_of_a_code_are_found_if_nothing_lies_near(code):
     values[[20, 300]] = code
     (problem,) = _problems(values)
     assert problem.rows == (21, 301)
-    assert not _problems(values, "far")
+    assert not _problems(values, "outlier")
 
 
 def test_two_equal_extremes_are_no_code():

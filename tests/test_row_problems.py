@@ -64,7 +64,7 @@ def test_heavy_tails_skew_and_clusters_do_not_alarm(draw):
     for seed in range(10):
         rng = np.random.default_rng(seed)
         table = {"x": rng.permutation(draw(rng, 1000)), "y": rng.choice(["u", "v"], 1000)}
-        false += len(rows_of(problems(table), "far"))
+        false += len(rows_of(problems(table), "outlier"))
     assert false <= 10  # of 10,000 rows
 
 
@@ -83,7 +83,7 @@ def test_a_cell_far_outside_is_told_with_its_value_and_what_is_usual():
     table = a_table()
     table["weight"][41] = 41200.0
     (problem,) = problems(table)
-    assert (problem.kind, problem.rows, problem.column) == ("far", (42,), "weight")
+    assert (problem.kind, problem.rows, problem.column) == ("outlier", (42,), "weight")
     high = np.quantile(np.delete(table["weight"], 41), 0.99)
     assert problem.sentence == f"weight is 41200 in row 42: 99% of the 599 other rows are below {high:.5g}"
     assert problem.strength == 1.0
@@ -94,7 +94,7 @@ def test_values_that_are_usual_alone_but_not_together_are_found():
     table = a_table(2000)
     table["height"][7], table["weight"][7] = 194.0, 45.0  # both within what others have
     found = problems(table)
-    assert rows_of(found, "far") == {8}
+    assert rows_of(found, "outlier") == {8}
     assert "these values are inconsistent" in found[0].sentence
 
 
@@ -185,7 +185,7 @@ def test_problems_do_not_depend_on_how_many_columns_are_looked_at_at_a_time():
     table["weight"][77] *= 1000
     table["height"][200:230] *= 2.54
     found = problems(table)
-    assert {"far", "batch"} <= {p.kind for p in found}
+    assert {"outlier", "batch"} <= {p.kind for p in found}
     assert problems(table, jobs=3) == found
 
 
@@ -198,8 +198,8 @@ def test_problems_among_more_rows_than_are_sorted_are_found_by_a_sample():
     X[50, 0], X[3000:3200, 1] = 900.0, X[3000:3200, 1] * 25.4
     found = problems(as_columns(X, np.arange(n) % 2))
     batch = set(range(3001, 3201))
-    assert {problem.kind for problem in found} == {"far", "batch"}
-    assert rows_of(found, "far") - batch == {51}
+    assert {problem.kind for problem in found} == {"outlier", "batch"}
+    assert rows_of(found, "outlier") - batch == {51}
     assert rows_of(found, "batch") >= batch
     assert len(rows_of(found, "batch") - batch) <= 4
 
@@ -259,8 +259,8 @@ def test_numbers_that_moved_by_one_column_are_found_and_nothing_else(seed):
     for name, values in zip(names, moved, strict=True):
         table[name][rows] = values
     found = problems(table)
-    assert {problem.kind for problem in found} == {"far"}
-    assert rows_of(found, "far") == {row + 1 for row in rows}
+    assert {problem.kind for problem in found} == {"outlier"}
+    assert rows_of(found, "outlier") == {row + 1 for row in rows}
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
@@ -313,6 +313,6 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
     audit = audit_table(pa.table(table), "y", models="linear")
     assert "1 row with an outlier" in " ".join(audit.sentences()[:3])
     listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
-    assert listed["counts"]["far"] == 1
+    assert listed["counts"]["outlier"] == 1
     assert set(listed["counts"]) <= set(KINDS)
     assert "Nothing to do here" not in audit.report()

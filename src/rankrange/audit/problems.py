@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 
 # In the order in which they are shown. A new check is a function in `row_problems.CHECKS` and an entry here.
 KINDS = {
-    "far": Kind("row with an outlier", "rows with outliers"),
+    "outlier": Kind("row with an outlier", "rows with outliers"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
     "placeholder": Kind("row with a placeholder for a missing value", "rows with placeholders for missing values"),
     "duplicate": Kind("duplicate row", "duplicate rows"),
@@ -65,7 +65,7 @@ class RowProblem:
     Attributes
     ----------
     kind : str
-        "far", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
+        "outlier", "impossible", "placeholder", "duplicate", "conflicting duplicate", "batch", "leak" or "drift".
     rows : tuple of int
         The rows with the problem, numbered as in the audit; of duplicates the first is the original. Empty for "leak"
         and "drift", which concern a whole column.

@@ -246,7 +246,7 @@ def _far_problem(column: Column, value: float, usual: tuple[float, float, int], 
         f"{'below' if above else 'above'} {edge}"
     )
     strength = min(1.0, 0.8 + 0.02 * times)
-    return RowProblem("far", tuple(rows.tolist()), column.name, cell, f"{first} to {last}", sentence, strength)
+    return RowProblem("outlier", tuple(rows.tolist()), column.name, cell, f"{first} to {last}", sentence, strength)
 
 
 # ---- impossible ------------------------------------------------------------------------------------------------------
@@ -410,7 +410,7 @@ def _places_in(grid: Array, values: Array) -> Array:
 def _moved(step: int, row: int) -> RowProblem:
     side = "right" if step > 0 else "left"
     sentence = f"the numbers of row {row:,} fit far better one column further to the {side}: columns may have shifted"
-    return RowProblem("far", (row,), None, "", "", sentence, 0.85, "fix")
+    return RowProblem("outlier", (row,), None, "", "", sentence, 0.85, "fix")
 
 
 def _robust_correlation(z: Array) -> Array:
@@ -449,4 +449,4 @@ def _together(column: Column, i: int, found: tuple[float, float, float], known: 
         f"{visible(column.name, 60)} is {cell} in row {row:,}, but {first} to {last} is expected given the other "
         "columns: these values are inconsistent"
     )
-    return RowProblem("far", (row,), column.name, cell, f"{first} to {last}", sentence, 0.7)
+    return RowProblem("outlier", (row,), column.name, cell, f"{first} to {last}", sentence, 0.7)

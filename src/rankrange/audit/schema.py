@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A text column with more levels is free text and gets no rule.
 _MOST_LEVELS = 50
-_FLAGGED = ("far", "impossible", "placeholder")
+_FLAGGED = ("outlier", "impossible", "placeholder")
 
 
 class ColumnRule(NamedTuple):

@@ -295,13 +295,16 @@ class RankWeights:
         return self
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
-        """A convex function and the weights of the tangent at s; their difference is an upper bound."""
+        """A convex function, and the weights of a tangent at s; subtracting it gives a convex upper bound."""
         upper, lower = self._spectrum(s, mass).split()
         taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
         return RowRisk(upper[1], mass, upper[0]), taken
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The ranked range without the leading ranks whose mean weight is below half of the average."""
+        """The aggregate and the m of the fit to start from.
+
+        It drops the largest share of top ranks whose mean weight is at most half of the overall mean.
+        """
         spectrum = on_ranks(self.source, _FINE)
         under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]
         return Ranked(), float(under[-1]) if under[-1] < 0.5 else 0.0

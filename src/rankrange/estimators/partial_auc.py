@@ -281,8 +281,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         float
-            The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below one held-out
-            negative, it is the highest score of a held-out negative.
+            The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below 1 / (number of
+            held-out negatives), it is the highest score of a held-out negative.
         """
         if isinstance(fpr, bool) or not isinstance(fpr, numbers.Real) or not 0.0 <= float(fpr) <= 1.0:
             raise ValueError(f"fpr must be a rate between 0 and 1, got {fpr!r}; pass for example 0.01")

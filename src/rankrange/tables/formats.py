@@ -250,7 +250,7 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
         if not full:
             raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
         raise UserError(
-            f"a workbook with several sheets needs the name of one, got {', '.join(visible(name, 40) for name in full)} "
+            f"a workbook with several sheets needs a choice, got {', '.join(visible(name, 40) for name in full)} "
             f"in {path}; name one with sheet="
         )
     rows = sheets[sheet] if sheet is not None else next(iter(full.values()))
