@@ -311,9 +311,9 @@ class _Graph:
         place = self.op("ArgMax", scores, axis=1, keepdims=0)
         return self.op("Gather", names, place, axis=0)
 
-    def tempered(self, P: Any, heat: float) -> Any:
+    def tempered(self, P: Any, temperature: float) -> Any:
         clipped = self.op("Clip", P, np.array(LEAST), np.array(1.0))
-        return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / heat), axis=1)
+        return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / temperature), axis=1)
 
     def joined(self, robust: Any, ordinary: Any, share: float) -> Any:
         """The same formula as `core.flips.joined`."""

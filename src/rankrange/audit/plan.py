@@ -12,7 +12,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from ..core.arrays import Array
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..crossfit.folds import FOLDS_UP_TO, CrossFit, Folds, draw_folds, usual_repeats
+from ..crossfit.folds import FOLDS_UP_TO, CrossFit, Folds, default_repeats, draw_folds
 from ..errors import UserError
 from ..estimators import AoRRClassifier, AoRRRegressor
 
@@ -72,7 +72,7 @@ class Plan:
         """The plan with its folds: the given ones, or folds stratified by `strata` (n,)."""
         if self.folds is not None:
             return self
-        repeats = usual_repeats(len(strata), int(strata.max()) + 1)
+        repeats = default_repeats(len(strata), int(strata.max()) + 1)
         drawn = draw_folds(len(strata), self.rng(4), strata=strata, n_folds=self.n_folds, n_repeats=repeats)
         return replace(self, folds=drawn)
 

@@ -89,9 +89,9 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
     return float(np.exp(minimize_scalar(loss, bounds=(-1.0, 3.0), method="bounded", options={"xatol": 1e-6}).x))
 
 
-def tempered(P: Array, heat: float) -> Array:
-    """Probabilities (n, classes) raised to the power 1 / heat and normalised; heat above 1 makes them less extreme."""
-    return softmax(np.log(np.clip(P, LEAST, 1.0)) / heat)
+def tempered(P: Array, temperature: float) -> Array:
+    """Probabilities (n, classes) to the power 1 / temperature, normalised; above 1 they are less extreme."""
+    return softmax(np.log(np.clip(P, LEAST, 1.0)) / temperature)
 
 
 def probabilities_of(scores: Array) -> Array:

@@ -92,5 +92,5 @@ def _alone(Z: Array, rows: Array) -> Array:
     pool = rng.choice(n, size, replace=False)
     # one more, because a row of the pool is its own neighbour
     search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])
-    usual = float(np.quantile(search.kneighbors(Z[pool[:_SHOWN]])[0][:, -1], 0.75))
-    return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * usual)
+    typical = float(np.quantile(search.kneighbors(Z[pool[:_SHOWN]])[0][:, -1], 0.75))
+    return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * typical)

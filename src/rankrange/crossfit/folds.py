@@ -233,7 +233,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
     if isinstance(cv, Folds):
         return cv
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        repeats = usual_repeats(n, int(codes.max()) + 1) if n_repeats is None else n_repeats
+        repeats = default_repeats(n, int(codes.max()) + 1) if n_repeats is None else n_repeats
         folds, repeats = whole_number("cv", cv, 2), whole_number("n_repeats", repeats, 1)
         return draw_folds(n, rng, strata=codes, n_folds=folds, n_repeats=repeats)
     pairs = list(cv.split(np.zeros((n, 1)), codes) if hasattr(cv, "split") else cv)
@@ -253,7 +253,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
     return Folds(~tests[order], tests[order], repeat[order])
 
 
-def usual_repeats(n: int, n_classes: int) -> int:
+def default_repeats(n: int, n_classes: int) -> int:
     """The default number of repeats: two for two classes and few rows, where one repeat is noisy and fits are cheap."""
     return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
 

@@ -34,8 +34,8 @@ _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 _SMOOTH = 2.0
 # Candidate temperatures for rows with missing cells, the largest numbers of rows and columns for fitting them, and the
 # least gain in log likelihood.
-_HEATS = np.exp(np.arange(-1.5, 3.1, 0.25))
-_HEATED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
+_TEMPERATURES = np.exp(np.arange(-1.5, 3.1, 0.25))
+_FITTED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 
 
 def logistic_objective(
@@ -94,14 +94,14 @@ def linear_predictions(
 
 
 def label_shares(
-    X: Any, codes: Array, n_classes: int, asked: Array, rng: np.random.Generator, mass: Array | None = None
+    X: Any, codes: Array, n_classes: int, markers: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
     """(asked, n_classes): the class shares among the neighbours of each row, excluding the row itself.
 
     Columns are standardised.
     """
-    overall = shares_without_each(codes, n_classes, mass)[asked]
-    return _shares(codes, n_classes, _neighbours(_alike(X), asked, rng, mass), mass, overall)
+    overall = shares_without_each(codes, n_classes, mass)[markers]
+    return _shares(codes, n_classes, _neighbours(_alike(X), markers, rng, mass), mass, overall)
 
 
 def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
@@ -148,23 +148,23 @@ def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overa
     return np.asarray((counts + _SMOOTH * overall) / (votes.sum(axis=1, keepdims=True) + _SMOOTH))
 
 
-def _neighbours(X: Any, asked: Array, rng: np.random.Generator, mass: Array | None) -> Array:
+def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | None) -> Array:
     """(asked, count): the nearest rows among all, or among a sample if there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
-    size = int(np.clip(pairs / max(len(asked), 1), _NEIGHBOURS + 1, POOL))
+    size = int(np.clip(pairs / max(len(markers), 1), _NEIGHBOURS + 1, POOL))
     pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
-    near = pool[_nearest(X, pool, asked, count + 1)]
+    near = pool[_nearest(X, pool, markers, count + 1)]
     # A row is its own neighbour, unless it is repeated or not in the pool; then the last neighbour is left out.
-    itself = near == asked[:, None]
+    itself = near == markers[:, None]
     itself[~itself.any(axis=1), -1] = True
-    return near[~itself].reshape(len(asked), count)
+    return near[~itself].reshape(len(markers), count)
 
 
-def _nearest(X: Any, pool: Array, asked: Array, count: int) -> Array:
+def _nearest(X: Any, pool: Array, markers: Array, count: int) -> Array:
     """(asked, count): positions in `pool` of the nearest neighbours."""
-    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[asked], return_distance=False))
+    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[markers], return_distance=False))
 
 
 # ---- rows with missing cells ----------------------------------------------------------------------------------------
@@ -178,29 +178,36 @@ def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition
     therefore shrunk towards their mean if this increases the likelihood of their labels. If nothing changes, the same
     mapping is returned.
     """
-    asked = [side for side in sides(X) if side.lacking]
-    found = {name: _doubtful(P, codes, X, transition, asked) for name, P in predictions.items()} if asked else {}
+    markers = [side for side in sides(X) if side.lacking]
+    found = (
+        {name: _less_confident(P, codes, X, transition, markers) for name, P in predictions.items()} if markers else {}
+    )
     return found if any(P is not predictions[name] for name, P in found.items()) else predictions
 
 
-def _doubtful(P: Array, codes: Array, X: Any, transition: Array, asked: list[Side]) -> Array:
+def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: list[Side]) -> Array:
     """Predictions of one member; columns are added one by one, the one with the largest gain first."""
-    rows = np.arange(0, len(codes), 1 + len(codes) // _HEATED_ON)
-    marks = np.array([side.of(X[rows]) for side in asked])
+    rows = np.arange(0, len(codes), 1 + len(codes) // _FITTED_ON)
+    marks = np.array([side.of(X[rows]) for side in markers])
     for _ in range(_FOLLOWED):
-        labels = [(_heated(P[rows], heat) @ transition)[np.arange(len(rows)), codes[rows]] for heat in _HEATS]
+        labels = [
+            (_tempered(P[rows], temperature) @ transition)[np.arange(len(rows)), codes[rows]]
+            for temperature in _TEMPERATURES
+        ]
         logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
-        usual = int(logs.sum(axis=0).argmax())  # all predictions may be over- or underconfident
-        gains = marks @ (logs[:, usual:] - logs[:, [usual]])
+        common = int(logs.sum(axis=0).argmax())  # all predictions may be over- or underconfident
+        gains = marks @ (logs[:, common:] - logs[:, [common]])
         place, step = np.unravel_index(int(gains.argmax()), gains.shape)
         if gains[place, step] < _GAIN:
             break
-        lacking, P = asked[place].of(X), P.copy()
-        P[lacking] = _heated(P[lacking], float(_HEATS[usual + step] / _HEATS[usual]))
+        lacking, P = markers[place].of(X), P.copy()
+        P[lacking] = _tempered(P[lacking], float(_TEMPERATURES[common + step] / _TEMPERATURES[common]))
     return P
 
 
-def _heated(P: Array, heat: float) -> Array:
-    """Probabilities (n, classes) shrunk towards their mean, which is the limit for infinite `heat`."""
+def _tempered(P: Array, temperature: float) -> Array:
+    """Probabilities (n, classes) shrunk towards their mean, which is the limit for infinite `temperature`."""
     logs = np.log(np.clip(P, _LEAST, 1.0))
-    return np.asarray(softmax(logs / heat + (1.0 - 1.0 / heat) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1))
+    return np.asarray(
+        softmax(logs / temperature + (1.0 - 1.0 / temperature) * np.log(np.clip(P.mean(axis=0), _LEAST, 1.0)), axis=1)
+    )

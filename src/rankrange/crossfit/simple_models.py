@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ..core.arrays import Array
-from .folds import Folds, draw_folds, usual_repeats
+from .folds import Folds, default_repeats, draw_folds
 from .numeric import numeric_view, standardised, with_levels
 from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
 from .trees import smooth_forests
@@ -37,7 +37,9 @@ def simple_predictions(
     if view is None:
         return {}
     view = standardised(with_levels(view), mass)
-    own = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=usual_repeats(n, n_classes)) if folds is None else folds
+    own = (
+        draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=default_repeats(n, n_classes)) if folds is None else folds
+    )
     ordinary, trimmed = linear_predictions(view, codes, n_classes, own, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:

@@ -186,8 +186,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P, codes, wrong, worth = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
         sure = min(1.0, found.interval[0] / found.share) if found.share > 0 else 0.0
-        heats = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
-        self.temperature_ = float(np.sqrt(heats[0] * heats[1]))
+        temperatures = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
+        self.temperature_ = float(np.sqrt(temperatures[0] * temperatures[1]))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
         """Folds that train on four fifths of the rows and, without simple models, folds that train on a quarter.
@@ -210,8 +210,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             return np.zeros(len(cut), dtype=bool)
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
-            spared = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else _LEAST_KEPT
-            cut[rows[np.argsort(found.p_wrong[rows], kind="stable")[:spared]]] = False
+            n_kept = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else _LEAST_KEPT
+            cut[rows[np.argsort(found.p_wrong[rows], kind="stable")[:n_kept]]] = False
         return cut
 
     def predict(self, X: Any) -> Array:

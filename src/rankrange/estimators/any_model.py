@@ -243,21 +243,21 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         self.noise_estimate_, self.noise_interval_ = float(found.share), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
         small = plan.independent(len(mass)) < LEAST_TO_HALVE
-        calm = self.cv is None and (small or self.dropped_.mean() < _FEW)
+        hardly_trimmed = self.cv is None and (small or self.dropped_.mean() < _FEW)
         single = self.refit == "single"
         fit = before = None
         if not single or self._gives_probabilities():
             if self.cv is None and fifths is not None and not self.dropped_.any():
                 fit = fifths  # no row was dropped, so these fits are still valid
             else:
-                large = self.cv is None and (calm or single or self._learns_from_fifths)
+                large = self.cv is None and (hardly_trimmed or single or self._learns_from_fifths)
                 fit = self._cross_fit(task, plan.larger(task) if large else plan, ~self.dropped_)
-                before = None if calm or single else fifths
+                before = None if hardly_trimmed or single else fifths
             predicted = fit.out_of_fold
             if before is not None:
                 predicted = (1.0 - _BEFORE) * predicted + _BEFORE * before.out_of_fold
             self._calibrate(task, predicted, found, mass)
-        self._keep(task, fit, self.dropped_, plan.last_seed, whole=calm, before=before)
+        self._keep(task, fit, self.dropped_, plan.last_seed, whole=hardly_trimmed, before=before)
 
     def _gives_probabilities(self) -> bool:
         return False

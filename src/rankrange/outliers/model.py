@@ -102,35 +102,35 @@ def _as_normal(size: Array, mass: Array) -> Array:
 def _by_side(residual: Array, mass: Array) -> Array:
     """The probability that each residual is an outlier, with separate widths and shapes on the two sides of zero."""
     size, up = np.abs(residual), residual >= 0
-    usual = [_usual(size, side, mass) for side in (up, ~up)]
+    clean_size = [_clean_size(size, side, mass) for side in (up, ~up)]
     wrong = np.zeros(len(size))
-    for side, own, other in zip((up, ~up), usual, usual[::-1], strict=True):
+    for side, own, other in zip((up, ~up), clean_size, clean_size[::-1], strict=True):
         if side.any():
             # Most large residuals on one side may be outliers, so the width of the other side limits its width.
             wrong[side] = _of_size(size[side], mass[side], min(own, _SKEWED * other), _SHAPES)
     return wrong
 
 
-def _usual(size: Array, side: Array, mass: Array) -> float:
+def _clean_size(size: Array, side: Array, mass: Array) -> float:
     """The 70% quantile of the residuals on one side, or of all residuals if the side has almost none."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
     return quantile(size[rows], MOST, mass[rows])
 
 
-def _of_size(size: Array, mass: Array, usual: float, shapes: tuple[float, ...]) -> Array:
+def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, ...]) -> Array:
     """The probability that each absolute residual is an outlier, averaged over shapes.
 
-    `usual` is the 70% quantile of clean ones.
+    `clean_size` is the 70% quantile of clean ones.
     """
-    usual = max(usual, 1e-9 * float(size.max(initial=0.0)), 1e-300)
-    fits = [_two_widths(size, mass, usual, shape) for shape in shapes]
+    clean_size = max(clean_size, 1e-9 * float(size.max(initial=0.0)), 1e-300)
+    fits = [_two_widths(size, mass, clean_size, shape) for shape in shapes]
     weights = softmax(np.array([likelihood for likelihood, _ in fits]))
     return np.asarray(weights @ np.stack([wrong for _, wrong in fits]))
 
 
-def _two_widths(size: Array, mass: Array, usual: float, shape: float) -> tuple[float, Array]:
+def _two_widths(size: Array, mass: Array, clean_size: float, shape: float) -> tuple[float, Array]:
     """The log likelihood of the absolute residuals under one shape, and the probability that each is an outlier."""
-    width = usual / float(gammaincinv(1.0 / shape, MOST)) ** (1.0 / shape)
+    width = clean_size / float(gammaincinv(1.0 / shape, MOST)) ** (1.0 / shape)
     core = width * float(
         np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape)))
     )  # the standard deviation of this shape

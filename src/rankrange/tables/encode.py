@@ -21,7 +21,7 @@ from ..errors import UserError
 from ..pages.text import visible
 from .cell_values import codes_of, is_text, marks_in, numbers_of
 from .columns import typed
-from .texts import as_texts, encode_texts, encode_usual, is_prose, learn_texts, learn_usual
+from .texts import as_texts, encode_texts, encode_with_target, is_prose, learn_target_encoding, learn_texts
 
 # The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
 MOST_LEVELS, LEAST_ROWS = 25, 5
@@ -216,7 +216,7 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
     if counts_up and len(np.unique(known)) == len(known):
         return None, missing, "left out: it contains row numbers"
     yes = kind == "yes or no"
-    limits = (0.0, 1.0) if yes else _usual_range(known)
+    limits = (0.0, 1.0) if yes else _central_range(known)
     outside = int(np.count_nonzero(far := _far(known, limits)))
     known = known[far == 0]
     centre, scale = float(known.mean()), float(known.std())
@@ -243,7 +243,7 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
     return settings, missing, how
 
 
-def _usual_range(known: Array) -> tuple[float, float]:
+def _central_range(known: Array) -> tuple[float, float]:
     """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
     A cell outside this range is a code or an error. Two such cells in 500 would determine the scale of the column and
@@ -328,12 +328,19 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     slots = slots[:1] if len(slots) == 2 else slots
     special_names = {_OTHER: OTHER, _MISSING: MISSING}
     features = [f"{name} = {special_names[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
-    usual = learn_usual(codes, levels, y) if len(levels) > MOST_LEVELS else {}
-    features += [f"{name} (target encoding)"] * usual.get("width", 0)
-    settings = {"name": name, "kind": "text", "levels": chosen, "slots": slots, "features": features, "usual": usual}
+    target_encoding = learn_target_encoding(codes, levels, y) if len(levels) > MOST_LEVELS else {}
+    features += [f"{name} (target encoding)"] * target_encoding.get("width", 0)
+    settings = {
+        "name": name,
+        "kind": "text",
+        "levels": chosen,
+        "slots": slots,
+        "features": features,
+        "usual": target_encoding,
+    }
     how = f"{len(own)} values, one 0/1 column each"
     how += f"; {pooled:,} rare values share one column" if pooled else ""
-    how += "; and an out-of-fold target encoding" if usual else ""
+    how += "; and an out-of-fold target encoding" if target_encoding else ""
     how += f"; {missing:,} missing cells are a separate value" if missing else ""
     return settings, missing, how
 
@@ -358,4 +365,4 @@ def _encode_text(settings: dict[str, Any], column: Any, out: Array, y: Any = Non
     for j, slot in enumerate(settings["slots"]):
         out[:, j] = slot_of == slot
     if settings.get("usual"):
-        encode_usual(settings["usual"], codes, levels, y, out[:, len(settings["slots"]) :])
+        encode_with_target(settings["usual"], codes, levels, y, out[:, len(settings["slots"]) :])

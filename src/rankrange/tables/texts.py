@@ -22,7 +22,7 @@ _WORDS_OF_PROSE = 3.0
 # The largest number of rows for fitting the components.
 _LEARNT_ON = 50_000
 # The target encoding is shrunk to the overall mean with the weight of this many rows; the largest number of outputs.
-_DRAWN, _MOST_USUAL = 10.0, 9
+_PRIOR_ROWS, _MOST_OUTPUTS = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
@@ -32,11 +32,11 @@ def is_prose(levels: list[str]) -> bool:
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
         return False
     counts: dict[str, int] = {}
-    for own in words:
-        for word in own:
+    for index in words:
+        for word in index:
             counts[word] = counts.get(word, 0) + 1
     informative = {word for word, count in counts.items() if 1 < count < 0.6 * len(words)}
-    return sum(bool(own & informative) for own in words) >= 0.5 * len(words)
+    return sum(bool(index & informative) for index in words) >= 0.5 * len(words)
 
 
 def as_texts(column: Any) -> list[str]:
@@ -109,14 +109,14 @@ def _weighted(words: Any, runs: Any) -> Any:
 # ---- many values -----------------------------------------------------------------------------------------------------
 
 
-def learn_usual(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
+def learn_target_encoding(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
     """Fit the target encoding: the mean of the target for each value, shrunk towards the overall mean."""
     if y is None or np.ndim(y) != 1:
         return {}
     Y = _targets(np.asarray(y))
-    if Y.shape[1] > _MOST_USUAL:
+    if Y.shape[1] > _MOST_OUTPUTS:
         return {}
-    means, centre = _usual_of(codes, len(levels), Y, Y.mean(axis=0)), Y.mean(axis=0)
+    means, centre = _target_means(codes, len(levels), Y, Y.mean(axis=0)), Y.mean(axis=0)
     return {"levels": levels, "means": means, "centre": centre, "scale": Y.std(axis=0), "width": Y.shape[1]}
 
 
@@ -127,26 +127,26 @@ def _targets(y: Array) -> Array:
     return (y[:, None] == np.arange(1, y.max() + 1)).astype(np.float64)
 
 
-def _usual_of(codes: Array, count: int, Y: Array, centre: Array) -> Array:
-    """(values + 1, outputs): means of the target, shrunk by `_DRAWN` rows of the overall mean; last, missing cells."""
+def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
+    """(values + 1, outputs): means of the target, shrunk to the overall mean; last, missing cells."""
     place = np.where(codes < 0, count, codes)
     sizes = np.bincount(place, minlength=count + 1)[:, None]
     sums = np.stack([np.bincount(place, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
-    return (sums + _DRAWN * centre) / (sizes + _DRAWN)
+    return (sums + _PRIOR_ROWS * centre) / (sizes + _PRIOR_ROWS)
 
 
-def encode_usual(usual: dict[str, Any], codes: Array, levels: list[str], y: Any, out: Array) -> None:
+def encode_with_target(encoding: dict[str, Any], codes: Array, levels: list[str], y: Any, out: Array) -> None:
     """Write the target encoding to `out`. Training rows (with y) get means from the other four of five folds."""
-    place = {level: i for i, level in enumerate(usual["levels"])}
-    own = np.array([place.get(level, -2) for level in levels] + [len(place)])[codes]
-    scale = np.maximum(usual["scale"], 1e-12)
+    place = {level: i for i, level in enumerate(encoding["levels"])}
+    index = np.array([place.get(level, -2) for level in levels] + [len(place)])[codes]
+    scale = np.maximum(encoding["scale"], 1e-12)
     if y is None:
-        table = np.vstack([usual["means"], usual["centre"][None]])
-        out[:] = (table[np.where(own == -2, len(place) + 1, own)] - usual["centre"]) / scale
+        table = np.vstack([encoding["means"], encoding["centre"][None]])
+        out[:] = (table[np.where(index == -2, len(place) + 1, index)] - encoding["centre"]) / scale
         return
     Y = _targets(np.asarray(y))
-    part = np.random.default_rng(0).permutation(len(own)) % 5
+    part = np.random.default_rng(0).permutation(len(index)) % 5
     for f in range(5):
-        seen = part != f
-        means = _usual_of(own[seen], len(place), Y[seen], Y[seen].mean(axis=0))
-        out[~seen] = (means[own[~seen]] - usual["centre"]) / scale
+        train = part != f
+        means = _target_means(index[train], len(place), Y[train], Y[train].mean(axis=0))
+        out[~train] = (means[index[~train]] - encoding["centre"]) / scale
