@@ -265,7 +265,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
             if hasattr(X, "some"):  # copying a few rows from a device to the host is cheap
-                self._calibrate_by(*X.sample())
+                self._calibrate_by(*X.some())
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
