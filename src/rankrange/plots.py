@@ -222,16 +222,16 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     >>> from rankrange.plots import plot_cut
     >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
     >>> plot_cut(audit).get_xlabel()
-    'rows cut'
+    'rows dropped'
     """
     _check_audit(audit, "plot_cut")
     ax = _axis(ax)
     curve = audit.cut_curve()
-    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the rows cut")
+    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the dropped rows")
     ax.plot(curve["count"], curve["found"], color=KEPT, label="wrong ones found")
     if audit.result.m:
         ax.axvline(audit.result.m, color=SOFT, lw=1, ls=":", label="m of the model")
-    ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows cut", ylabel="estimated share")
+    ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows dropped", ylabel="estimated share")
     ax.legend(frameon=False)
     return ax
 

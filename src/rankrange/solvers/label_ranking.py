@@ -257,7 +257,7 @@ def by_separation(
     """Majorise and minimise: fix the compared labels and the dropped rows, solve this convex problem, and repeat.
 
     Each convex problem is an upper bound that touches F at W, so no step increases F (docs/paper.md). Inner problems
-    are solved to a gap that follows the progress, and the last one to `tol`. That gap is the certificate if there are
+    are solved roughly at first, and the last one to `tol`. That gap is the certificate if there are
     no ties.
 
     Parameters
