@@ -301,7 +301,7 @@ def audit_pages() -> None:
         browser.execute_script("document.getElementById('start').click()")
         for choice in "rrkru":
             browser.find_element("id", "card").send_keys(choice)
-        browser.execute_script("document.getElementById('review-section').scrollIntoView()")
+        browser.execute_script("document.getElementById('review-section').scrollIntoView({behavior: 'instant'})")
         browser.save_screenshot(str(OUT / "audit_review.png"))
         browser.quit()
 

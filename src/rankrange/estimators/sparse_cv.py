@@ -229,7 +229,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
         The fractions of rows to drop that are compared.
     loss : {"squared", "absolute", "huber"}, default="squared"
-        What one row costs.
+        The loss of a row.
     l1_ratio : float, default=1.0
         The share of the l1 penalty, above 0; see `AoRRRegressor`.
     n_penalties : int, default=50
@@ -302,7 +302,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
         The fractions of rows to drop that are compared.
     loss : {"logistic"}, default="logistic"
-        What one row costs.
+        The loss of a row.
     l1_ratio : float, default=1.0
         The share of the l1 penalty, above 0; see `AoRRClassifier`.
     n_penalties : int, default=50
@@ -399,7 +399,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         return ElasticNet(X, codes, Softmax(), len(self.classes_), *settings)
 
     def decision_function(self, X: Any) -> Array:
-        """Scores of the rows of X: (n,) for two classes, else (n, n_classes)."""
+        """Scores of the rows of X: (n,) for two classes, otherwise (n, n_classes)."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.decision_function(_same_columns(self, X)))
 

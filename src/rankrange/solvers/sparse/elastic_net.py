@@ -80,7 +80,7 @@ class ElasticNet:
     y : ndarray of shape (n,)
         Their targets.
     loss : Squared, Huber, Absolute, Logistic or Softmax
-        What one row costs.
+        The loss of a row.
     n_outputs : int
         The r scores of a row; 1 unless the loss is Softmax.
     l1_ratio : float
