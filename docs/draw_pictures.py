@@ -1,7 +1,7 @@
 """Draw the pictures of the guides into docs/images: `python docs/draw_pictures.py [NAME ...]`.
 
-The pictures are stored, so that neither the tests nor the site wait for the fits behind them. `audit_pages` needs
-Chromium, chromedriver and selenium.
+The pictures are stored, so that neither the tests nor the site wait for the fits behind them. `audit_pages` and
+`suspects` need Chromium, chromedriver and selenium.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer, make_moons, make_multilabel_classification
+from sklearn.datasets import load_breast_cancer, load_digits, make_moons, make_multilabel_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.preprocessing import StandardScaler
 from torch import nn
@@ -35,6 +37,7 @@ from rankrange import (
     noise,
     plots,
 )
+from rankrange.audit import audit_file, audit_table
 
 OUT = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -273,37 +276,55 @@ def works_with() -> None:
     _save(figure, "works_with")
 
 
-def audit_pages() -> None:
-    """The page of an audit, and its review."""
+@contextmanager
+def _page(html: str, height: int) -> Iterator[Any]:
+    """A browser that shows a page, 1,000 pixels wide."""
     from selenium import webdriver
 
-    from rankrange.audit import audit_file
+    options = webdriver.ChromeOptions()
+    for flag in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]:
+        options.add_argument(flag)
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    size = {"width": 1000, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder, "report.html")
+        page.write_text(html, encoding="utf-8")
+        browser.get(page.as_uri())
+        yield browser
+    browser.quit()
 
+
+def audit_pages() -> None:
+    """The page of an audit, and its review."""
     data = load_breast_cancer()
     given = noise.symmetric(data.target, 0.05, random_state=0)
     with tempfile.TemporaryDirectory() as folder:
-        table, page = Path(folder, "tumours.csv"), Path(folder, "report.html")
+        table = Path(folder, "tumours.csv")
         with table.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([*data.feature_names, "diagnosis"])
             writer.writerows([*row, data.target_names[label]] for row, label in zip(data.data, given, strict=True))
-        page.write_text(audit_file(table, "diagnosis").report(), encoding="utf-8")
-        options = webdriver.ChromeOptions()
-        for flag in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]:
-            options.add_argument(flag)
-        options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
-        browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-        size = {"width": 1000, "height": 1080, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.get(page.as_uri())
+        html = audit_file(table, "diagnosis").report()
+    with _page(html, 1080) as browser:
         browser.save_screenshot(str(OUT / "report.png"))
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size | {"height": 860})
+    with _page(html, 860) as browser:
         browser.execute_script("document.getElementById('start').click()")
         for choice in "rrkru":
             browser.find_element("id", "card").send_keys(choice)
         browser.execute_script("document.getElementById('review-section').scrollIntoView({behavior: 'instant'})")
         browser.save_screenshot(str(OUT / "audit_review.png"))
-        browser.quit()
+
+
+def suspects() -> None:
+    """The list of suspects on the page of an audit of digits."""
+    digits = load_digits()
+    given = noise.symmetric(digits.target, 0.05, random_state=0)[:1000]
+    table = {name: digits.data[:1000, i] for i, name in enumerate(digits.feature_names)} | {"digit": given}
+    with _page(audit_table(table, "digit", models="linear").report(), 780) as browser:
+        browser.execute_script("document.getElementById('h-suspects').parentNode.scrollIntoView({behavior: 'instant'})")
+        browser.save_screenshot(str(OUT / "suspects.png"))
 
 
 DRAWN = (
@@ -319,6 +340,7 @@ DRAWN = (
     gpu,
     works_with,
     audit_pages,
+    suspects,
 )
 
 if __name__ == "__main__":
