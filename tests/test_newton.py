@@ -15,7 +15,7 @@ from rankrange.solvers.descent import Log
 from rankrange.solvers.inner import convex
 from rankrange.solvers.inner.band import solve_band
 from rankrange.solvers.multistart import one_class_left
-from rankrange.solvers.newton import look_at, lower_bound, newton
+from rankrange.solvers.newton import evaluate_at, lower_bound, newton
 from rankrange.solvers.trivial import constant_is_best
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
@@ -88,8 +88,8 @@ def test_the_lower_bound_holds_where_the_slopes_do_not_add_up_to_zero(shift):
     """Scores of the minimum, all moved: their tangents alone would let the intercept run away."""
     objective = problem(n=100, k=100, C=10.0, offset=3.0)
     least = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0), tol=1e-9)
-    look = look_at(objective, least.w + np.array([0.0, 0.0, 0.0, shift]))
-    assert lower_bound(objective, look.Z, look.q) <= least.value
+    iterate = evaluate_at(objective, least.w + np.array([0.0, 0.0, 0.0, shift]))
+    assert lower_bound(objective, iterate.Z, iterate.q) <= least.value
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -100,8 +100,8 @@ def test_the_certificate_bounds_what_is_left_with_the_same_rows_cut(name, m, k, 
     if k == 60:
         objective = problem(name, m=m, k=objective.total, weighted=weighted, seed=3)
     result = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0))
-    look = look_at(objective, result.w)
-    caps = objective.cutting(look.s).caps
+    iterate = evaluate_at(objective, result.w)
+    caps = objective.cutting(iterate.s).caps
     best = least_with_rows_cut(objective, name, np.ones(60) if caps is None else caps)
     assert result.value == pytest.approx(objective.value(result.w), rel=1e-12)
     if np.isfinite(result.certificate):

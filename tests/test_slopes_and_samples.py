@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rankrange.core.losses import LOSSES, TKML
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import Settings, solve
-from rankrange.solvers.newton import Curvature, look_at
+from rankrange.solvers.newton import Curvature, evaluate_at
 from rankrange.solvers.subgradient import subgradient
 
 
@@ -67,8 +67,8 @@ def test_hessians_of_samples_are_right_on_average(loss, outputs):
     X[:20] *= 20.0
     y = rng.integers(0, outputs, 2_000) if outputs > 1 else rng.choice([-1.0, 1.0], 2_000)
     objective = Objective(Design(X, True), y, LOSSES[loss](), 1e6, outputs, m=0, k=2_000)
-    look = look_at(objective, 0.1 * rng.normal(size=(outputs, 3)))
-    exact = Curvature(objective, 2_000, rng).hessian(look, look.q)
-    drawn = np.mean([Curvature(objective, 400, rng).hessian(look, look.q) for _ in range(60)], axis=0)
+    iterate = evaluate_at(objective, 0.1 * rng.normal(size=(outputs, 3)))
+    exact = Curvature(objective, 2_000, rng).hessian(iterate, iterate.q)
+    drawn = np.mean([Curvature(objective, 400, rng).hessian(iterate, iterate.q) for _ in range(60)], axis=0)
     np.testing.assert_allclose(drawn, exact, atol=0.05 * np.abs(exact).max())
     np.testing.assert_allclose(np.diag(drawn), np.diag(exact), rtol=0.1)

@@ -68,7 +68,7 @@ def describe(shard: Shard, message: Sampling) -> Description:
     found = Description()
     with one_thread():
         for batch in aligned_blocks(_until_trouble(shard.batches(), message, found)):
-            _look_at(batch, message, found)
+            _describe_batch(batch, message, found)
     if found.sample:  # as one array, which is faster to send
         found.sample, found.numbers = [joined(found.sample)], [np.concatenate(found.numbers)]
     return found
@@ -101,7 +101,7 @@ def _too_many_classes(found: Description, name: str) -> str | None:
     )
 
 
-def _look_at(batch: Batch, message: Sampling, found: Description) -> None:
+def _describe_batch(batch: Batch, message: Sampling, found: Description) -> None:
     n = batch.X.shape[0]
     found.n += n
     weight = batch.weight

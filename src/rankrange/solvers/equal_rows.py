@@ -12,7 +12,7 @@ from .descent import Result
 
 # The size of the sample that decides whether to merge, and the least number of repetitions in it: if half of all rows
 # are distinct, a sample of 1,000 contains more than 5 repetitions for up to 200,000 rows.
-_LOOKED_AT, _REPEATED = 1000, 5
+_SAMPLED, _REPEATED = 1000, 5
 _BLOCK = 1 << 14
 
 
@@ -24,8 +24,8 @@ def merged(objective: Objective) -> tuple[Objective, Array | None]:
     design, rows = objective.design, objective.design.n
     if design.sparse or rows <= 1 or objective.y.ndim > 1:
         return objective, None
-    some = np.arange(0, rows, max(1, rows // _LOOKED_AT))
-    if len(some) - len(np.unique(_keys(objective, some))) < min(_REPEATED, rows // 4):
+    sample = np.arange(0, rows, max(1, rows // _SAMPLED))
+    if len(sample) - len(np.unique(_keys(objective, sample))) < min(_REPEATED, rows // 4):
         return objective, None
     _, first, which = np.unique(_keys(objective, None), return_index=True, return_inverse=True)
     if 2 * len(first) > rows or not _are_equal(objective, first, which):

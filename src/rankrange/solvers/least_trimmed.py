@@ -248,12 +248,12 @@ class _All:
             if gap <= tol * value:
                 break
             there, promised = b + stretch * (target - b), value - gap
-            look = self.keep(there) if len(self.y) > _SECOND else None
-            if look is None or look[1] > promised:  # the plain step achieves its gain
-                there, look = target, self.keep(target)
-            if not look[1] < value:
+            step_result = self.keep(there) if len(self.y) > _SECOND else None
+            if step_result is None or step_result[1] > promised:  # the plain step achieves its gain
+                there, step_result = target, self.keep(target)
+            if not step_result[1] < value:
                 break
-            after, value, stretch = look
+            after, value, stretch = step_result
             changed = np.flatnonzero(after != kept)
             more, more_g = self.sums(changed, np.where(after[changed], 1.0, -1.0))
             b, kept, G, g = there, after, G + more, g + more_g

@@ -90,44 +90,44 @@ def newton(
     """
     log = Log() if log is None else log
     loop = _Loop(objective, tol, near, rng)
-    look, gap, n_iter = look_at(objective, W), np.inf, 0
-    log(phase, look.value)
+    iterate, gap, n_iter = evaluate_at(objective, W), np.inf, 0
+    log(phase, iterate.value)
     while True:
-        proposal = loop.propose(look)
+        proposal = loop.propose(iterate)
         gap = proposal.gap
         # While rows may still cross the upper cut, a further step may gain more than the gap.
-        if relative(gap, look.value) <= (0.5 * tol if objective.m > 0 else tol):
-            end = _end_of(objective, look, proposal)
+        if relative(gap, iterate.value) <= (0.5 * tol if objective.m > 0 else tol):
+            end = _end_of(objective, iterate, proposal)
             if end is None:
                 break
-            same = np.array_equal(end.is_cut, look.is_cut)
-            if same or n_iter >= max_iter or look.value - end.value <= 0.01 * tol * look.value:
-                look, gap = (end, gap - (look.value - end.value)) if same else (look, gap)
+            same = np.array_equal(end.is_cut, iterate.is_cut)
+            if same or n_iter >= max_iter or iterate.value - end.value <= 0.01 * tol * iterate.value:
+                iterate, gap = (end, gap - (iterate.value - end.value)) if same else (iterate, gap)
                 break
-        if n_iter >= max_iter or proposal.gain <= stop * look.value:
+        if n_iter >= max_iter or proposal.gain <= stop * iterate.value:
             break
-        taken, length = _search(objective, look, proposal)
+        taken, length = _search(objective, iterate, proposal)
         n_iter += 1
         if taken is None:
-            if loop.widen(look, proposal):
+            if loop.widen(iterate, proposal):
                 continue
             break
-        loop.learn(look, taken, length)
-        look = taken
-        log(phase, look.value)
+        loop.learn(iterate, taken, length)
+        iterate = taken
+        log(phase, iterate.value)
     certificate = np.inf
-    if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, look.s)):
-        certificate = relative(gap, look.value)
+    if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, iterate.s)):
+        certificate = relative(gap, iterate.value)
     reason = "losses tie at the upper cut" if np.isfinite(gap) else "the steps are still too long"
-    return finish(look.W, look.value, n_iter, certificate, tol, max_iter, log, losses=look.s, reason=reason)
+    return finish(iterate.W, iterate.value, n_iter, certificate, tol, max_iter, log, losses=iterate.s, reason=reason)
 
 
-def _end_of(objective: Objective, look: Look, proposal: Proposal) -> Look | None:
+def _end_of(objective: Objective, iterate: Iterate, proposal: Proposal) -> Iterate | None:
     """The end of the last step, if the scores there are known and F is lower."""
     if proposal.scores is None:
         return None
-    end = look_at(objective, look.W + proposal.step, proposal.scores)
-    return end if end.value < look.value else None
+    end = evaluate_at(objective, iterate.W + proposal.step, proposal.scores)
+    return end if end.value < iterate.value else None
 
 
 def hessian_rows(objective: Objective) -> int:
@@ -159,7 +159,7 @@ class _Loop:
         self.certify = tol > 0
         self.shared: tuple[Array, Array] | None = None  # rows of the last band, and their weights at its solution
 
-    def learn(self, before: Look, after: Look, length: float) -> None:
+    def learn(self, before: Iterate, after: Iterate, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
         # With several scores or piecewise linear losses, a shortened step means that the band was too narrow.
@@ -174,101 +174,103 @@ class _Loop:
         if length != 1.0:
             self.shared = None
 
-    def widen(self, look: Look, proposal: Proposal) -> bool:
+    def widen(self, iterate: Iterate, proposal: Proposal) -> bool:
         """Whether a step failed because too few rows could change sides, for example because most are nearly tied."""
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
-        if kinked and proposal.gain > 0.01 * self.tol * look.value > 0:
-            self.width = min(max(8 * self.width, self._reached(look, proposal)), self.widest)
+        if kinked and proposal.gain > 0.01 * self.tol * iterate.value > 0:
+            self.width = min(max(8 * self.width, self._reached(iterate, proposal)), self.widest)
         return self.width > before
 
-    def _reached(self, look: Look, proposal: Proposal) -> int:
+    def _reached(self, iterate: Iterate, proposal: Proposal) -> int:
         """The number of rows that the step would move across the lower cut, or as far."""
-        change = np.einsum("rn,rn->n", look.U, self.objective.design.scores(proposal.step))
-        return int(np.count_nonzero(np.abs(look.s - look.lam) <= np.abs(change)))
+        change = np.einsum("rn,rn->n", iterate.U, self.objective.design.scores(proposal.step))
+        return int(np.count_nonzero(np.abs(iterate.s - iterate.lam) <= np.abs(change)))
 
-    def propose(self, look: Look) -> Proposal:
+    def propose(self, iterate: Iterate) -> Proposal:
         objective = self.objective
-        gradient = objective.design.adjoint(look.U * look.q) / objective.kept + objective.penalty_gradient(look.W)
+        gradient = objective.design.adjoint(iterate.U * iterate.q) / objective.kept + objective.penalty_gradient(
+            iterate.W
+        )
         if self.linear:
-            return self._by_margins(look, gradient)
+            return self._by_margins(iterate, gradient)
         if objective.k >= objective.total:
-            return self._smooth(look, gradient)
-        return self._kinked(look, gradient)
+            return self._smooth(iterate, gradient)
+        return self._kinked(iterate, gradient)
 
-    def _smooth(self, look: Look, gradient: Array) -> Proposal:
+    def _smooth(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A plain Newton step, if nothing is cut below. Near convergence the gap is computed at the end of the step."""
-        objective, little = self.objective, self.tol * look.value
+        objective, little = self.objective, self.tol * iterate.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
-            gap = look.value - lower_bound(objective, look.Z, look.q)
+            gap = iterate.value - lower_bound(objective, iterate.Z, iterate.q)
             if gap <= little:
                 return Proposal(gradient, 0.0, None, gap)
-        metric = Metric(self.curvature.hessian(look, look.q))
+        metric = Metric(self.curvature.hessian(iterate, iterate.q))
         step = -metric.solve(gradient.ravel()).reshape(gradient.shape)
         gain = -0.5 * float(np.vdot(step, gradient))
         if gain > 0.5 * little or not self.certify:
             return Proposal(step, gain)
-        return self._proved(look, Proposal(step, gain), look.q, metric)
+        return self._proved(iterate, Proposal(step, gain), iterate.q, metric)
 
-    def _kinked(self, look: Look, gradient: Array) -> Proposal:
+    def _kinked(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A step in which rows near the lower cut may change sides; their final weights give the gap."""
-        objective, little = self.objective, self.tol * look.value
-        band = near_cut(objective, look, gradient, self.width)
-        hessian = self.curvature.hessian(look, self._weights(look))
-        step, weights, gain = band.solve(hessian, self._enough(look))
+        objective, little = self.objective, self.tol * iterate.value
+        band = near_cut(objective, iterate, gradient, self.width)
+        hessian = self.curvature.hessian(iterate, self._weights(iterate))
+        step, weights, gain = band.solve(hessian, self._enough(iterate))
         self.shared = band.rows, weights * objective.kept
         proposal = Proposal(step.reshape(gradient.shape), gain)
         if gain > 0.3 * little or not self.certify:
             return proposal
-        q = look.q.astype(np.float64)
+        q = iterate.q.astype(np.float64)
         q[band.rows] = weights * objective.kept
-        return self._proved(look, proposal, q, Metric(hessian))
+        return self._proved(iterate, proposal, q, Metric(hessian))
 
-    def _weights(self, look: Look) -> Array:
+    def _weights(self, iterate: Iterate) -> Array:
         """The weights of the rows in the Hessian: those of F, but the last solution's for rows near the lower cut.
 
         At a minimum, rows tied at the lower cut share its weight. The Hessian of the Lagrangian weights their curvature
         by these shares; with weights of 0 and 1, steps converge only linearly.
         """
         if self.shared is None:
-            return look.q
+            return iterate.q
         rows, weights = self.shared
-        q = look.q.astype(np.float64)
-        q[rows] = np.where(look.is_cut[rows], 0.0, weights)
+        q = iterate.q.astype(np.float64)
+        q[rows] = np.where(iterate.is_cut[rows], 0.0, weights)
         return q
 
-    def _by_margins(self, look: Look, gradient: Array) -> Proposal:
+    def _by_margins(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A step for a loss of one margin. The model is linear, so the weights at its end prove the gap directly."""
         objective = self.objective
-        band, lines = near_kink(objective, look, gradient, self.width)
-        step, weights, gain = band.solve(self.curvature.hessian(look, look.q), self._enough(look))
+        band, lines = near_kink(objective, iterate, gradient, self.width)
+        step, weights, gain = band.solve(self.curvature.hessian(iterate, iterate.q), self._enough(iterate))
         proposal = Proposal(step.reshape(gradient.shape), gain)
-        if gain > 0.3 * self.tol * look.value or not self.certify:
+        if gain > 0.3 * self.tol * iterate.value or not self.certify:
             return proposal
-        bound = balanced(objective, *lines.sums(objective, look, band.rows, weights * objective.kept))
-        end = objective.design.scores(look.W + proposal.step)
-        return proposal._replace(scores=end, gap=look.value - bound)
+        bound = balanced(objective, *lines.sums(objective, iterate, band.rows, weights * objective.kept))
+        end = objective.design.scores(iterate.W + proposal.step)
+        return proposal._replace(scores=end, gap=iterate.value - bound)
 
-    def _enough(self, look: Look) -> float:
-        return 1e-3 * max(self.tol * look.value, 0.0 if self.near else min(self.last_gain, look.value))
+    def _enough(self, iterate: Iterate) -> float:
+        return 1e-3 * max(self.tol * iterate.value, 0.0 if self.near else min(self.last_gain, iterate.value))
 
-    def _proved(self, look: Look, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
+    def _proved(self, iterate: Iterate, proposal: Proposal, q: Array, metric: Metric) -> Proposal:
         """The proposal with the scores at its end, and the gap that the weights q prove with tangents near that point.
 
         Because the Hessian of the sample differs from that of all rows, tangents at the end of the step leave a
         residual gradient, and the bound loses C times its square. All tangents are valid bounds, so they are moved by
         the step that cancels the residual. This costs only the square of this small step, and one pass.
         """
-        objective, enough = self.objective, self.tol * look.value * (0.5 if self.objective.m > 0 else 1.0)
-        W = look.W + proposal.step
+        objective, enough = self.objective, self.tol * iterate.value * (0.5 if self.objective.m > 0 else 1.0)
+        W = iterate.W + proposal.step
         end = Z = objective.design.scores(W)
         gap = np.inf
         for _ in range(_TANGENTS):
             Z = Z - balancing_shift(objective, Z, q)
             bound, pull = tangents_at(objective, Z, q)
-            if look.value - bound > 0.5 * gap:  # no improvement
+            if iterate.value - bound > 0.5 * gap:  # no improvement
                 break
-            gap = look.value - bound
+            gap = iterate.value - bound
             if gap <= enough:
                 break
             move = -metric.solve((pull + objective.penalty_gradient(W)).ravel()).reshape(W.shape)
@@ -276,33 +278,33 @@ class _Loop:
         return proposal._replace(scores=end, gap=gap)
 
 
-def _search(objective: Objective, look: Look, proposal: Proposal) -> tuple[Look | None, float]:
+def _search(objective: Objective, iterate: Iterate, proposal: Proposal) -> tuple[Iterate | None, float]:
     """The first of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease of F."""
     end = proposal.scores
     if end is None:
-        end = objective.design.scores(look.W + proposal.step)
+        end = objective.design.scores(iterate.W + proposal.step)
     length = 1.0
     for _ in range(12):
-        Z = end if length == 1.0 else look.Z + length * (end - look.Z)
-        trial = look_at(objective, look.W + length * proposal.step, Z)
-        if trial.value <= look.value - 1e-3 * length * proposal.gain and trial.value < look.value:
-            return _extrapolated(objective, look, proposal, end, trial) if length == 1.0 else (trial, length)
+        Z = end if length == 1.0 else iterate.Z + length * (end - iterate.Z)
+        trial = evaluate_at(objective, iterate.W + length * proposal.step, Z)
+        if trial.value <= iterate.value - 1e-3 * length * proposal.gain and trial.value < iterate.value:
+            return _extrapolated(objective, iterate, proposal, end, trial) if length == 1.0 else (trial, length)
         length *= 0.5
     return None, length
 
 
 def _extrapolated(
-    objective: Objective, look: Look, proposal: Proposal, end: Array, reached: Look
-) -> tuple[Look, float]:
+    objective: Objective, iterate: Iterate, proposal: Proposal, end: Array, reached: Iterate
+) -> tuple[Iterate, float]:
     """Double the step while F decreases, if rows crossed the upper cut.
 
     A step minimises the problem with the currently dropped rows. Rows that cross the cut reduce the curvature of F, so
     steps are too short if many cross. Extending a step needs no further pass over X.
     """
     length = 1.0
-    while np.count_nonzero(reached.is_cut != look.is_cut) > 2 and length < _LONGEST:
-        Z = look.Z + 2.0 * length * (end - look.Z)
-        trial = look_at(objective, look.W + 2.0 * length * proposal.step, Z)
+    while np.count_nonzero(reached.is_cut != iterate.is_cut) > 2 and length < _LONGEST:
+        Z = iterate.Z + 2.0 * length * (end - iterate.Z)
+        trial = evaluate_at(objective, iterate.W + 2.0 * length * proposal.step, Z)
         if not trial.value < reached.value:
             break
         reached, length = trial, 2.0 * length
@@ -310,7 +312,7 @@ def _extrapolated(
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class Iterate:
     """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
 
     W: Array
@@ -326,12 +328,12 @@ class Look:
         return (self.q <= 0) & (self.s > self.lam)
 
 
-def look_at(objective: Objective, W: Array, Z: Array | None = None) -> Look:
+def evaluate_at(objective: Objective, W: Array, Z: Array | None = None) -> Iterate:
     Z = objective.design.scores(W) if Z is None else Z
     s, U = objective.losses_and_slopes(Z)
     chosen = objective.select(s)
     value = chosen.total / objective.kept + objective.penalty(W)
-    return Look(W, Z, s, U, chosen.weights, float(chosen.lam), value)
+    return Iterate(W, Z, s, U, chosen.weights, float(chosen.lam), value)
 
 
 class Curvature:
@@ -361,14 +363,14 @@ class Curvature:
             return np.asarray(X.multiply(X) @ scale) + 1.0
         return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
 
-    def hessian(self, look: Look, q: Array) -> Array:
+    def hessian(self, iterate: Iterate, q: Array) -> Array:
         """The Hessian (r p, r p) of the losses at this point with the weights q (n,)."""
         objective = self.objective
         penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
         if hasattr(objective.loss, "margins"):
             return np.diag(penalty)
         # With several scores, computing the curvature of each row costs more than it saves.
-        h = q * (objective.loss.curvature(objective.y, look.Z[0]) if objective.n_outputs == 1 else 1.0)
+        h = q * (objective.loss.curvature(objective.y, iterate.Z[0]) if objective.n_outputs == 1 else 1.0)
         rows, scale = np.arange(len(h)), np.ones(1)
         if not self.exact:
             chance = h * self._lengths
@@ -377,7 +379,7 @@ class Curvature:
             rows = np.flatnonzero(self.rng.random(len(h), dtype=np.float32) < chance)
             scale = 1.0 / np.minimum(chance[rows], 1.0)
         if objective.n_outputs > 1:
-            matrix = self._of_several(look, rows, h[rows] * scale)
+            matrix = self._of_several(iterate, rows, h[rows] * scale)
         elif self.exact:
             matrix = objective.design.gram(h)
         else:
@@ -386,10 +388,10 @@ class Curvature:
         matrix[np.diag_indices_from(matrix)] += penalty
         return matrix
 
-    def _of_several(self, look: Look, rows: Array, weights: Array) -> Array:
+    def _of_several(self, iterate: Iterate, rows: Array, weights: Array) -> Array:
         """The sum over these rows of weights times (Hessian of the loss in its r scores) kron (x x')."""
         objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
-        bend = objective.loss.hessian_operator(objective.y[rows], look.Z[:, rows].T)
+        bend = objective.loss.hessian_operator(objective.y[rows], iterate.Z[:, rows].T)
         X = rows_of(objective.design, rows)
         total = np.zeros((r, p, r, p))
         for b in range(r):

@@ -112,7 +112,7 @@ class _Projection(ABC):
         self.strictness = strictness  # the factor by which the residuals of intercept and mass must be smaller
 
     @abstractmethod
-    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
         """The dual objective, its gradient (the residual of the conditions), and its Hessian if `second`."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class _Projection(ABC):
 
         Returns the best point and its residual.
         """
-        height, residual, hessian = self.look(dual, True)
+        height, residual, hessian = self.evaluate(dual, True)
         best, least, waited, fresh = dual, self._missed(residual), 0, True
         # With few free rows the Hessian is singular in directions that change as other rows become free.
         many = self.objective.design.n >= 40 * self.objective.design.p
@@ -143,12 +143,12 @@ class _Projection(ABC):
             if missed <= enough or waited > 3:  # satisfied, or infeasible (then steps grow without limit)
                 break
             if hessian is None:
-                hessian, fresh = self.look(dual, True)[2], True
+                hessian, fresh = self.evaluate(dual, True)[2], True
             if hessian is None or not hessian.any():  # no weight is free to move
                 break
             step = -Metric(hessian).solve(residual)
             for length in 0.5 ** np.arange(8):
-                reached = self.look(dual + length * step, False)
+                reached = self.evaluate(dual + length * step, False)
                 if reached[0] <= height + 1e-14 * abs(height):  # the accuracy of sums over many rows
                     break
             else:
@@ -224,7 +224,7 @@ class _Balance(_Projection):
             mass = 1.0 if objective.sample_weight is None else objective.sample_weight[block]
             yield A, mass, self.share + A @ dual, least
 
-    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
         """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
         height, residual = 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
@@ -259,7 +259,7 @@ class _ClassBalance(_Projection):
         line = objective.kept / objective.total + (self.own * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
         return line, np.clip(line, 0.0, 1.0)
 
-    def look(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
         objective = self.objective
         line, inside = self._weights(dual)
         q = self.mass * inside

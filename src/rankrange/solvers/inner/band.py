@@ -14,7 +14,7 @@ from ...core.objective import Design, Objective
 from ..descent import Metric
 
 if TYPE_CHECKING:
-    from ..newton import Look
+    from ..newton import Iterate
 
 # The largest number of steps; 10 to 15 are usual.
 _BAND_STEPS = 40
@@ -65,16 +65,16 @@ def _nearest(distance: Array, width: int) -> Array:
     return np.flatnonzero(distance <= np.partition(few, place)[place])
 
 
-def near_cut(objective: Objective, look: Look, gradient: Array, width: int) -> Band:
+def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> Band:
     """The rows whose losses are nearest to the lower cut, represented by their tangents."""
-    rows = _nearest(np.abs(look.s - look.lam), width)
-    caps = objective.caps_at(look.s, rows)
+    rows = _nearest(np.abs(iterate.s - iterate.lam), width)
+    caps = objective.caps_at(iterate.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
-    X, slopes = rows_of(objective.design, rows), look.U[:, rows].astype(np.float64).T
+    X, slopes = rows_of(objective.design, rows), iterate.U[:, rows].astype(np.float64).T
     A = (slopes[:, :, None] * X[:, None, :]).reshape(len(rows), gradient.size)
-    weights = look.q[rows].astype(np.float64) / objective.kept
+    weights = iterate.q[rows].astype(np.float64) / objective.kept
     rest = gradient.ravel() - weights @ A
-    return Band(rows, A, look.s[rows].astype(np.float64), caps / objective.kept, weights, rest)
+    return Band(rows, A, iterate.s[rows].astype(np.float64), caps / objective.kept, weights, rest)
 
 
 class Lines(NamedTuple):
@@ -89,30 +89,30 @@ class Lines(NamedTuple):
     base: Array
     factor: Array
 
-    def sums(self, objective: Objective, look: Look, rows: Array, found: Array) -> tuple[Array, Array]:
+    def sums(self, objective: Objective, iterate: Iterate, rows: Array, found: Array) -> tuple[Array, Array]:
         """Heights and slopes of lines below the losses, summed separately for decreasing and increasing lines."""
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
-        offsets = weights * self.margins - pull * look.Z[0]
+        offsets = weights * self.margins - pull * iterate.Z[0]
         rising = pull > 0
         sides = np.stack([pull * ~rising, pull * rising])
         heights = np.array([offsets[~rising].sum(), offsets[rising].sum()])
         return heights, objective.design.adjoint(sides)
 
 
-def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> tuple[Band, Lines]:
+def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
     """The rows near the lower cut, or near zero if the lower cut is not positive."""
-    loss, y, Z = objective.loss, objective.y, look.Z[0]
+    loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
     slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
     signed = getattr(loss, "signed_margins", False)
     whole = signed and objective.k >= objective.total
-    q = look.q.astype(np.float64)
+    q = iterate.q.astype(np.float64)
     weights = q * (np.sign(margins) if signed else margins > 0)
     heights = np.abs(margins) if signed else margins
-    rows = _nearest(np.abs(heights - (0.0 if whole else max(look.lam, 0.0))), width)
-    caps = objective.caps_at(look.s, rows)
+    rows = _nearest(np.abs(heights - (0.0 if whole else max(iterate.lam, 0.0))), width)
+    caps = objective.caps_at(iterate.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
     # |r| is -r plus max(2 r, 0); away from zero it is a line.
     factor = np.full(len(rows), 2.0) if whole else np.sign(margins[rows]) if signed else np.ones(len(rows))
@@ -120,7 +120,8 @@ def near_kink(objective: Objective, look: Look, gradient: Array, width: int) -> 
     now = np.where(margins[rows] > 0, caps, 0.0) if whole else np.abs(weights[rows])
     A = rows_of(objective.design, rows) * (factor * slopes[rows])[:, None]
     rest = (
-        gradient[0] - ((look.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
+        gradient[0]
+        - ((iterate.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
     )
     left = float(caps.sum()) if whole else max(objective.kept - float(weights.sum()), 0.0)
     idle = None if signed and not whole else left / objective.kept
