@@ -230,7 +230,7 @@ def test_losses_with_kinks_or_several_scores_end_at_the_minimum_of_the_proximal_
 
 
 def test_a_few_steps_are_enough_if_curved_losses_tie_at_the_lower_cut():
-    """The Hessian weights tied rows by their multipliers. With weights of 0 and 1 the gap shrinks by .6 in each step."""
+    """The Hessian weights tied rows by their multipliers. With weights of 0 and 1 the gap shrinks by .6 per step."""
     rng = np.random.default_rng(0)
     X = rng.standard_t(2, size=(300, 8))
     Z = X @ rng.normal(size=(8, 5))
