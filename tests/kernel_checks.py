@@ -22,7 +22,7 @@ TINY = kernels.Plan(
     weigh_tile=64, short=16, label_tile=16,
 )  # fmt: skip
 PLANS = [TINY, TINY._replace(joint=1 << 20, list=256)] if INTERPRETED else [None]
-SIZES = [401] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
+SIZES = [273] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
 
 
 def losses_of_many_kinds(n, device):
@@ -114,7 +114,7 @@ def check_misled():
 
 def check_small():
     """One program a row, alone and in rows."""
-    sizes = [1, 2, 3, 41, 401] if INTERPRETED else [1, 2, 3, 41, 401, 1024, 4097, 16384]
+    sizes = [1, 2, 3, 41, 130] if INTERPRETED else [1, 2, 3, 41, 401, 1024, 4097, 16384]
     for n in sizes:
         for name, losses in losses_of_many_kinds(n, DEVICE):
             for m, k in ranks_for(n)[::3] if INTERPRETED and n > 3 else ranks_for(n):

@@ -19,7 +19,7 @@ from rankrange.solvers.samples import in_single_precision
 C = 100.0
 # (rows, columns, rows to cut): each class has more rows than are cut, so that the intercept stays finite.
 SIZES = ((12, 2, 3), (13, 3, 3), (14, 2, 4))
-SEEDS = range(20)
+SEEDS = range(12)
 PROBLEMS = [(*size, seed) for size in SIZES for seed in SEEDS]
 
 
@@ -93,7 +93,7 @@ def test_more_starts_never_end_higher_and_often_lower():
     none, few, many = (shares_of_the_least(count) for count in (0, 10, 100))
     assert (few <= none * (1 + 1e-3)).all()
     assert (many <= few * (1 + 1e-3)).all()
-    assert (few < none * (1 - 1e-3)).sum() >= 5
+    assert (few < none * (1 - 1e-3)).sum() >= 3
     assert (many < few * (1 - 1e-3)).any()
 
 

@@ -175,12 +175,12 @@ def test_no_step_raises_the_objective(solver, two_sided, m, kept_to):
 @pytest.mark.parametrize("name", ["emotions", "scene", "yeast"])
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_no_step_raises_the_objective_on_the_papers_data(name, rate):
-    """All k of the paper on 200 rows and 15 features; benchmarks/tkml_descent.py does the same on all."""
+    """Small and large k of the paper on 200 rows and 15 features; benchmarks/tkml_descent.py does the same on all."""
     bunch = datasets.load(name)
     X = ((bunch.data - bunch.data.mean(axis=0)) / bunch.data.std(axis=0))[:, :15]
     rows = np.random.default_rng(0).choice(len(X), 200, replace=False)
     Y = noise.multilabel(bunch.target[rows], rate, random_state=0) == 1
-    for k in range(1, 6):
+    for k in (1, 3, 5):
         objective = objective_of(X[rows], Y, k, m=20)
         start = start_of(objective)
         for solver in (quasi_newton, by_separation):

@@ -162,9 +162,9 @@ def test_labels_of_one_class_wrong_more_often_do_not_hide_the_gain_of_cutting_th
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_on_few_rows_nothing_is_cut_by_luck(task):
-    """Thirty sets of 24 rows without a wrong one. The best of many scores often wins by a standard error on so few."""
+    """Twenty sets of 24 rows without a wrong one. The best of many scores often wins by a standard error on so few."""
     cut = []
-    for seed in range(30):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         y = np.arange(24) % 2
         X = rng.normal(size=(24, 2)) + np.outer(y - 0.5, [1.0, 0.0])
