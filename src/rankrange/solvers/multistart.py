@@ -35,6 +35,8 @@ PRODUCTS_FROM = 200
 # The number of products with sparse rows in a Newton step, and the cost of their operations relative to a dense
 # Hessian.
 _PRODUCTS, _SLOWER = 40, 5
+# With this many rows, the minima of a sample are those of all rows, and neighbours are searched there.
+_ENOUGH_ROWS = 10_000
 # If m leaves less than this share of the rare classes, a sample may have too few of their rows.
 _RARE = 0.5
 
@@ -243,12 +245,16 @@ def _on_all_rows(
     if len(candidates) > 1:
         candidates = candidates[[int(np.argmin([part.value(W) for W in candidates]))]]
     curved = hessian(part, candidates[0])
-    size = max(part.design.n, low.design.n // 10)
+    size, searched = max(part.design.n, low.design.n // 10), False
     if low.design.n > 5 * size:
         middle = subsample(low, size, rng)
-        candidates = descend(
+        candidates, values, _ = descend(
             middle.batch, candidates, Metric(curved), max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
-        )[0]
+        )
+        searched = objective.m > 0 and middle.design.n >= _ENOUGH_ROWS
+        if searched:
+            found = _searched_nearby(middle, candidates[0], float(values[0]), Metric(curved), len(_NEARBY), max_iter)
+            candidates = found[None]
         curved = hessian(part, candidates[0])
         del middle
     del part  # copies of rows: the steps on all rows need their memory
@@ -257,7 +263,7 @@ def _on_all_rows(
             low.batch, candidates, Metric(curved), max_iter=budget, tol=1e-5, lazily=low.value_then_gradient
         )
         budget -= used
-        if budget > 0:
+        if budget > 0 and not searched:
             ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
         candidates = rough.outward(ends)
     metric = Metric(rough.outward_metric(curved))
