@@ -162,10 +162,9 @@ class _Loop:
     def learn(self, before: Iterate, after: Iterate, length: float) -> None:
         self.crossed = int(np.count_nonzero(before.is_cut != after.is_cut))
         switched = int(np.count_nonzero((before.q > 0) != (after.q > 0))) - self.crossed
-        # With several scores or piecewise linear losses, a shortened step means that the band was too narrow.
         several = self.objective.n_outputs > 1
-        short = length < 0.5 and (self.linear or several)
-        wider = (4 if several else 2) * self.width if short else 2 * switched
+        # A shortened step means that the band was too narrow.
+        wider = (2 if self.linear else 4) * self.width if length < 0.5 else 2 * switched
         self.width = min(max(self.width if several else self.width // _NARROWER, self.least_width, wider), self.widest)
         gain = before.value - after.value
         if self.crossed <= 2 and gain > 0.1 * self.last_gain and (length >= 1.0 or not several):
