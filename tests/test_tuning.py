@@ -317,6 +317,16 @@ def test_auto_never_cuts_more_than_half_of_a_class(seed, C):
     assert max(model.dropped_[y == label].mean() for label in (0, 1)) <= 0.5
 
 
+def test_auto_leaves_half_of_a_rare_class_beside_wrong_labels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 8))
+    z = 3.0 * X @ rng.normal(size=8) / np.sqrt(8) + rng.logistic(size=1500)
+    y = noise.symmetric((z > np.quantile(z, 0.88)).astype(int), 0.1, 0)
+    model = AoRRClassifier(random_state=0).fit(X, y)  # a warning would be an error
+    assert model.m_ > 0
+    assert max(model.dropped_[y == label].mean() for label in (0, 1)) <= 0.5
+
+
 def test_the_rule_counts_the_mass_of_each_class():
     y = np.where(np.arange(100) < 20, 1.0, -1.0)
     objective = Objective(Design(np.ones((100, 1)), False), y, Logistic(), 1.0, m=0, k=100)
