@@ -188,7 +188,7 @@ def planted_transition(kind: str, rate: float, n_classes: int) -> Any:
 def known_rates(issues: Any, codes: Any, T: Any) -> Any:
     """p(wrong) from the mixture of the members for a known T; high-leverage rows are left out."""
     mean = sum(weight * np.asarray(P, dtype=float) for _, weight, P in issues.members)
-    Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.far
+    Z, near = np.log(np.clip(mean, 1e-3, 1.0)), ~issues.high_leverage
 
     def cost(x: Any) -> float:
         likelihood = softmax(np.exp(x[0]) * Z[near] + x[1:], axis=1) @ T

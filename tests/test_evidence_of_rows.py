@@ -10,7 +10,7 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from rankrange.audit.problems import RowProblem  # noqa: E402
-from rankrange.audit.row_problems import find_row_problems, first_to_see  # noqa: E402
+from rankrange.audit.row_problems import find_row_problems, most_certain  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
 
@@ -82,7 +82,7 @@ def test_what_is_printed_first_has_the_surest_of_each_kind():
     frozen = RowProblem("batch", tuple(range(100, 17_524)), "x", "", "", "", 0.9)
     shorter = RowProblem("batch", tuple(range(9)), "x", "", "", "", 0.9)
     drift = RowProblem("drift", (), "x", "", "", "", 0.6)
-    shown = first_to_see([*cells, shorter, frozen, drift], 10)
+    shown = most_certain([*cells, shorter, frozen, drift], 10)
     assert len(shown) == 10
     assert frozen in shown[:3]
     assert drift in shown[:3]

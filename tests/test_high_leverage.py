@@ -5,7 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from rankrange import find_label_issues
-from rankrange.crossfit.distant_rows import far_rows
+from rankrange.crossfit.distant_rows import high_leverage_rows
 from rankrange.issues.out_of_fold import Data
 
 N, FAR = 200, [5, 60, 111, 180]
@@ -45,11 +45,11 @@ NEAR = np.setdiff1d(np.arange(N), FAR)
 def test_labels_of_high_leverage_rows_change_no_prediction_of_others(as_given):
     X, y = rows()
     before, found = as_given
-    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    np.testing.assert_array_equal(np.flatnonzero(found.high_leverage), FAR)
     other = y.copy()
     other[FAR] = 1 - other[FAR]
     after, found = predictions(X, other)
-    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    np.testing.assert_array_equal(np.flatnonzero(found.high_leverage), FAR)
     assert_same(after, before, NEAR, atol=0.02)
 
 
@@ -58,7 +58,7 @@ def test_high_leverage_rows_that_move_further_change_no_prediction_of_others(as_
     X, y = rows()
     X[FAR] *= factor
     after, found = predictions(X, y)
-    np.testing.assert_array_equal(np.flatnonzero(found.far), FAR)
+    np.testing.assert_array_equal(np.flatnonzero(found.high_leverage), FAR)
     assert_same(after, as_given[0], NEAR)
 
 
@@ -85,7 +85,7 @@ def test_predictions_of_mended_labels_are_those_of_the_labels_themselves():
 def test_units_of_columns_change_no_prediction(as_given, units):
     X, y = rows()
     after, found = predictions(X * units, y)
-    np.testing.assert_array_equal(found.far, as_given[1].far)
+    np.testing.assert_array_equal(found.high_leverage, as_given[1].high_leverage)
     for name in ("ordinary", "robust"):
         np.testing.assert_allclose(after[name], as_given[0][name], atol=2e-3)
     for name in ("boosting", "forest"):  # of a forest float32 decides between splits that are as good
@@ -111,7 +111,7 @@ def test_the_order_of_rows_changes_no_prediction_of_linear_fits(as_given):
     pairs = [(place[train], place[test]) for train, test in KFold(4, shuffle=True, random_state=0).split(X)]
     found = find_label_issues(X[order], y[order], cv=pairs, random_state=0)
     after = {name: P[place] for name, _, P in found.members}
-    np.testing.assert_array_equal(found.far[place], as_given[1].far)
+    np.testing.assert_array_equal(found.high_leverage[place], as_given[1].high_leverage)
     for name in ("ordinary", "robust", "boosting"):
         np.testing.assert_allclose(after[name], as_given[0][name], atol=5e-3, err_msg=name)
 
@@ -120,7 +120,7 @@ def test_two_cells_of_one_code_are_two_outliers_and_a_rare_level_is_none():
     rng = np.random.default_rng(0)
     X, codes = rng.normal(50.0, 10.0, size=(500, 4)), np.arange(500) % 2
     X[[20, 300], 0] = -999.0
-    assert np.flatnonzero(far_rows(X, codes)).tolist() == [20, 300]
+    assert np.flatnonzero(high_leverage_rows(X, codes)).tolist() == [20, 300]
     X[[20, 300], 0], X[:, 1] = 50.0, 0.0
     X[[20, 300], 1] = 1.0  # a level that two rows have
-    assert not far_rows(X, codes).any()
+    assert not high_leverage_rows(X, codes).any()

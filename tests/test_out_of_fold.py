@@ -7,7 +7,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.models import Task, ask, fit_folds
+from rankrange.crossfit.models import Task, fit_folds, predict_with
 from rankrange.crossfit.predictions import label_shares, label_shares_by_fold, linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
 from rankrange.crossfit.trees import TreeSettings, smooth_forests, tree_predictions
@@ -129,7 +129,7 @@ def test_a_model_that_lacks_a_class_gives_it_no_probability():
     classes = np.array([2, 5, 9])
     for lacking in range(CLASSES):
         rows = codes != lacking
-        P = ask(LogisticRegression().fit(X[rows], classes[codes[rows]]), X, classes)
+        P = predict_with(LogisticRegression().fit(X[rows], classes[codes[rows]]), X, classes)
         assert (P[:, lacking] == 0.0).all()
         there = np.delete(np.arange(CLASSES), lacking)
         assert (P[rows][:, there].argmax(axis=1) == np.searchsorted(there, codes[rows])).mean() > 0.7

@@ -7,10 +7,12 @@ from rankrange import find_label_issues, noise
 PROBABILITIES = [[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]]
 
 
-def test_opinions_of_label_issues_are_called_members():
+def test_old_names_of_label_issues():
     issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=PROBABILITIES)
     with pytest.warns(FutureWarning, match="members"):
         assert issues.opinions is issues.members
+    with pytest.warns(FutureWarning, match="high_leverage"):
+        assert issues.far is issues.high_leverage
 
 
 def test_old_names_of_an_audit():

@@ -159,8 +159,8 @@ def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
         "The interval of the share of wrong labels accounts for labels that these models cannot predict. It does "
         "not account for errors that all models agree with."
     ]
-    if issues.far is not None and bool((issues.far & (issues.p_wrong >= LIKELY)).any()):
-        count = int((issues.far & (issues.p_wrong >= LIKELY)).sum())
+    if issues.high_leverage is not None and bool((issues.high_leverage & (issues.p_wrong >= LIKELY)).any()):
+        count = int((issues.high_leverage & (issues.p_wrong >= LIKELY)).sum())
         notes.append(f"{count:,} of the likely wrong rows lie far from all others and may be outliers.")
     return notes
 

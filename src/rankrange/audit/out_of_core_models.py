@@ -68,7 +68,7 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
         actions=todo,
         suggested=[names[c] for c in other.tolist()],
         expected=_Explanations(suspects, given, other, names),  # type: ignore[arg-type]
-        against=_Against(X, order, weights, other, given),  # type: ignore[arg-type]
+        against=_EvidenceAgainst(X, order, weights, other, given),  # type: ignore[arg-type]
         groups=groups,
         noise=Interval(found.posterior.share, *found.posterior.interval),
         loss_name="log loss",
@@ -96,7 +96,7 @@ class _Explanations:
         return f"models fitted without the row predict {_gives(shares, pair, self.names)}"
 
 
-class _Against:
+class _EvidenceAgainst:
     """The evidence of each feature against the label of each suspect; rows are read on access."""
 
     def __init__(self, X: Path, order: Array, weights: Array, other: Array, given: Array) -> None:
@@ -165,8 +165,8 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
     ordinary = fit_on_shards(rows, AoRRRegressor(0, 1.0, C="auto", random_state=seed, tol=1e-4))
     fitted = fit_on_shards(rows, AoRRRegressor(C=ordinary.C_, random_state=seed, tol=1e-4))
     fitted.dropped_ = np.asarray(fitted.dropped_)
-    guess = _unseen_guesses(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
-    residual = y - guess[1]
+    predicted = _out_of_fold_predictions(X, *regress_folds(rows, (ordinary, fitted), FOLDS, seed))
+    residual = y - predicted[1]
     step = 1 + len(y) // rows.sample_rows
     width = _widths(residual, X, step)
     wrong, noise = outliers_of_all(residual / width, step)
@@ -177,7 +177,7 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
         scaler,
         fitted,
         [round(fitted.m_ * (1 - 1 / FOLDS))] * FOLDS,
-        errors=y - guess,
+        errors=y - predicted,
         residual=residual,
         width=width,
         wrong=wrong,
@@ -209,13 +209,13 @@ def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
     return wrong, Interval(found.rate, *found.interval)
 
 
-def _unseen_guesses(X: Path, ends: Array, seed: int) -> Array:
+def _out_of_fold_predictions(X: Path, ends: Array, seed: int) -> Array:
     """Out-of-fold predictions (2, n) of both models."""
     rows = np.load(X, mmap_mode="r")
-    guess = np.empty((2, len(rows)), dtype=np.float32)
+    predicted = np.empty((2, len(rows)), dtype=np.float32)
     for start in range(0, len(rows), 1 << 17):
         part = np.asarray(rows[start : start + (1 << 17)])
         fold = fold_numbers(seed, FOLDS, start, len(part))
         every = np.einsum("nd,vfd->vfn", part, ends[:, :, 0, :-1]) + ends[:, :, 0, -1:]
-        guess[:, start : start + len(part)] = np.take_along_axis(every, fold[None, None], axis=1)[:, 0]
-    return guess
+        predicted[:, start : start + len(part)] = np.take_along_axis(every, fold[None, None], axis=1)[:, 0]
+    return predicted

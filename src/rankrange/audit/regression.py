@@ -52,16 +52,16 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, y), plan)
     fold_m = [0] * plan.n_folds
-    guess = np.empty((2, len(y)))
+    predicted = np.empty((2, len(y)))
     progress(f"fitting both models without fold 1 of {plan.n_folds}")
     for f, part in enumerate(plan.each(_fold, ((X, y, penalty, plan, f) for f in range(plan.n_folds)))):
-        guess[:, plan.of_fold(f)[1]], fold_m[f] = part
+        predicted[:, plan.of_fold(f)[1]], fold_m[f] = part
         if f + 1 < plan.n_folds:
             progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
     progress("fitting the model on all rows")
     fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong numbers")
-    best = guess[1] if plan.models == "linear" else _best_guess(X, y, guess[1], plan)
+    best = predicted[1] if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     residuals = (scaler.transform(target.original[:, None])[:, 0] - best) / width
@@ -78,7 +78,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         scaler,
         fitted,
         fold_m,
-        errors=y - guess,
+        errors=y - predicted,
         residual=residual,
         width=width,
         wrong=wrong,
@@ -174,7 +174,7 @@ def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array
     return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
 
 
-def _best_guess(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
+def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
     """A weighted mean of the out-of-fold predictions of the robust linear fit, boosted trees and extra trees.
 
     The weights minimise the smaller 70% of the errors, which are robust to wrong targets. Errors are not divided by

@@ -84,11 +84,11 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     looked = each(partial(find_placeholders, numbers=numbers), numeric, jobs)
     found += [problem for _, codes in looked for problem in codes]
     numeric = [column for column, _ in looked]  # without placeholders, which would widen the usual range
-    far = each(partial(_far_cells, tests=len(numeric)), numeric, jobs)
+    far = each(partial(_outlying_cells, tests=len(numeric)), numeric, jobs)
     found += find_batches(numeric, [many for _, many in far], rows.target, numbers, jobs)
     few = {column.name: sides for column, (sides, _) in zip(numeric, far, strict=True)}
-    found += _far(numeric, few, numbers)
-    return found + _strange_together(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
+    found += _outliers(numeric, few, numbers)
+    return found + _unusual_combinations(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
 
 
 # To add a check, write a function in a file of its own, add it to this list, and add its kind to `problems.KINDS`.
@@ -100,7 +100,7 @@ CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
 )
 
 
-def first_to_see(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
+def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
     """The first `count` problems: the strongest of each kind, then the second of each kind, and so on.
 
     A list by strength alone could begin with many single cells and hide a column that is constant in half of the rows.
@@ -143,7 +143,7 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
     return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
 
 
-def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
+def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
     """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit of their number.
 
     Many outlying cells belong to the distribution, unless they are consecutive. The second array is for `find_batches`.
@@ -158,7 +158,7 @@ def _far_cells(column: Column, tests: int) -> tuple[Array, Array]:
         *low, centre, third, ninth, last = quantiles(x, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
         for sign, ends in ((-1, low[::-1]), (1, [third, ninth, last])):
             q = sign * (np.array(ends) - centre)
-            far = np.flatnonzero(_far_side(sign * (x - centre), q, tests, heaviest))
+            far = np.flatnonzero(_beyond_tail(sign * (x - centre), q, tests, heaviest))
             sides[1, rows[far]] = sign
             if len(far) <= _MOST_FAR * len(known):
                 sides[0, rows[far]] = sign
@@ -180,7 +180,7 @@ def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
     return logs if logs and least > 0 and high > 5 * low else [(known, x, 1.5), *logs]
 
 
-def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
+def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
     """Which signed distances are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _LEAST * 2):
@@ -197,7 +197,7 @@ def _far_side(d: Array, q: Array, tests: int, heaviest: float) -> Array:
     return beyond(d, float(common.max()) + 5.0 * span, 1.25) if span else np.zeros(n, dtype=bool)
 
 
-def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
+def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
     """One problem per row with outlying cells, about its most extreme cell.
 
     Cells with the same value are one problem.
@@ -215,7 +215,7 @@ def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list
         span = max(high - low, 1e-300)
         repeated = _repeated_values(values[rows])
         together += [
-            _far_problem(column, value, (low, high, len(inner)), numbers[rows[values[rows] == value]])
+            _outlier_problem(column, value, (low, high, len(inner)), numbers[rows[values[rows] == value]])
             for value in repeated.tolist()
         ]
         rows = rows[~np.isin(values[rows], repeated)]
@@ -223,7 +223,7 @@ def _far(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list
             size = abs(float(values[i]) - middle) / span
             if i not in found or size > found[i][0]:
                 usual = (low, high, len(inner))
-                found[i] = (size, _far_problem(column, float(values[i]), usual, numbers[i : i + 1]))
+                found[i] = (size, _outlier_problem(column, float(values[i]), usual, numbers[i : i + 1]))
     return together + [problem for _, problem in found.values()]
 
 
@@ -233,7 +233,7 @@ def _repeated_values(values: Array) -> Array:
     return np.asarray(different[counts >= _LEAST_EQUAL])
 
 
-def _far_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
+def _outlier_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
     low, high, count = usual
     first, last = (value_text(column, v) for v in usual[:2])
     above = value > high
@@ -285,7 +285,7 @@ def _scores_of(column: Column) -> Array:
     return scores
 
 
-def _strange_together(
+def _unusual_combinations(
     numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
 ) -> list[RowProblem]:
     """Find rows with inconsistent columns, or whose values fit better when shifted by one column."""
@@ -297,10 +297,10 @@ def _strange_together(
     residuals, size = _explained(z, inverse)
     residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)[:, None]
     many = [len(np.unique(scores[:10_000])) > 10 for scores in z]
-    far = _far_above(size)
-    for rows in each(partial(_far_rows, tests=p), residuals[many], jobs):
+    far = _far_above_others(size)
+    for rows in each(partial(_outlying_rows, tests=p), residuals[many], jobs):
         far[rows] = True
-    moved = _moved_by_one(numeric, size, inverse, jobs)
+    moved = _shifted_by_one(numeric, size, inverse, jobs)
     for column in numeric:
         far[np.flatnonzero(masks[column.name])] = False  # outlying cells are reported as such
     far &= moved == 0
@@ -342,11 +342,11 @@ def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
     return product, size
 
 
-def _far_rows(residuals: Array, tests: int) -> Array:
-    return np.flatnonzero(_far_above(residuals, tests) | _far_above(-residuals, tests))
+def _outlying_rows(residuals: Array, tests: int) -> Array:
+    return np.flatnonzero(_far_above_others(residuals, tests) | _far_above_others(-residuals, tests))
 
 
-def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
+def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
     """Rows that fit much better if shifted by one column: 1 to the right, -1 to the left, otherwise 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
@@ -358,7 +358,7 @@ def _moved_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int)
     for step in (1, -1):
         z = np.stack(each(_score_on, grids, jobs, values[-step:] + values[:-step]))
         gain = size[rows] - _explained(z, inverse)[1]
-        moved[rows[_far_above(gain) & (gain > 1.0)]] = step
+        moved[rows[_far_above_others(gain) & (gain > 1.0)]] = step
     return moved
 
 
@@ -422,7 +422,7 @@ def _robust_correlation(z: Array) -> Array:
     return 0.999 * R + 0.001 * np.eye(len(R))
 
 
-def _far_above(values: Array, tests: int = 1) -> Array:
+def _far_above_others(values: Array, tests: int = 1) -> Array:
     centre, *q = quantiles(values, [0.5, 0.75, 0.9, 0.95]).tolist()
     if q[0] <= centre:
         return np.zeros(len(values), dtype=bool)

@@ -319,7 +319,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     """
     from rich.console import Console
 
-    from ..audit.row_problems import first_to_see
+    from ..audit.row_problems import most_certain
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in audit.sentences():
@@ -336,7 +336,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         meaning = "off by: given minus expected" if numbers else f"loss: {audit.result.loss_name}"
         console.print(f"{meaning}, out of fold", style="dim")
     if audit.row_problems and top:
-        shown = first_to_see(audit.row_problems, top)
+        shown = most_certain(audit.row_problems, top)
         console.print(f"\nOther problems of rows: the most certain of each kind, {len(shown)} in all", style="bold")
         for problem in shown:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")

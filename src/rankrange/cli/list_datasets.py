@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the list of data sets, and return the exit code."""
     folder = arguments.data_home or (Path(os.environ["RANKRANGE_DATA"]) if os.environ.get("RANKRANGE_DATA") else None)
-    found = [_look(name, folder) for name in _names()]
+    found = [_availability(name, folder) for name in _names()]
     if arguments.json:
         json.dump({"folder": None if folder is None else str(folder), "datasets": found}, sys.stdout, indent=1)
         print()
@@ -57,7 +57,7 @@ def _names() -> list[str]:
     return names()
 
 
-def _look(name: str, folder: Path | None) -> dict[str, Any]:
+def _availability(name: str, folder: Path | None) -> dict[str, Any]:
     from ..datasets.files import TABLES
     from ..datasets.made import MADE, TOYS
 

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..audit.reviewers import merge_decisions
     from ..errors import UserError
     from ..tables.read import open_table
-    from ..tables.write import check_places, write_whole
+    from ..tables.write import check_paths, write_whole
 
     reviews = [*arguments.reviews, *arguments.decisions]
     if not reviews:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
     outputs = {option: path for option, path in outputs.items() if path is not None}
     read = {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))}
-    check_places(outputs, read | ({} if arguments.arbiter is None else {"the arbiter's file": arguments.arbiter}))
+    check_paths(outputs, read | ({} if arguments.arbiter is None else {"the arbiter's file": arguments.arbiter}))
     arbiter = None if arguments.arbiter is None else merge_decisions(read_reviews([arguments.arbiter])).decisions
     by_reviewer = read_reviews(reviews)
     merged = merge_decisions(by_reviewer, arbiter=arbiter)

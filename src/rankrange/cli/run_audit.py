@@ -218,7 +218,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     from ..errors import UserError
     from ..tables.columns import find_columns
     from ..tables.read import open_table
-    from ..tables.write import check_places
+    from ..tables.write import check_paths
 
     places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in places.items() if path is not None}
@@ -228,7 +228,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
-    check_places(outputs, {name: path for name, path in inputs.items() if path is not None})
+    check_paths(outputs, {name: path for name, path in inputs.items() if path is not None})
     if arguments.clean is None and arguments.clean_if is not None:
         raise UserError("--clean-if needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.clean is None and arguments.clean_how == "relabel":

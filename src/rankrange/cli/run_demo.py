@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Audit the digits, write the report, review, apply and audit again, and return the exit code."""
     from ..audit import audit_table
-    from ..tables.write import check_places, write_whole
+    from ..tables.write import check_paths, write_whole
 
-    check_places({"--report": arguments.report}, {})
+    check_paths({"--report": arguments.report}, {})
     table, planted = digits_with_errors(arguments.seed)
     print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")
     with Progress(quiet=arguments.quiet) as progress:

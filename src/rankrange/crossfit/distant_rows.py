@@ -23,7 +23,7 @@ _COMMON_LEVEL, _COMMON_VALUE = 2, _NEXT
 _LEVELS, _ODD_LEVELS, _SHOWN = 20, 3, 2000
 
 
-def odd_rows(X: Any) -> Array:
+def rows_with_unique_levels(X: Any) -> Array:
     """Rows with unique levels in columns in which all other rows share a few levels.
 
     They are outliers, whatever their label.
@@ -32,7 +32,7 @@ def odd_rows(X: Any) -> Array:
     half of these columns.
     """
     n = X.shape[0]
-    alone, asked = np.zeros(n, dtype=np.intp), 0
+    alone, candidates = np.zeros(n, dtype=np.intp), 0
     for column in () if sp.issparse(X) else X.T:
         shown = column[:: 1 + n // _SHOWN]
         if len(np.unique(shown)) > _LEVELS + _FEW_FAR * len(shown):
@@ -41,19 +41,19 @@ def odd_rows(X: Any) -> Array:
         single = values[counts == 1]
         if 2 <= len(values) - len(single) <= _LEVELS and len(single) <= _FEW_FAR * n:
             alone[np.isin(column, single)] += 1
-            asked += 1
-    return np.asarray(alone >= max(_ODD_LEVELS, asked / 2.0))
+            candidates += 1
+    return np.asarray(alone >= max(_ODD_LEVELS, candidates / 2.0))
 
 
-def far_rows(X: Any, codes: Array) -> Array:
+def high_leverage_rows(X: Any, codes: Array) -> Array:
     """High-leverage rows: few isolated rows, of classes whose other rows have low leverage.
 
     Distances are in robust units of each column. Three kinds of rows are exempt: values that many rows share, rows that
     are close to each other, and classes in which most rows are distant.
     """
-    nowhere = np.zeros(len(codes), dtype=bool)
+    none = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
-        return nowhere
+        return none
     centre = np.median(X, axis=0)
     low, high = np.quantile(X, [0.1, 0.9], axis=0)
     width = np.maximum(1.4826 * np.median(np.abs(X - centre), axis=0), (high - low) / 2.56)
@@ -63,21 +63,21 @@ def far_rows(X: Any, codes: Array) -> Array:
     Z = (X - centre) / np.where(width > 0, width, 1.0)
     radius = np.sqrt((Z**2).mean(axis=1))
     limit = _FAR * float(np.quantile(radius, 0.75))
-    asked = np.flatnonzero(radius > limit)
-    if not len(asked):
-        return nowhere
-    own = Z[asked]
+    candidates = np.flatnonzero(radius > limit)
+    if not len(candidates):
+        return none
+    outlying = Z[candidates]
     for column in range(X.shape[1]):
         values, counts = np.unique(X[:, column], return_counts=True)
         common = counts >= (_COMMON_VALUE if measured[column] else _COMMON_LEVEL)
-        own[np.isin(X[asked, column], values[common]), column] = 0.0
-    far = nowhere
-    far[asked] = np.sqrt((own**2).mean(axis=1)) > limit
-    if far.mean() > _FEW_FAR:
+        outlying[np.isin(X[candidates, column], values[common]), column] = 0.0
+    distant = none
+    distant[candidates] = np.sqrt((outlying**2).mean(axis=1)) > limit
+    if distant.mean() > _FEW_FAR:
         return np.zeros(len(codes), dtype=bool)
-    far[far] = _alone(Z, np.flatnonzero(far))
-    mostly = np.bincount(codes, weights=far) > 0.5 * np.bincount(codes)
-    return far & ~mostly[codes]
+    distant[distant] = _alone(Z, np.flatnonzero(distant))
+    mostly = np.bincount(codes, weights=distant) > 0.5 * np.bincount(codes)
+    return distant & ~mostly[codes]
 
 
 def _alone(Z: Array, rows: Array) -> Array:

@@ -59,7 +59,7 @@ class Sets:
     masses: Array
     C: float
     metric: Metric
-    far: Array  # squared robust distances
+    distances: Array  # squared robust distances
     n_jobs: int = 1  # the number of threads
 
     @classmethod
@@ -69,10 +69,10 @@ class Sets:
         All rows of a rare level may be distant, and a metric without this level would converge slowly.
         """
         with threads_for(model.design.X):
-            far, beyond = farness(model)
+            distances, beyond = robust_distances(model)
             limit = np.quantile(beyond, 1.0 - _FAR) or beyond[beyond > 0].min(initial=np.inf)
             drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
-            return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), far)
+            return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), distances)
 
     @property
     def totals(self) -> Array:
@@ -188,7 +188,7 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
     return s, slope
 
 
-def farness(model: Objective) -> tuple[Array, Array]:
+def robust_distances(model: Objective) -> tuple[Array, Array]:
     """Two squared robust distances (n,) of each row; in the second, rare levels are not distant.
 
     Both are distances from the median, in robust scales of the columns, estimated from a few thousand evenly spaced
@@ -206,8 +206,8 @@ def farness(model: Objective) -> tuple[Array, Array]:
     scales[0, of_levels] = distance[:, of_levels].mean(axis=0)
     scales[1, of_levels] = [np.median(column[column > 0]) for column in distance[:, of_levels].T]
     blocks = (_dense(model, np.arange(i, min(i + _MEDIAN_ROWS, n))) for i in range(0, n, _MEDIAN_ROWS))
-    far, beyond = np.concatenate([(block - centre) ** 2 @ scales.T**-2.0 for block in blocks]).T
-    return far, beyond
+    distances, beyond = np.concatenate([(block - centre) ** 2 @ scales.T**-2.0 for block in blocks]).T
+    return distances, beyond
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
@@ -256,7 +256,7 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
         How many of these there are per set.
     """
     # Fits that drop the distant rows use the metric of the other rows.
-    near = sets.far <= np.quantile(sets.far, 1.0 - _FAR)
+    near = sets.distances <= np.quantile(sets.distances, 1.0 - _FAR)
     sets = replace(sets, metric=rough_metric(replace(sets.model, C=sets.C), near))
     drawn = random_starts(sets, n_random, rng)
     drawn = np.broadcast_to(drawn, (len(m), *drawn.shape))
@@ -291,7 +291,7 @@ def near_starts(sets: Sets, m: Array) -> Array:
     every, none = np.arange(n_sets), np.zeros(n_sets)
     found = []
     for share in (m / sets.totals).mean(axis=1):
-        near = sets.far <= np.quantile(sets.far, 1.0 - share)
+        near = sets.distances <= np.quantile(sets.distances, 1.0 - share)
         part = replace(sets, masses=sets.masses * near)
         gradient = part.values_and_gradients(zero, every, none, part.totals)[1]
         found.append(-rough_metric(replace(model, C=sets.C), near).solve(gradient))

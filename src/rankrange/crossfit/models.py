@@ -89,15 +89,15 @@ def fit_folds(
     seeds = [None] * len(folds) if seeds is None else seeds
     kept = np.ones(len(task.y), dtype=bool) if keep is None else keep
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_fit_and_ask)(model, task, np.flatnonzero(train & kept), np.flatnonzero(test), seed)
+        delayed(_fit_and_predict)(model, task, np.flatnonzero(train & kept), np.flatnonzero(test), seed)
         for train, test, seed in zip(folds.train, folds.test, seeds, strict=True)
     )
     return FittedFolds([fitted for fitted, _ in found], [part for _, part in found], folds)
 
 
-def _fit_and_ask(model: Any, task: Task, rows: Array, asked: Array, seed: int | None) -> tuple[Any, Array]:
+def _fit_and_predict(model: Any, task: Task, rows: Array, test_rows: Array, seed: int | None) -> tuple[Any, Array]:
     fitted = fit_rows(model, task, rows, seed)
-    return fitted, ask(fitted, safe_indexing(task.X, asked), task.classes)
+    return fitted, predict_with(fitted, safe_indexing(task.X, test_rows), task.classes)
 
 
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
@@ -195,7 +195,7 @@ def _last_step(model: Any) -> tuple[str, Any]:
     return prefix, inner
 
 
-def ask(fitted: Any, X: Any, classes: Array | None) -> Array:
+def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
     """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,)."""
     if classes is None:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))

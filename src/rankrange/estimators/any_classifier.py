@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from ..compatibility import check_y
 from ..core.arrays import Array
 from ..core.flips import temperature, tempered, transition_of
-from ..crossfit.models import FittedFolds, Task, ask
+from ..crossfit.models import FittedFolds, Task, predict_with
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LabelNoiseModel, LabelNoisePosterior
 from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
@@ -230,7 +230,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         check_is_fitted(self)
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column
-        return np.asarray(self.classes_[self._asked(X, self.classes_).argmax(axis=1)])
+        return np.asarray(self.classes_[self._mean_prediction(X, self.classes_).argmax(axis=1)])
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
@@ -247,7 +247,11 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             One column per class, in the order of `classes_`.
         """
         check_is_fitted(self)
-        P = ask(self.estimator_, X, self.classes_) if self.refit == "single" else self._asked(X, self.classes_)
+        P = (
+            predict_with(self.estimator_, X, self.classes_)
+            if self.refit == "single"
+            else self._mean_prediction(X, self.classes_)
+        )
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))

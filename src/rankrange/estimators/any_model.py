@@ -28,7 +28,7 @@ from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
-from ..crossfit.models import FittedFolds, Task, ask, by_rows, fit_folds, fit_rows
+from ..crossfit.models import FittedFolds, Task, by_rows, fit_folds, fit_rows, predict_with
 from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
 
@@ -339,11 +339,11 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             check_n_features(self, X, reset=True)
         return X
 
-    def _asked(self, X: Any, classes: Array | None) -> Array:
+    def _mean_prediction(self, X: Any, classes: Array | None) -> Array:
         check_is_fitted(self, ["estimators_"])
         X = by_rows(X)
         parts = zip(self.estimator_weights_, self.estimators_, strict=True)
-        return np.asarray(sum(weight * ask(model, X, classes) for weight, model in parts))
+        return np.asarray(sum(weight * predict_with(model, X, classes) for weight, model in parts))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Routing of metadata: `fit` uses weights and groups itself and passes other arguments on to the model."""

@@ -142,7 +142,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         check_is_fitted(self)
         if self.refit == "single":
             return np.asarray(self.estimator_.predict(X)).ravel()
-        return self._asked(X, None)
+        return self._mean_prediction(X, None)
 
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
-from ..crossfit.distant_rows import far_rows, odd_rows
+from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from ..crossfit.folds import Folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
 from ..crossfit.predictions import less_sure
@@ -138,27 +138,30 @@ def find_label_issues(
     data = Data.checked(X, y, pred_probs is not None, any_X=not own, learn_from=learn_from)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
-    far = np.zeros(len(data.codes), dtype=bool)
+    high_leverage = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
         predictions = given_predictions(pred_probs, data)
         return _tabulate(
-            data, predictions, _inferred(data, {"model": predictions.member(0)}, far, neighbours, rng, report), costs
+            data,
+            predictions,
+            _inferred(data, {"model": predictions.member(0)}, high_leverage, neighbours, rng, report),
+            costs,
         )
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not own:
         predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         members = {"model": predictions.member(0)}
     else:
-        far = far_rows(data.X, data.learnt) | odd_rows(data.X)
-        data, predictions = _linear_predictions(data, estimator, far, folds.without(far), report)
+        high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
+        data, predictions = _linear_predictions(data, estimator, high_leverage, folds.without(high_leverage), report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
     dense = _written_out(data.X) if trees and data.X is not None else None
     if dense is not None:
-        once = folds.once().without(far)
+        once = folds.once().without(high_leverage)
         for name, predict in MEMBERS.items():
             members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng)))
             report(f"{name} predicted all rows out of fold")
-    return _tabulate(data, predictions, _inferred(data, members, far, neighbours, rng, report), costs)
+    return _tabulate(data, predictions, _inferred(data, members, high_leverage, neighbours, rng, report), costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -169,7 +172,7 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
 
 
 def _linear_predictions(
-    data: Data, estimator: AoRRClassifier | None, far: Array, folds: Folds, report: Report
+    data: Data, estimator: AoRRClassifier | None, high_leverage: Array, folds: Folds, report: Report
 ) -> tuple[Data, Predictions]:
     """Predictions of linear fits, and the data in the units of the fits.
 
@@ -177,7 +180,7 @@ def _linear_predictions(
     units, because TF-IDF weights are informative; the better of the two predictions is kept.
     """
     words = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
-    views = [data] if estimator is not None else [data.scaled(far), data][: 1 + words]
+    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + words]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
     return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
@@ -199,19 +202,26 @@ class _Inferred(NamedTuple):
     p_true: Array
     share: float
     interval: tuple[float, float]
-    far: Array
+    high_leverage: Array
 
 
 def _inferred(
-    data: Data, members: dict[str, Array], far: Array, neighbours: bool, rng: np.random.Generator, report: Report
+    data: Data,
+    members: dict[str, Array],
+    high_leverage: Array,
+    neighbours: bool,
+    rng: np.random.Generator,
+    report: Report,
 ) -> _Inferred:
     # If labels were corrected, at least one label was wrong.
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
-    model, weight = LabelNoiseModel(prior), (~far).astype(np.float64)
+    model, weight = LabelNoiseModel(prior), (~high_leverage).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
-    near = neighbour_predictions(data, posterior.mean, far, rng) if neighbours and data.X is not None else None
-    if near is not None:
-        members = {**members, "neighbours": near}
+    by_neighbours = (
+        neighbour_predictions(data, posterior.mean, high_leverage, rng) if neighbours and data.X is not None else None
+    )
+    if by_neighbours is not None:
+        members = {**members, "neighbours": by_neighbours}
         posterior = model.fit(members, data.codes, weight)
     if data.X is not None:
         doubtful = less_sure(members, data.codes, data.X, posterior.transition)
@@ -220,23 +230,27 @@ def _inferred(
             posterior = model.fit(members, data.codes, weight)
     counted = ", ".join(f"{name} {share:.2f}" for name, share in posterior.weights.items())
     report(f"weights of the members: {counted}")
-    return _with_far_rows(data, members, posterior, far)
+    return _with_high_leverage_rows(data, members, posterior, high_leverage)
 
 
-def _with_far_rows(data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, far: Array) -> _Inferred:
+def _with_high_leverage_rows(
+    data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, high_leverage: Array
+) -> _Inferred:
     """The posterior of all rows, with a separate rate of wrong labels for high-leverage rows."""
     p_wrong, p_true = posterior.p_wrong.copy(), posterior.p_true.copy()
-    if not far.any():
-        return _Inferred(members, posterior, p_wrong, p_true, posterior.share, posterior.interval, far)
-    rows, part = np.flatnonzero(far), float(far.mean())
+    if not high_leverage.any():
+        return _Inferred(members, posterior, p_wrong, p_true, posterior.share, posterior.interval, high_leverage)
+    rows, part = np.flatnonzero(high_leverage), float(high_leverage.mean())
     p_wrong[rows], outer, ends = high_leverage_labels(posterior.mean[rows], data.codes[rows])
     others = posterior.mean[rows].copy()
     others[np.arange(len(rows)), data.codes[rows]] = 0.0
     p_true[rows] = others * (p_wrong[rows] / np.maximum(others.sum(axis=1), 1e-300))[:, None]
     p_true[rows, data.codes[rows]] = 1.0 - p_wrong[rows]
-    near = float(posterior.p_wrong[~far].mean())
+    low_leverage_rate = float(posterior.p_wrong[~high_leverage].mean())
     low, high = ((1.0 - part) * a + part * b for a, b in zip(posterior.interval, ends, strict=True))
-    return _Inferred(members, posterior, p_wrong, p_true, (1.0 - part) * near + part * outer, (low, high), far)
+    return _Inferred(
+        members, posterior, p_wrong, p_true, (1.0 - part) * low_leverage_rate + part * outer, (low, high), high_leverage
+    )
 
 
 # The share of p_wrong in the score by which rows are ranked. The rest is the out-of-fold error, which breaks near-ties.
@@ -268,7 +282,7 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
     table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
     # No class is suggested for a high-leverage row, because it may be an outlier.
-    table["action"] = actions(p_wrong, np.where(found.far, 0.0, other.max(axis=1)), costs)[order]
+    table["action"] = actions(p_wrong, np.where(found.high_leverage, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]
     for part in (suspects, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
@@ -282,7 +296,7 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
         found.interval,
         float(found.posterior.weights.get("neighbours", 0.0)),
         tuple((name, found.posterior.weights[name], P) for name, P in found.members.items()),
-        far=found.far,
+        high_leverage=found.high_leverage,
         ranked=table,
         index=data.index,
         no_error=found.posterior.no_error,

@@ -74,13 +74,13 @@ class Data:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
-    def scaled(self, far: Array) -> Data:
+    def scaled(self, high_leverage: Array) -> Data:
         """Scale the columns by their standard deviations over the rows without high leverage.
 
         A column that is mostly zeros, such as a word or a category, is scaled by its non-zero values. Its standard
         deviation would give rare columns too much weight.
         """
-        near = self.X[~far]
+        near = self.X[~high_leverage]
         square, filled = near.multiply(near) if sp.issparse(near) else near**2, (near != 0).mean(axis=0)
         filled, mean, size = (np.asarray(part).ravel() for part in (filled, near.mean(axis=0), square.mean(axis=0)))
         spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
@@ -284,7 +284,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
 _ASKED = 2000
 
 
-def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.Generator) -> Array | None:
+def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: np.random.Generator) -> Array | None:
     """The class shares among the nearest rows; None if they do not improve the ensemble.
 
     A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors.
@@ -307,13 +307,13 @@ def neighbour_predictions(data: Data, plain: Array, far: Array, rng: np.random.G
     """
     n, near = len(data.codes), None
     X, mass = data.X, None
-    if far.any():
-        X, mass = X / np.maximum(X[~far].std(axis=0), 1e-12), (~far).astype(np.float64)
+    if high_leverage.any():
+        X, mass = X / np.maximum(X[~high_leverage].std(axis=0), 1e-12), (~high_leverage).astype(np.float64)
     sample = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
     for rows in (sample, np.arange(n)) if len(sample) < n else (sample,):
         near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
         own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
-        own = np.clip(own[:, ~far[rows]], 1e-4, 1.0)
+        own = np.clip(own[:, ~high_leverage[rows]], 1e-4, 1.0)
         share = mixture_weights(own, np.ones(own.shape[1]))
         gain = np.log(share @ own) - np.log(own[0])
         if gain.mean() <= 2.0 * gain.std() / np.sqrt(own.shape[1]):

@@ -48,7 +48,7 @@ class LabelIssues:
         The weight of nearest neighbours; 0 if they add nothing to the linear model.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
-    far : ndarray of shape (n,), optional
+    high_leverage : ndarray of shape (n,), optional
         Whether each row has high leverage. No model is trained on such rows, and their action is never "relabel",
         because predictions there are extrapolations.
     ranked : structured ndarray, optional
@@ -85,7 +85,7 @@ class LabelIssues:
     noise_interval: tuple[float, float]
     neighbour_weight: float
     members: tuple[tuple[str, float, Array], ...] = ()
-    far: Array | None = None
+    high_leverage: Array | None = None
     ranked: Array | None = None
     index: Array | None = None
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
@@ -97,6 +97,12 @@ class LabelIssues:
         """Deprecated: the old name of `members`."""
         warnings.warn("LabelIssues.opinions is called members; use that name", FutureWarning, stacklevel=2)
         return self.members
+
+    @property
+    def far(self) -> Array | None:
+        """Deprecated: the old name of `high_leverage`."""
+        warnings.warn("LabelIssues.far is called high_leverage; use that name", FutureWarning, stacklevel=2)
+        return self.high_leverage
 
     def top(self, n: int = 20) -> Array:
         """The n most suspect rows, whether or not they are suspects, with the columns of the table.

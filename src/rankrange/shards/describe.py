@@ -29,7 +29,7 @@ class Description:
     labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
     sample: list[Batch] = field(default_factory=list)
     numbers: list[Array] = field(default_factory=list)  # row numbers of the sample
-    trouble: str | None = None  # the first problem, in the order of the rows
+    error: str | None = None  # the first problem, in the order of the rows
 
     def copy(self) -> Description:
         """A copy that can be merged into."""
@@ -54,7 +54,7 @@ class Description:
             mine[1] += counts[1]
         self.sample += later.sample
         self.numbers += later.numbers
-        self.trouble = self.trouble or later.trouble
+        self.error = self.error or later.error
 
     @property
     def dtype(self) -> Any:
@@ -67,25 +67,25 @@ def describe(shard: Shard, message: Sampling) -> Description:
     """Describe the rows of a shard."""
     found = Description()
     with one_thread():
-        for batch in aligned_blocks(_until_trouble(shard.batches(), message, found)):
+        for batch in aligned_blocks(_until_error(shard.batches(), message, found)):
             _describe_batch(batch, message, found)
     if found.sample:  # as one array, which is faster to send
         found.sample, found.numbers = [joined(found.sample)], [np.concatenate(found.numbers)]
     return found
 
 
-def _until_trouble(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
+def _until_error(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
     """Yield checked batches until the first problem."""
     for batch in batches:
         name = batch.source or f"the rows from {batch.first_row} on"
         found.n_columns.add(batch.X.shape[1])
-        found.trouble = (
+        found.error = (
             _not_a_number(batch, name)
             or _wrong_weight(batch, name)
             or _wrong_target(batch, message, name)
             or _too_many_classes(found, name)
         )
-        if found.trouble is not None or len(found.n_columns) > 1:
+        if found.error is not None or len(found.n_columns) > 1:
             return
         found.dtypes.add(str(batch.X.dtype))
         found.sparse |= sp.issparse(batch.X)

@@ -181,8 +181,8 @@ def n_rows(shards: Any) -> int:
 
 
 def _check_description(found: Description, shards: Shards) -> None:
-    if found.trouble is not None:
-        raise ValueError(_with_column_names(found.trouble, shards.columns))
+    if found.error is not None:
+        raise ValueError(_with_column_names(found.error, shards.columns))
     if len(found.n_columns) > 1:
         raise ValueError(
             f"all shards must have the same number of columns, got {sorted(found.n_columns)}; select the same columns"
@@ -196,11 +196,11 @@ def _check_description(found: Description, shards: Shards) -> None:
         raise ValueError("the sample of the rows is empty: no row has a positive weight; check the weights")
 
 
-def _with_column_names(trouble: str, columns: list[str] | None) -> str:
+def _with_column_names(message: str, columns: list[str] | None) -> str:
     """Replace `{column:3}` in a message by the column name; kernels know only column numbers."""
-    head, found, tail = trouble.partition("{column:")
+    head, found, tail = message.partition("{column:")
     if not found:
-        return trouble
+        return message
     number, _, rest = tail.partition("}")
     return f"{head}{number if columns is None else repr(columns[int(number)])}{rest}"
 

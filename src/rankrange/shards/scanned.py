@@ -94,7 +94,7 @@ def scan(
     )
     rows = Scan(parts, layout, folder if spill and not automatic else None, sample_rows)
     if automatic and kind == "parquet" and rows.worth_spilling():
-        rows.spill_for_a_while()
+        rows.spill_temporarily()
     return rows
 
 
@@ -147,7 +147,7 @@ class Scan(ShardList):
         needed = self.n_rows * self.n_columns * np.dtype(self.layout.dtype).itemsize
         return needed >= _LEAST_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
 
-    def spill_for_a_while(self) -> None:
+    def spill_temporarily(self) -> None:
         """Write a copy of the rows to a temporary folder on the next pass; it is removed together with the scan."""
         self._spill = tempfile.mkdtemp(prefix="rankrange-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
@@ -159,7 +159,7 @@ class Scan(ShardList):
             return super().reduce(kernel, message)
         spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)
         result = kernel(spilling, message)
-        if getattr(result, "trouble", None) is None:
+        if getattr(result, "error", None) is None:
             self.parts, self.layout = spilling.finish()
             self.shards = list(self._shards_of(1, self.parts, self.layout))
             if not self._for_a_while:

@@ -85,10 +85,10 @@ class _Band:
         self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
         self.present = float(iterate.weights[self.near] @ self.rows.losses)
         if data.model.by_margin:
-            self._leave_room()
+            self._add_empty_row()
         self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
 
-    def _leave_room(self) -> None:
+    def _add_empty_row(self) -> None:
         """Add a row with loss 0, because mass need not be assigned to rows with negative margins."""
         none = self.rows.X[:1] * 0.0
         X = sp.vstack([self.rows.X, none], format="csr") if sp.issparse(none) else np.concatenate([self.rows.X, none])

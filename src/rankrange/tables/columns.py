@@ -256,7 +256,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
     plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
     if plain:
         return None
-    orders = {found for match in matches if (found := _says(match["digits"]))}
+    orders = {found for match in matches if (found := _separator_shown(match["digits"]))}
     if len(orders) == 2:
         return None
     if orders:
@@ -273,7 +273,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
     )
 
 
-def _says(digits: str) -> str | None:
+def _separator_shown(digits: str) -> str | None:
     """The decimal separator of a number: a point in 1,234.5 or 12.50, a comma in 1.234,5 or 12,5, unknown in 1,234."""
     marks = [c for c in digits if c in ".,"]
     if not marks:

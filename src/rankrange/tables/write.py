@@ -22,7 +22,7 @@ Writer = Callable[[BinaryIO], None]
 _BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
-def check_places(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
+def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
     """Raise an error for outputs that cannot be written or would overwrite an input. Called before any work.
 
     Both mappings are from the name of an option to its path.

@@ -34,7 +34,7 @@ from ._select_kernels import band_weight
 
 
 @triton.jit
-def let_go(ws_ptr, which: tl.constexpr):
+def release(ws_ptr, which: tl.constexpr):
     """Signal that the results of this program are complete, and reset the ticket for the next launch."""
     tl.store(ws_ptr + TICKETS + which, 0)
     tl.debug_barrier()
@@ -42,7 +42,7 @@ def let_go(ws_ptr, which: tl.constexpr):
 
 
 @triton.jit
-def wait_while(ws_ptr, turn):
+def wait_while_turn(ws_ptr, turn):
     while tl.atomic_add(ws_ptr + TURN, 0, sem="acquire") == turn:
         pass
     tl.debug_barrier()
@@ -94,16 +94,16 @@ def joint(
     )
     if last_to_arrive(ws_ptr + TICKETS, programs):
         store_bins(ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared, CAP, REPLICAS, N_BINS)
-        let_go(ws_ptr, 0)
-    wait_while(ws_ptr, turn)
+        release(ws_ptr, 0)
+    wait_while_turn(ws_ptr, turn)
     sum_and_collect(x_ptr, ws_ptr, n, scale, program, programs, TILE, CAP, REPLICAS, N_BINS)
     clear_histograms(ws_ptr, 0, program, programs, TILE, CAP, REPLICAS, N_BINS)
     if last_to_arrive(ws_ptr + TICKETS + 1, programs):
         resolve(x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs, TILE, CAP, REPLICAS, N_BINS)
         clear_counts(ws_ptr, TILE, CAP, REPLICAS, N_BINS)
-        let_go(ws_ptr, 1)
+        release(ws_ptr, 1)
     if KEEP_WEIGHTS:
-        wait_while(ws_ptr, turn + 1)
+        wait_while_turn(ws_ptr, turn + 1)
         lam, lam_hat = tl.load(cut_ptr, cache_modifier=".cg"), tl.load(cut_ptr + 1, cache_modifier=".cg")
         at_lam, at_hat = tl.load(cut_ptr + 2, cache_modifier=".cg"), tl.load(cut_ptr + 3, cache_modifier=".cg")
         for tile in range(program, tl.cdiv(n, TILE), programs):

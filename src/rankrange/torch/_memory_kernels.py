@@ -35,7 +35,7 @@ def probabilities_of(output, row, one_class, inside, n_classes):
 
 
 @triton.jit
-def take_in(
+def update_means(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
@@ -107,7 +107,7 @@ def remember(
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     for start in range(0, n, TILE):
-        c0, c1, c2, c3 = take_in(
+        c0, c1, c2, c3 = update_means(
             output, target, index, rows, visits, given, weights, start + tile, n, size, n_classes,
             FACTOR, VISITS, CLASSES,
         )  # fmt: skip
