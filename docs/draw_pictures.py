@@ -199,7 +199,7 @@ def _flow(axis: Any, boxes: list[tuple[float, float, str, str]], dashed: tuple[i
 
 def review_tools() -> None:
     """From the table to a review tool and back."""
-    figure, axis = plt.subplots(figsize=(9.2, 2.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7.0, 2.3), layout="constrained")
     boxes = [
         (0, 1, "table.csv", "#ffffff"),
         (3, 1, "rankrange audit\n--export", "#dbe7f6"),
@@ -216,7 +216,7 @@ def review_tools() -> None:
 
 def trainers() -> None:
     """How the index of a sample reaches the loss."""
-    figure, axis = plt.subplots(figsize=(9.2, 2.5), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7.0, 2.3), layout="constrained")
     boxes = [
         (0, 1, "rrt.WithIndex(dataset)", "#dbe7f6"),
         (3, 1, "batch: x, y, index", "#ffffff"),
