@@ -24,7 +24,8 @@ class PartialAUCLoss(nn.Module):
     ----------
     fpr : pair of float, default=(0.0, 0.05)
         The range of false positive rates, 0 <= lo < hi <= 1. With lo > 0 the negatives with the highest scores, which
-        may be mislabelled positives, are left out. If a bound falls inside a score, that score has a fractional weight.
+        may be mislabelled positives, are left out. If lo or hi times the number of negatives is not
+        a whole number, the negative at that cut has a fractional weight.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: (0.5, 1.0) uses the half of the positives with the lower scores.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"

@@ -12,7 +12,7 @@ from ...risk import cvar, icvar
 from ..harness.cells import Cell, Claim, Outcome, Plan, Results
 
 NAME = "illustrations"
-TITLE = "What the paper draws to explain itself (Figures 1 to 4)"
+TITLE = "The illustrations of the paper (Figures 1 to 4)"
 NEEDS: tuple[str, ...] = ()
 TABLES = ()
 LAM, LAM_HAT = 0.4, 1.3  # of Figure 2

@@ -47,7 +47,7 @@ TABLES = (
         note="The paper's estimates are too high, so lower is better down to the truth.",
     ),
     TableSpec(
-        "How far the estimate of m is off",
+        "Error of the estimate of m",
         MISS,
         lines=("method",),
         columns="setting",
@@ -244,7 +244,7 @@ def _estimates(results: Results, method: str, text: str) -> Claim:
         lines.append(f"{setting(rate)} off by {misses.mean():.0f} of {truths.mean():.0f}")
         closer.append(bool((misses / truths).max() <= 0.15))
     verdict = "holds" if closer and all(closer) else "does not hold"
-    return Claim(text, verdict, f"Within 15% in every split asks the verdict; {'; '.join(lines)}.")
+    return Claim(text, verdict, f"The criterion is 15% in every split; {'; '.join(lines)}.")
 
 
 def _top_k_is_average(results: Results) -> Claim:

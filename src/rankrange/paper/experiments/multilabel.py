@@ -62,8 +62,8 @@ TABLES = (
         lines=("dataset", "setting"),
         columns="method",
         methods=(*METHODS, OWN_C, BEST, *MINIMISED),
-        note="TKML is the two-sided loss in the honest protocol and the paper's in the paper's. Beside it the k most "
-        "frequent labels, and the paper's loss stopped by the same rule and, on Yeast, minimised. In the paper "
+        note="TKML is the two-sided loss in the honest protocol and the paper's in the paper's. For comparison: the "
+        "k most frequent labels, and the paper's loss, stopped by the same rule and, on Yeast, minimised. In the paper "
         "protocol the validation quarter chooses C, and once more the test rows; C=auto is the estimator's own choice.",
     ),
     TableSpec(

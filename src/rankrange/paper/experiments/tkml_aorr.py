@@ -190,7 +190,7 @@ def _as_printed(results: Results) -> list[Claim]:
                 missed.append(f"{setting} {np.mean(values):.2f} against {mean:.2f} ({deviation:.2f})")
     if not n:
         return []
-    evidence = f"So it is in {n - len(missed)} of {n}. Missed: {'; '.join(missed) or 'none'}."
+    evidence = f"It holds in {n - len(missed)} of {n}. Missed: {'; '.join(missed) or 'none'}."
     for setting in SHORT:
         others = {CLEAN_LR: setting, OWN_C: setting, f"{AVERAGE} on clean labels": "noise=0, k'=5"}
         comparison = [
@@ -198,7 +198,7 @@ def _as_printed(results: Results) -> list[Claim]:
             for name, where in others.items()
             if (values := list(results.values("yeast", name.removesuffix(" on clean labels"), where, METRIC).values()))
         ]
-        evidence += f" Beside it at {setting}: {', '.join(comparison)}." if comparison else ""
+        evidence += f" For comparison, at {setting}: {', '.join(comparison)}." if comparison else ""
     text = "TKML-AoRR's accuracy is within one of the paper's deviations of the printed one, or higher, in every cell."
     return [Claim(text, "does not hold" if missed else "holds", evidence)]
 

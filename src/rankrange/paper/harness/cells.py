@@ -255,7 +255,7 @@ def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar:
         return ""
     needed = {name: splits_to_decide(*found, bar=bar) for name, found in still.items()}
     counts = [f"{name} {_about(count)}" for name, count in needed.items()]
-    return f" Splits that would decide what is open in four of five runs, if it stays as it is: {'; '.join(counts)}."
+    return f" Number of splits that would decide the open cases in four of five runs: {'; '.join(counts)}."
 
 
 def _about(count: float) -> str:

@@ -19,9 +19,9 @@ from .printed import NOT_PRINTED, Row, higher_is_better, rows_of
 from .store import Store
 
 PROTOCOL_NOTES = {
-    "honest": "Scaling and every choice on training and validation rows alone; test rows read once.",
-    "paper": "What the paper describes or its numbers suggest, where that differs: choices see test rows. Such numbers "
-    "are too good, and stand here for comparison only.",
+    "honest": "Scaling and all choices use training and validation rows only; test rows are used once.",
+    "paper": "What the paper describes, or what its numbers suggest if they differ: choices use test rows. Such "
+    "numbers are optimistic and are given for comparison only.",
 }
 _MARKS = ("<!-- results: made by `rankrange reproduce --pages-only`, do not edit -->", "<!-- end of results -->")
 FORMAT = 3  # of results.json
@@ -273,7 +273,7 @@ def headline(rows: list[Row], findings: list[Finding]) -> str:
 HOW_TO_READ = (
     "Each cell: our mean over the splits (standard deviation), below it the paper's, then ours - paper in units of the "
     "combined deviation, sqrt(ours^2 + paper's^2), and a verdict: same (within one unit), better or worse. Claims are "
-    "tested on differences over the same splits: they hold or do not by two standard errors, else they are not "
+    "tested on differences over the same splits: they hold or fail by two standard errors, otherwise they are not "
     "decided. A standard error over random splits of one data set is an approximation: the splits share rows. In the "
     "summary, the paper's own method (AoRR or TKML) has reached a printed number where it comes within one of the "
     "paper's deviations, or is better."
