@@ -55,15 +55,15 @@ def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audits):
 
 
 def test_where_those_that_judge_disagree_each_is_named():
-    from rankrange.audit.classification import _said
+    from rankrange.audit.classification import _explanation
 
     opinions = [("ordinary", 0.5, np.array([[0.03, 0.97]])), ("robust", 0.5, np.array([[0.995, 0.005]]))]
-    why = _said(opinions, 0, (0, 1), 0.4, ["sick", "well"])
+    why = _explanation(opinions, 0, (0, 1), 0.4, ["sick", "well"])
     assert "disagree: the ordinary one gives 'sick' 3%, 'well' 97%" in why
     assert "the robust one 'sick' over 99%, 'well' under 1%" in why
-    assert "'sick' is often wrong" in _said(opinions, 0, (0, 1), 0.9, ["sick", "well"])
+    assert "'sick' is often wrong" in _explanation(opinions, 0, (0, 1), 0.9, ["sick", "well"])
     agreed = [opinions[0], ("neighbours", 0.5, np.array([[0.13, 0.87]]))]
-    assert _said(agreed, 0, (0, 1), 0.9, ["sick", "well"]).endswith("predict 'sick' 8%, 'well' 92%")
+    assert _explanation(agreed, 0, (0, 1), 0.9, ["sick", "well"]).endswith("predict 'sick' 8%, 'well' 92%")
 
 
 def with_measures(audit, *measures, **more):
