@@ -87,6 +87,36 @@ def test_labels_that_nothing_predicts_are_not_flagged():
     assert flagged == 0
 
 
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_uninformative_predictions_say_little_about_the_share(n_classes):
+    """Predictions that tell nothing about the labels are no proof of clean labels: the interval is wide and has 0."""
+    rng = np.random.default_rng(1)
+    P = rng.dirichlet(np.full(n_classes, 40), 600)
+    posterior = LabelNoiseModel().fit({"model": P}, rng.integers(0, n_classes, 600))
+    low, high = posterior.interval
+    assert low == 0.0
+    assert high > 0.2
+    assert 0.05 < posterior.share < high
+    assert np.ptp(posterior.p_wrong) < 0.5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_that_hide_the_classes_are_not_called_clean(seed):
+    """40% wrong labels leave almost no information in few rows. The log loss stays near that of the true share."""
+    P, true, given = table(250, 2, margin=1.5, rates=0.4, seed=seed)
+    posterior = LabelNoiseModel().fit({"model": P}, given)
+    assert skill(posterior.p_wrong, given != true) > -0.4
+
+
+def test_few_labels_of_a_class_bound_the_share():
+    """Wrong labels of the majority would be labels of the minority, so there are at most as many of them."""
+    rng = np.random.default_rng(0)
+    given = (rng.random(1000) < 0.02).astype(int)
+    posterior = LabelNoiseModel().fit({"model": np.tile([0.98, 0.02], (1000, 1))}, given)
+    assert posterior.share < 0.05
+    assert posterior.interval[1] < 0.08
+
+
 def test_posteriors_are_probabilities_and_agree_with_each_other():
     P, _, given = table(500, 3, rates=0.1)
     posterior = LabelNoiseModel().fit({"a": P, "b": np.full_like(P, 1 / 3)}, given)

@@ -10,7 +10,9 @@ have learnt how noisy the labels are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
 zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
-true class of a wrong label has a Dirichlet prior with equal probabilities.
+true class of a wrong label has a Dirichlet prior with equal probabilities. If the predictions are hardly better than
+the class frequencies, the curves show nothing: either the true classes cannot be predicted, or wrong labels hide them.
+Then the rates keep their prior, and high rates gain probability, because they make weak predictions likely.
 
 **Posterior.** The posterior is a sum over a grid of rates, exact given the curves. Likelihoods are raised to powers
 below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
@@ -20,11 +22,11 @@ hypotheses, and the posterior would be overconfident.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp, ndtr, softmax
+from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
 from .reliability import CurvePrior, Curves, Groups, fit_curves
@@ -63,7 +65,8 @@ class NoisePrior:
     rate_decay : float
         The density of rates decreases as exp(-rate / rate_decay).
     uninformative : float
-        Probability that the predictions are uninformative about the labels. In this case no label is flagged.
+        Probability that the predictions hold too little information about the labels to show the rates. In this case
+        all labels of a class have the same p_wrong.
     surprises : float
         Share of rows whose true class differs from the predicted one at any confidence.
     log_steepness, steepness_loss, log_steepness_sd : float
@@ -91,7 +94,7 @@ class NoisePrior:
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
     rate_decay: float = 0.4
-    uninformative: float = 0.1
+    uninformative: float = 0.15
     surprises: float = 0.003
     log_steepness: float = 1.8
     steepness_loss: float = 6.0
@@ -323,16 +326,19 @@ def _rank_score(confidence: Array, mass: Array) -> Array:
 class _Rule:
     """Marginal weights of the rates (classes, rates), the curve of each class, and the true classes of wrong labels.
 
-    `to` (classes, classes) is the class that a wrong label of each true class becomes.
+    `to` (classes, classes) is the class that a wrong label of each true class becomes. `blind` (classes, rates) are
+    weights of the rates with uninformative predictions, where the class frequencies take the place of the curves.
     """
 
     weights: Array
     curves: tuple[Curves, ...]
     to: Array
+    blind: Array
+    frequency: Array
 
     @property
     def mean_rates(self) -> Array:
-        return np.asarray(self.weights @ RATES)
+        return np.asarray((self.weights + self.blind) @ RATES)
 
     @property
     def transition(self) -> Array:
@@ -340,7 +346,9 @@ class _Rule:
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
         """Average over the rates of the predicted class; the other classes have their mean rates."""
-        p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
+        blind = self.frequency[:, None] * _transition(_mean_rates(self.blind), self.to)
+        p_true = self.blind[0].sum() * (blind / np.maximum(blind.sum(axis=0), 1e-300)).T[codes]
+        predicted = P.argmax(axis=1)
         for label in range(P.shape[1]):
             rows = np.flatnonzero(predicted == label)
             for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE).tolist() if len(rows) else ():
@@ -364,6 +372,10 @@ class _Rule:
         return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
 
 
+def _mean_rates(weights: Array) -> Array:
+    return np.asarray(weights @ RATES / np.maximum(weights.sum(axis=1), 1e-300))
+
+
 def _transition(rates: Array, to: Array) -> Array:
     T = rates[:, None] * to
     T[np.diag_indices(len(T))] = 1.0 - rates
@@ -381,19 +393,29 @@ class _Hypotheses(NamedTuple):
     own: Array
 
     @classmethod
-    def of(cls, prior: NoisePrior, evidence: _Evidence) -> _Hypotheses:
-        """Prior times evidence. If the labels are unrelated to the predictions, the prior of errors is kept."""
-        some, seen = 1.0 - prior.no_error, 1.0 - prior.uninformative
+    def of(cls, prior: NoisePrior, evidence: _Evidence) -> tuple[_Hypotheses, Array]:
+        """Prior times evidence; and the part (classes, rates) of `weights` with uninformative predictions."""
+        seen = cls._parts(prior, evidence.shared, evidence.own, evidence.constant)
+        hidden = cls._parts(prior, evidence.hidden.sum(axis=0), evidence.hidden, 0.0)
         with np.errstate(divide="ignore"):
-            log_shared, log_own = (np.log(part) for part in prior.rates(len(evidence.own)))
-            kinds = np.log(
-                [seen * prior.no_error, seen * some * prior.shared_rate, seen * some * (1.0 - prior.shared_rate)]
-            )
-            blind = np.log(prior.uninformative) + evidence.unrelated
-        shared, own = log_shared + evidence.shared, log_own + evidence.own
-        kinds += np.array([evidence.shared[0], logsumexp(shared), logsumexp(own, axis=1).sum() + evidence.constant])
-        kinds[0] = np.logaddexp(kinds[0], blind)
-        return cls(softmax(kinds), softmax(shared), softmax(own, axis=1))
+            chances = np.log([1.0 - prior.uninformative, prior.uninformative])
+        chance = softmax(chances + [logsumexp(seen.kinds), evidence.unrelated])
+        seen, hidden = (p._replace(kinds=c * softmax(p.kinds)) for c, p in zip(chance, (seen, hidden), strict=True))
+        kinds = seen.kinds + hidden.kinds
+        part = hidden.kinds / np.maximum(kinds, 1e-300)
+        shared = (1.0 - part[1]) * seen.shared + part[1] * hidden.shared
+        return cls(kinds, shared, (1.0 - part[2]) * seen.own + part[2] * hidden.own), hidden.weights
+
+    @classmethod
+    def _parts(cls, prior: NoisePrior, by_shared: Array, by_own: Array, constant: float) -> _Hypotheses:
+        """Prior times one kind of evidence, where `kinds` are logarithms before normalisation."""
+        some = 1.0 - prior.no_error
+        with np.errstate(divide="ignore"):
+            shared, own = (np.log(part) for part in prior.rates(len(by_own)))
+            kinds = np.log([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)])
+        shared, own = shared + by_shared, own + by_own
+        kinds += np.array([by_shared[0], logsumexp(shared), logsumexp(own, axis=1).sum() + constant])
+        return cls(kinds, softmax(shared), softmax(own, axis=1))
 
     @property
     def weights(self) -> Array:
@@ -430,9 +452,10 @@ class _Hypotheses(NamedTuple):
 def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses, _Hypotheses]:
     K = P.shape[1]
     curves, evidence = _evidence(prior, P, codes, mass)
-    hypotheses = _Hypotheses.of(prior, evidence)
+    hypotheses, blind = _Hypotheses.of(prior, evidence)
+    frequency = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
-    rule = _Rule(hypotheses.weights, curves, even)
+    rule = _Rule(hypotheses.weights - blind, curves, even, blind, frequency)
     for _ in range(_ROUNDS if K > 2 else 0):
         p_true = rule.rows(P, codes).p_true
         flow = np.stack(
@@ -440,25 +463,29 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
         )
         np.fill_diagonal(flow, 0.0)
         flow += prior.direction_rows * even
-        rule = _Rule(rule.weights, curves, flow / flow.sum(axis=1, keepdims=True))
-    return rule, hypotheses, _Hypotheses.of(prior, evidence.halved())
+        rule = replace(rule, to=flow / flow.sum(axis=1, keepdims=True))
+    return rule, hypotheses, _Hypotheses.of(prior, evidence.halved())[0]
 
 
 class _Evidence(NamedTuple):
     """Log evidence of both curves with their powers.
 
     `shared` (rates,): all classes have this rate; 0 is no error. `own` (classes, rates): one class has this rate, up to
-    the constant in `constant`. `unrelated`: the predictions are no better than class frequencies.
+    the constant in `constant`. `unrelated`: the predictions are no better than class frequencies, and `hidden`
+    (classes, rates) what they show of the rates in this case.
     """
 
     shared: Array
     own: Array
     constant: float
     unrelated: float
+    hidden: Array
 
     def halved(self) -> _Evidence:
         """Half of the evidence, for intervals that allow for model errors."""
-        return _Evidence(0.5 * self.shared, 0.5 * self.own, 0.5 * self.constant, 0.5 * self.unrelated)
+        return self._replace(
+            shared=0.5 * self.shared, own=0.5 * self.own, constant=0.5 * self.constant, unrelated=0.5 * self.unrelated
+        )
 
 
 def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], _Evidence]:
@@ -485,7 +512,22 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
         prior.odds_power * float(odds.sum(axis=0)[0])
         + prior.rank_power * float(shared[0])
         + power * (_LUCK - _gain(P, codes, mass)),
+        _hidden(np.bincount(codes, weights=mass, minlength=K), scale),
     )
+
+
+def _hidden(labels: Array, scale: Array) -> Array:
+    """(classes, rates): the log likelihood of the rates if predictions are uninformative, given the mass of each label.
+
+    Wrong labels of a class are labels of other classes, so they are at most as many as these. If the true classes
+    cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates are likelier: the
+    information in predictions, as a share of the entropy of true labels, is about uniform over tables, and wrong labels
+    reduce it by the square of exp(-scale). The geometric mean of both likelihoods is taken.
+    """
+    odds = (labels.sum() - labels + 0.5) / (labels + 0.5)
+    error = np.sqrt(odds / labels.sum()) + _GRID_ERROR
+    possible = log_ndtr((odds[:, None] - RATES) / error[:, None])
+    return np.asarray(np.where(RATES > 0.0, possible, 0.0) + scale / len(labels))
 
 
 def _rank_evidence(
