@@ -94,7 +94,7 @@ class NoisePrior:
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
     rate_decay: float = 0.4
-    uninformative: float = 0.15
+    uninformative: float = 0.13
     surprises: float = 0.003
     log_steepness: float = 1.8
     steepness_loss: float = 6.0
