@@ -178,6 +178,15 @@ def test_the_certificate_and_the_objective_are_those_of_the_kept_rows():
     assert (np.diff(steps) <= 1e-9).all()
 
 
+def test_more_starts_are_tried_if_they_are_asked_for():
+    X, y = drawn(15, 40, 60)
+    counts = []
+    for n_starts in (10, 40):
+        model = AoRRRegressor(0.1, l1_ratio=1.0, C=0.02, n_starts=n_starts, random_state=0).fit(X, y)
+        counts.append(np.count_nonzero(model.history_["phase"] == "start"))
+    assert counts[1] >= counts[0] + 10
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_concentration_never_raises_the_objective(loss):
     X, y = drawn(5, 60, 100, loss)

@@ -33,8 +33,8 @@ Report = Callable[[str, float], object]
 _ROWS, _ROWS_OF_CLASS = 3, 2
 # The rough steps of a start, their tolerance, how many starts go on, and their tolerance.
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 3, 1e-4
-# Starts that are always tried, and how many in a row may be in vain after these.
-_FIRST, _IN_VAIN = 6, 4
+# Starts that are always tried, and which share of the random ones may be in vain in a row after these.
+_FIRST, _IN_VAIN = 6, 0.4
 # The last fit costs little more to the last digits, so that equal problems have equal results.
 _LAST = 1e-10
 # Dropped rows that are tried in the place of kept ones, kept ones for each, and up to which value relative to the best
@@ -208,7 +208,7 @@ def _competing(
         better = not found or after.value < min(each.value for each in found)
         found.append(after)
         in_vain = 0 if better else in_vain + 1
-        if place >= _FIRST and in_vain >= _IN_VAIN:
+        if place >= _FIRST and in_vain >= _IN_VAIN * n_starts:
             break
     return found
 
