@@ -31,8 +31,8 @@ Report = Callable[[str, float], object]
 
 # Rows of a random start for a numeric target, and rows of each class.
 _ROWS, _ROWS_OF_CLASS = 3, 2
-# The rough steps of a start, their tolerance, how many starts go on, and their tolerance.
-_ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 3, 1e-4
+# The rough steps of a start, their tolerance, how many starts go on for each random one, and their tolerance.
+_ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 0.3, 1e-4
 # Starts that are always tried, and which share of the random ones may be in vain in a row after these.
 _FIRST, _IN_VAIN = 6, 0.4
 # The last fit costs little more to the last digits, so that equal problems have equal results.
@@ -148,7 +148,8 @@ def trimmed_net(
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
         report("start", fit.value)
-    fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:_FINALISTS]]
+    count = max(3, round(_FINALISTS * n_starts))
+    fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:count]]
     fine = _distinct(sorted(fine, key=lambda fit: fit.value))
     best = _improved(part, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
     coef, _ = net.zero()
