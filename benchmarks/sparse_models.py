@@ -23,10 +23,10 @@ labels) are fitted once more, all with weight one. `rankrange_reweighted` is the
 
 path: core seconds of 50 penalties at n=200, p=10,000, m=.25, each fit from the last.
 
-time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty at tol=1e-6 and its 1,000 iterations; for
-flipped labels over LogisticRegression by liblinear and by saga, at tol=1e-4. If skglm can be imported, one fit of its
-ElasticNet and one of our net to all rows (m=0) as well; objectives are compared. Times below half a second are the
-lower of two.
+time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty at tol=1e-6 and its 1,000
+iterations; for flipped labels over LogisticRegression by liblinear and by saga, at tol=1e-4. If skglm can be imported,
+one fit of its ElasticNet and one of our net to all rows (m=0) as well; objectives are compared. Times below half a
+second are the lower of two.
 
 starts: small problems of all losses, n up to 60, p up to 200; our objective over the lowest of 500 random starts, half
 of them of a few rows and half of random kept rows, each with concentration steps to convergence.
