@@ -6,8 +6,8 @@ of the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz, Hoffmann an
 rows. They compete after two rough steps, and the best ones go on. The ordinary net, one without high-leverage rows and,
 if m allows it, those without one of the classes start too.
 
-Concentration steps end in one of many local minima. In a small table single rows are then exchanged until no exchange
-gains, from the best fits and after random changes of the kept rows.
+Concentration steps end in one of many local minima. In a small table there are more random starts, and single rows are
+exchanged until no exchange gains, from each of the best fits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LAST = 1e-10
 _TRIES, _OUT, _SLACK = 8, 2, 1.02
 # Entries of a table (times classes) up to which rows are exchanged. Larger ones would take many ordinary fits.
 _SMALL = 50_000
-# Random changes of the kept rows for each random start, at most.
-_KICKS = 2
+# A small table has so many times as many random starts.
+_MORE = 3
 # Working sets of a fit that is one of many.
 _FEW_ROUNDS = 10
 # The delta of Huber's loss in the place of the absolute one, relative to the mean deviation of the targets.
@@ -142,6 +142,8 @@ def trimmed_net(
             smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
         )
         return _concentrate(net, cut, found, tol, max_iter, report)
+    small = exchange and _is_small(net, cut)
+    n_starts *= _MORE if small else 1
     columns = _screened(net)
     part = replace(net, X=net.columns[:, columns])
     rough = _competing(part, cut, None if start is None else (start[0][:, columns], start[1]), n_starts, rng)
@@ -150,8 +152,9 @@ def trimmed_net(
         report("start", fit.value)
     count = max(3, round(_FINALISTS * n_starts))
     fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:count]]
-    fine = _distinct(sorted(fine, key=lambda fit: fit.value))
-    best = _improved(part, cut, fine, rng, n_starts, max_iter) if exchange else fine[0]
+    if small:
+        fine = [_exchanged(part, cut, fit, max_iter) for fit in _distinct(fine)]
+    best = min(fine, key=lambda fit: fit.value)
     coef, _ = net.zero()
     coef[:, columns] = best.coef
     return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
@@ -275,31 +278,9 @@ def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
     return fit._replace(value=cut.value(net, fit, losses, cut.weights(losses)))
 
 
-def _improved(
-    net: ElasticNet, cut: Cut, fits: list[Net], rng: np.random.Generator, n_starts: int, max_steps: int
-) -> Net:
-    """The best of these fits after exchanges of rows and, in a small table, after random changes of the kept rows."""
-    size = len(net.y) * max(net.X.shape[1], 1) * net.n_outputs
-    if cut.k is not None or size > _SMALL:
-        return fits[0]
-    best = min((_exchanged(net, cut, fit, max_steps) for fit in fits), key=lambda fit: fit.value)
-    for _ in range(n_starts * min(_SMALL // size, _KICKS)):
-        after = _exchanged(net, cut, _kicked(net, cut, best, rng, max_steps), max_steps)
-        if after.value < best.value:
-            best = after
-    return best
-
-
-def _kicked(net: ElasticNet, cut: Cut, fit: Net, rng: np.random.Generator, max_steps: int) -> Net:
-    """Concentration steps after two of the dropped rows and two kept ones changed places."""
-    h = cut.weights(net.losses(net.scores(fit.coef, fit.intercept)))
-    dropped, kept = np.flatnonzero(h == 0), np.flatnonzero(h)
-    count = min(2, len(kept), len(dropped))
-    into, out = rng.choice(dropped, count, replace=False), rng.choice(kept, count, replace=False)
-    h[into], h[out] = h[out], h[into]
-    return _concentrate(
-        net, cut, net.fit(h, (fit.coef, fit.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS), _FINE, max_steps
-    )
+def _is_small(net: ElasticNet, cut: Cut) -> bool:
+    """Whether rows are exchanged."""
+    return cut.k is None and len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
 
 
 def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
