@@ -33,7 +33,7 @@ of them of a few rows and half of random kept rows, each with concentration step
 
 alarms: rows that find_label_issues flags in wide tables, with and without its l1-penalised members; clean labels and
 10% wrong ones. Genes: correlated columns in groups of ten, four matter, 150 x 1,000 and three classes 200 x 1,000.
-Texts: counts of 3,000 words in 300 documents of 60 words as TF-IDF, two topics that prefer 30 words each.
+Texts: counts of 1,500 words in 200 documents of 60 words as TF-IDF, two topics that prefer 30 words each.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ def genes(rng: np.random.Generator, classes: int) -> tuple[np.ndarray, np.ndarra
 
 
 def texts(rng: np.random.Generator, classes: int) -> tuple[Any, np.ndarray]:
-    n, words = 300, 3000
+    n, words = 200, 1500
     frequency = 1 / np.arange(1, words + 1)
     y = rng.integers(classes, size=n)
     counts = np.zeros((n, words))
