@@ -274,3 +274,19 @@ def test_units_of_a_sparse_table_are_kept_if_they_help_and_undone_if_not(informa
         _, _, P = issues.members[0]
         losses.append(-np.log(P[np.arange(len(P)), given_labels]).mean())
     assert losses[0] <= losses[1] + (-0.05 if informative > others else 0.05)
+
+
+def test_many_rows_can_tell_a_probability_of_one_in_ten_thousand_from_one_in_a_thousand():
+    """The more certain a calibrated prediction is, the more likely another label is wrong."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 30_000)
+    given = np.where(rng.random(30_000) < 0.1, rng.integers(0, 3, 30_000), true)
+    certainty = rng.choice([0.9, 0.99, 0.999, 0.9999], 30_000)
+    hard = rng.random(30_000) > certainty  # calibrated: this often another class is the true one
+    predicted = np.where(hard, (true + 1) % 3, true)
+    P = np.repeat((0.5 * (1.0 - certainty))[:, None], 3, axis=1)
+    P[np.arange(30_000), predicted] = certainty
+    p_wrong = LabelNoiseModel().fit({"model": P}, given).p_wrong
+    other = given != predicted
+    levels = [p_wrong[other & (certainty == level)].mean() for level in (0.9, 0.99, 0.999, 0.9999)]
+    assert (np.diff(levels) > 0.01).all()

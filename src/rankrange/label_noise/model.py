@@ -35,8 +35,8 @@ from .reliability import CurvePrior, Curves, Groups, fit_curves
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
 # Rates above this share of the rate of random labels are excluded, because such labels are uninformative.
 _LARGEST = 0.95
-# The predictions of members are clipped to this, because few out-of-fold rows cannot show a higher certainty.
-_LEAST_PROBABILITY = 1e-3
+# Predictions are clipped to this probability over the number of rows: n rows cannot show a higher certainty.
+_LEAST_OF_ROWS = 0.5
 # The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
 # .02.
 _EM_STEPS, _EM_ROWS = 300, 200_000
@@ -266,7 +266,7 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
     if len(mass) > _EM_ROWS:
         some = np.sort(np.random.default_rng(0).choice(len(mass), _EM_ROWS, replace=False))
         likelihood, mass = likelihood[:, some], mass[some]
-    likelihood, mass = np.clip(likelihood, _LEAST_PROBABILITY, 1.0), mass / mass.sum()
+    likelihood, mass = np.clip(likelihood, _least(mass), 1.0), mass / mass.sum()
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
     for _ in range(_EM_STEPS if len(likelihood) > 1 else 0):
         weights = weights * (likelihood @ (mass / (weights @ likelihood)))
@@ -300,14 +300,18 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
-    logs, rows = np.log(np.clip(P, _LEAST_PROBABILITY, 1.0)) - usual, np.arange(len(codes))
+    logs, rows = np.log(np.clip(P, _least(mass), 1.0)) - usual, np.arange(len(codes))
     own = [log_softmax(power * logs + usual, axis=1)[rows, codes] for power in _POWERS]
     return float(max(mass @ (part - usual[codes]) for part in own))
 
 
-def _confidence(P: Array, predicted: Array) -> Array:
+def _least(mass: Array) -> float:
+    return _LEAST_OF_ROWS / max(float(mass.sum()), 1.0)
+
+
+def _confidence(P: Array, predicted: Array, least: float) -> Array:
     """(n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
-    own = np.clip(P[np.arange(len(P)), predicted], _LEAST_PROBABILITY, 1.0 - _LEAST_PROBABILITY)
+    own = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
     return np.asarray(np.log(own) - np.log1p(-own))
 
 
@@ -328,6 +332,7 @@ class _Rule:
 
     `to` (classes, classes) is the class that a wrong label of each true class becomes. `blind` (classes, rates) are
     weights of the rates with uninformative predictions, where the class frequencies take the place of the curves.
+    `least` is the smallest probability that the rows of the fit can show.
     """
 
     weights: Array
@@ -335,6 +340,7 @@ class _Rule:
     to: Array
     blind: Array
     frequency: Array
+    least: float
 
     @property
     def mean_rates(self) -> Array:
@@ -359,10 +365,10 @@ class _Rule:
     def given_rate(self, label: int, rate: int, P: Array, codes: Array) -> Array:
         """p_true (n, classes) of rows that are predicted to be of one class, under one rate of that class."""
         curve = self.curves[label]
-        true = curve.true(rate, _confidence(P, np.full(len(P), label)))
+        true = curve.true(rate, _confidence(P, np.full(len(P), label), self.least))
         # predictions of noisy labels are less confident than those of true classes
         power = max(1.0, float(np.exp(curve.scale[rate])))
-        others = np.clip(P, _LEAST_PROBABILITY, 1.0) ** power
+        others = np.clip(P, self.least, 1.0) ** power
         others[:, label] = 0.0
         classes = (1.0 - true)[:, None] * others / others.sum(axis=1, keepdims=True)
         classes[:, label] = true
@@ -455,7 +461,7 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
     hypotheses, blind = _Hypotheses.of(prior, evidence)
     frequency = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
-    rule = _Rule(hypotheses.weights - blind, curves, even, blind, frequency)
+    rule = _Rule(hypotheses.weights - blind, curves, even, blind, frequency, _least(mass))
     for _ in range(_ROUNDS if K > 2 else 0):
         p_true = rule.rows(P, codes).p_true
         flow = np.stack(
@@ -495,7 +501,7 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
     by_odds, by_rank = [], []
     for label in range(K):
         rows = np.flatnonzero(predicted == label)
-        odds = _confidence(P[rows], predicted[rows])
+        odds = _confidence(P[rows], predicted[rows], _least(mass))
         agree = (codes[rows] == label).astype(np.float64)
         by_odds.append(Groups.of(odds, agree, mass[rows]))
         by_rank.append(Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows]))
