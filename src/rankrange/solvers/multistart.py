@@ -89,6 +89,8 @@ def multistart(
     near = low_leverage_rows(screen)
     metric = rough_metric(screen, near[0])
     starts = simple_and_random_starts(screen, near, metric, n_starts, rng)
+    if rare_left(objective) < _RARE and objective.n_outputs == 1 and objective.design.fit_intercept:
+        starts = np.concatenate([_start_without_rare_rows(screen), starts])
     if W is not None:
         starts = np.concatenate([rough.inward(W[None]), starts])
     if few_rows:
@@ -105,6 +107,15 @@ def multistart(
     if rare_left(objective) < _RARE:
         ends = _checked(objective, ends, simple, rng)
     return _on_all_rows(objective, ends, rng, tol, max_iter, log)
+
+
+def _start_without_rare_rows(objective: Objective) -> Array:
+    """The best equal scores (1, 1, p) if the cut drops rows of the rare class only."""
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
+    left = max(float(masses.min()) - objective.m, 0.5)
+    W = np.zeros((1, 1, objective.design.p))
+    W[..., -1] = (1.0 if masses[1] > masses[0] else -1.0) * np.log(max(float(masses.max()) / left, 1.0))
+    return W
 
 
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
