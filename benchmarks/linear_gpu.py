@@ -102,7 +102,7 @@ class Clock:
 
     PLACES = (
         (device_rows.DeviceRows, ("reduce", "lazy_rows", "sure_at", "some")),
-        (device_objective.DeviceData, ("__init__", "look", "hessians", "movable")),
+        (device_objective.DeviceData, ("__init__", "evaluate_at", "hessians", "movable")),
         (passes.EagerPass, ("sums",)),
         (passes.FusedPass, ("sums",)),
     )
