@@ -37,14 +37,27 @@ QUICK = HistGradientBoostingClassifier(max_iter=10)
 @parametrize_with_checks(
     [
         RankedRangeClassifier(QUICK, n_repeats=1),
-        RankedRangeClassifier(LogisticRegression(), n_repeats=1, refit="single"),
         RankedRangeClassifier(GaussianNB(), m=0.1, k=0.9, n_repeats=1),
         RankedRangeRegressor(HistGradientBoostingRegressor(max_iter=10), n_repeats=1),
-        RankedRangeRegressor(Ridge(), refit="single", n_repeats=1),
         RankedRangeRegressor(Ridge(), m=0.1, n_repeats=1),
     ]
 )
 def test_scikit_learn_compatible_estimator(estimator, check):
+    run_check(estimator, check)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [
+        RankedRangeClassifier(LogisticRegression(), n_repeats=1, refit="single"),
+        RankedRangeRegressor(Ridge(), refit="single", n_repeats=1),
+    ]
+)
+def test_scikit_learn_compatible_estimator_of_one_refit(estimator, check):
+    run_check(estimator, check)
+
+
+def run_check(estimator, check):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rows of class")  # on random labels anything may be cut
         check(estimator)

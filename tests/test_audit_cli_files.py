@@ -226,7 +226,9 @@ def test_an_existing_file_is_replaced_and_readable_by_others(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("moment", ["while it writes", "before the first move", "while it fits"])
+@pytest.mark.parametrize(
+    "moment", ["while it writes", "before the first move", pytest.param("while it fits", marks=pytest.mark.slow)]
+)
 def test_kill_9_leaves_no_output_that_could_be_taken_for_one(moment, tmp_path):
     path = tmp_path / "t.csv"
     rng = np.random.default_rng(0)

@@ -15,11 +15,8 @@ ESTIMATORS = [
     AoRRClassifier(m=0, k=1.0),
     AoRRClassifier(m=0, k=0.8, loss="hinge"),
     AoRRClassifier(m=0.1, k=1.0),
-    AoRRClassifier(m=0.1, k=1.0, stratify=True, n_starts=0),
     AoRRRegressor(),
     AoRRRegressor(m=0.1, k=1.0),
-    AoRRRegressor(m=0.1, k=0.9),
-    AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
     AoRRRegressor(m=0.1, k=1.0, loss="huber"),
     TKMLClassifier(),
     LogisticPerLabel(),
@@ -30,6 +27,8 @@ ESTIMATORS = [
 ]
 # Settings whose fits take longer.
 SLOW = [
+    AoRRRegressor(m=0.1, k=0.9),
+    AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
     AoRRClassifier(m=0.1, k=0.9, loss="hinge"),
     AoRRClassifier(m=0.1, k=1.0, stratify=True),
     TKMLClassifier(m=0.1, k=1.0),

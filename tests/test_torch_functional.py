@@ -287,6 +287,7 @@ def test_both_compile_into_one_graph(dynamic):
 
 
 @compiled
+@pytest.mark.slow  # other tests compile with aot_eager, which needs no C++ compiler
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler (g++)")
 def test_inductor_compiles_ranked_range():
     losses = torch.randn(50, generator=torch.Generator().manual_seed(0))
