@@ -3,9 +3,10 @@
 import matplotlib
 import numpy as np
 import pytest
+from sklearn.datasets import make_regression
 from sklearn.utils.estimator_checks import check_estimator
 
-from rankrange import AoRRClassifierCV, AoRRRegressorCV
+from rankrange import AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV
 from rankrange.plots import path
 
 matplotlib.use("Agg")
@@ -106,3 +107,36 @@ def test_settings_that_make_no_sense_are_errors(settings, message):
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_accepts_the_estimators(kind):
     check_estimator(kind((0.0, 0.1), n_penalties=3, cv=2, n_starts=1))
+
+
+def test_the_path_is_that_of_single_fits_and_passes_through_the_model():
+    X, y = make_regression(80, 120, n_informative=5, noise=5.0, random_state=1)
+    model = AoRRRegressorCV(m=(0.0,), l1_ratio=1.0, n_penalties=30, random_state=0).fit(X, y)
+    Cs, coefs = model.path_["C"], model.path_["coef"][:, 0]
+    np.testing.assert_array_equal(coefs[Cs == model.C_][0], model.coef_)
+    for C, coef in list(zip(Cs, coefs, strict=True))[::3]:
+        alone = AoRRRegressor(0, 1.0, C=C, l1_ratio=1.0).fit(X, y)
+        np.testing.assert_allclose(coef, alone.coef_, atol=1e-3 * np.abs(coefs).max())
+    y[:8] += 1000.0
+    model = AoRRRegressorCV(m=(0.0, 0.15), l1_ratio=1.0, n_penalties=10, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.path_["coef"][model.path_["C"] == model.C_][0, 0], model.coef_)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cv": 100}, "at least 100 rows, got 40"),
+        ({"m": "auto"}, "m='auto'"),
+        ({"l1_ratio": (0.5, 1.0)}, "l1_ratio=\\(0.5, 1.0\\)"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_fitted_say_which_they_are(settings, message):
+    X, y = make_regression(40, 5, random_state=0)
+    with pytest.raises(ValueError, match=message):
+        AoRRRegressorCV(**settings).fit(X, y)
+
+
+def test_a_row_stays_however_large_m_is():
+    X, y = make_regression(60, 5, random_state=0)
+    assert np.isfinite(AoRRRegressorCV(m=(0.99,), n_penalties=3).fit(X, y).coef_).all()

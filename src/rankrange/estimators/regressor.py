@@ -111,7 +111,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
     scale_, raw_scale_ : float
         The robust standard deviation of the errors under the final and under the trimmed fit. These and the attributes
-        below need loss="squared", k=1.0, dense X and no sample_weight, and are computed when first used.
+        below need loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and are computed when first used.
     bse_ : ndarray of shape (n_features,) or (n_features + 1,)
         Standard errors by the sandwich formula, the intercept's last; `cov_` is the covariance matrix.
     weights_ : ndarray of shape (n_samples,)
@@ -326,9 +326,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             training = getattr(self, "_training", None)
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
-                    "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, dense X and "
-                    "no sample_weight; a model that was loaded or fitted on a device does not have them: fit in memory "
-                    "and call summary() before saving"
+                    "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, l1_ratio=0, "
+                    "dense X and no sample_weight; a model that was loaded or fitted on a device does not have them: "
+                    "fit in memory and call summary() before saving"
                 )
             X, y = training
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))

@@ -37,7 +37,7 @@ def check_l1_ratio(estimator: Any) -> None:
             _refuse(estimator, name, f"leave {name} out")
     of_class = "AoRRClassifierCV" if hasattr(estimator, "stratify") else "AoRRRegressorCV"
     for name in ("m", "C"):
-        if isinstance(getattr(estimator, name), str) and getattr(estimator, name) == "auto":
+        if isinstance(getattr(estimator, name), str):
             _refuse(estimator, name, f"pass a number, or use {of_class}, which chooses m and C together")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
         _refuse(estimator, "k", "pass a number")

@@ -30,8 +30,10 @@ from .regressor import AoRRRegressor
 from .sparse import as_float64
 from .weights import is_whole, scale_of
 
-# Tolerances of fits that are only compared, and random starts of the first fit of a path.
+# The tolerance of fits that are only compared, and random starts of the first fit of a path.
 _TOL, _PATH_STARTS = 1e-3, 3
+# The tolerance of the path that is reported.
+_LAST_TOL = 1e-6
 
 
 class _SparseCV(BaseEstimator):
@@ -101,8 +103,6 @@ class _SparseCV(BaseEstimator):
         shares = np.unique(np.atleast_1d(np.asarray(self.m, dtype=np.float64)))
         scores, Cs = self._scores(net, shares, mass, folds, seed)
         self._choose(scores, Cs, shares)
-        coefs = [coef for coef, _ in self._path_fits(net, mass, self.m_, Cs, seed)]
-        self.path_ = {**self.path_, "coef": np.stack(coefs)}
         model = AoRRClassifier if is_classifier(self) else AoRRRegressor
         by_class: dict[str, Any] = {"stratify": True} if self._by_class() else {}
         self.best_estimator_ = model(
@@ -117,9 +117,15 @@ class _SparseCV(BaseEstimator):
         ).fit(X, y, sample_weight=weight)
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
         self.dropped_ = self.best_estimator_.dropped_
+        self.path_ = {**self.path_, "coef": self._path_of_model(net, mass, Cs)}
         return self
 
     def _check(self) -> None:
+        if isinstance(self.m, str) or not isinstance(self.l1_ratio, numbers.Real):
+            raise ValueError(
+                f"m must hold fractions of the rows and l1_ratio be one number in (0, 1], got m={self.m!r} and "
+                f"l1_ratio={self.l1_ratio!r}; the best of the given m is chosen"
+            )
         shares = np.atleast_1d(np.asarray(self.m, dtype=np.float64))
         if not len(shares) or not ((shares >= 0) & (shares < 1)).all():
             raise ValueError(
@@ -130,7 +136,10 @@ class _SparseCV(BaseEstimator):
         if not (_is_count(self.cv, 2) or hasattr(self.cv, "split") or _holds_pairs(self.cv)):
             raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
         if not 0 < float(self.l1_ratio) <= 1:
-            raise ValueError(f"l1_ratio must be in (0, 1], got {self.l1_ratio!r}; without an l1 penalty use m='auto'")
+            raise ValueError(
+                f"l1_ratio must be in (0, 1], got {self.l1_ratio!r}; without an l1 penalty use AoRRClassifier or "
+                "AoRRRegressor"
+            )
         if not 0 < float(self.eps) < 1:
             raise ValueError(f"eps must be in (0, 1), got {self.eps!r}; 0.02 is the default")
         if not 0 <= float(self.score_trim) < 1:
@@ -181,6 +190,10 @@ class _SparseCV(BaseEstimator):
             groups = np.asarray(groups)
         if not isinstance(self.cv, numbers.Integral):
             return given_folds(self.cv, X, y, groups).among(rows)
+        if int(self.cv) > len(rows):
+            raise ValueError(
+                f"cv={self.cv} folds need at least {self.cv} rows, got {len(rows)}; use cv={len(rows)} or less"
+            )
         codes = np.unique(net.y[rows], return_inverse=True)[1] if is_classifier(self) else None
         parted = None if groups is None else groups[rows]
         return draw_folds(len(rows), rng, strata=codes, groups=parted, n_folds=int(self.cv), n_repeats=1)
@@ -196,10 +209,8 @@ class _SparseCV(BaseEstimator):
         rng = np.random.default_rng(seed)
         fits: list[tuple[Array, Array]] = []
         start = None
-        classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
-        m = round(share * len(net.y)) if mass is None else share * float(mass.sum())
         for j, C in enumerate(Cs):
-            cut = Cut(m, mass, float(C), classes)
+            cut = self._cut(net, mass, share, C)
             # Random starts belong to a few places of the path; between them the last fit is followed.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
@@ -211,6 +222,27 @@ class _SparseCV(BaseEstimator):
             start = found.coef, found.intercept
             fits.append(start)
         return fits
+
+    def _path_of_model(self, net: ElasticNet, mass: Array | None, Cs: Array) -> Array:
+        """Coefficients (penalties, outputs, columns): the fitted model, followed to larger and smaller penalties."""
+        model = np.atleast_2d(self.coef_), np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64))
+        chosen = int(np.argmin(np.abs(Cs - self.C_)))
+        coefs = np.empty((len(Cs), *model[0].shape))
+        coefs[chosen] = model[0]
+        for way in (range(chosen - 1, -1, -1), range(chosen + 1, len(Cs))):
+            start = model
+            for j in way:
+                found = follow(net, self._cut(net, mass, self.m_, Cs[j]), start, tol=_LAST_TOL, max_iter=20)
+                start = found.coef, found.intercept
+                coefs[j] = found.coef
+        return coefs
+
+    def _cut(self, net: ElasticNet, mass: Array | None, share: float, C: float) -> Cut:
+        """The cut of this share of the rows, of which at least one stays."""
+        n = len(net.y)
+        m = min(round(share * n), n - 1) if mass is None else share * float(mass.sum())
+        classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
+        return Cut(m, mass, float(C), classes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -235,7 +267,8 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     n_penalties : int, default=50
         How many values of C are compared.
     eps : float, default=0.02
-        The smallest penalty divided by the largest one, at which all coefficients are zero.
+        The smallest penalty divided by the largest one. At the largest one all coefficients are zero in a fit without
+        the rows of highest leverage.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; an int is their number.
     score_trim : float, default=0.3
@@ -262,7 +295,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
         Number of features.
     path_ : dict
         Arrays "m" (M,), "C" (P,), "score" and its standard "error" (M, P), the lower the better, and "coef"
-        (P, outputs, n_features): the coefficients along the path with `m_`.
+        (P, outputs, n_features): the coefficients along the path with `m_`, followed from the fitted model at `C_`.
 
     Examples
     --------
@@ -308,7 +341,8 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     n_penalties : int, default=50
         How many values of C are compared.
     eps : float, default=0.02
-        The smallest penalty divided by the largest one, at which all coefficients are zero.
+        The smallest penalty divided by the largest one. At the largest one all coefficients are zero in a fit without
+        the rows of highest leverage.
     cv : int, splitter or iterable of (train, test), default=5
         Folds; an int is a number of folds, of classes in equal shares.
     score_trim : float, default=0.3
@@ -339,7 +373,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         The classes in order.
     path_ : dict
         Arrays "m" (M,), "C" (P,), "score" and its standard "error" (M, P), the lower the better, and "coef"
-        (P, outputs, n_features): the coefficients along the path with `m_`.
+        (P, outputs, n_features): the coefficients along the path with `m_`, followed from the fitted model at `C_`.
 
     Examples
     --------
