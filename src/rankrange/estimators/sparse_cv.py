@@ -209,8 +209,9 @@ class _SparseCV(BaseEstimator):
         rng = np.random.default_rng(seed)
         fits: list[tuple[Array, Array]] = []
         start = None
+        cut = self._cut(net, mass, share)
         for j, C in enumerate(Cs):
-            cut = self._cut(net, mass, share, C)
+            cut = cut._replace(C=float(C))
             # Random starts belong to a few places of the path; between them the last fit is followed.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
@@ -229,20 +230,21 @@ class _SparseCV(BaseEstimator):
         chosen = int(np.argmin(np.abs(Cs - self.C_)))
         coefs = np.empty((len(Cs), *model[0].shape))
         coefs[chosen] = model[0]
+        cut = self._cut(net, mass, self.m_)
         for way in (range(chosen - 1, -1, -1), range(chosen + 1, len(Cs))):
             start = model
             for j in way:
-                found = follow(net, self._cut(net, mass, self.m_, Cs[j]), start, tol=_LAST_TOL, max_iter=20)
+                found = follow(net, cut._replace(C=float(Cs[j])), start, tol=_LAST_TOL, max_iter=20)
                 start = found.coef, found.intercept
                 coefs[j] = found.coef
         return coefs
 
-    def _cut(self, net: ElasticNet, mass: Array | None, share: float, C: float) -> Cut:
-        """The cut of this share of the rows, of which at least one stays."""
+    def _cut(self, net: ElasticNet, mass: Array | None, share: float) -> Cut:
+        """The cut of this share of the rows, of which at least one stays; C is set along a path."""
         n = len(net.y)
         m = min(round(share * n), n - 1) if mass is None else share * float(mass.sum())
         classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
-        return Cut(m, mass, float(C), classes)
+        return Cut(m, mass, 1.0, classes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
