@@ -33,7 +33,7 @@ def runs_of(name: str) -> Runs:
 
 
 def grouped(runs: Iterable[dict[str, str]], key: Callable[[dict[str, str]], Any]) -> dict[Any, Runs]:
-    """Runs by a key, in the order in which keys appear."""
+    """Runs by a key, in the order in which the keys first occur."""
     groups: dict[Any, Runs] = defaultdict(list)
     for run in runs:
         groups[key(run)].append(run)
@@ -92,6 +92,11 @@ def suspects() -> str:
 KINDS = ("symmetric", "one class", "far", "boundary")
 
 
+def _kind(name: str) -> str:
+    """The recorded name of a kind of noise as the pages write it."""
+    return "high leverage" if name == "far" else name
+
+
 def claims() -> str:
     """Mean p_wrong against the share of labels that were wrong, by kind of noise."""
     runs = [run for run in runs_of("label_errors") if run["kind"] != "none"]
@@ -99,7 +104,7 @@ def claims() -> str:
     rows = []
     for kind, colour in zip(KINDS, (BLUE, ORANGE, GREEN, GREY), strict=True):
         group = [run for run in runs if run["kind"] == kind]
-        cells = [kind, str(len(group))]
+        cells = [_kind(kind), str(len(group))]
         for level in ("0.2", "0.5", "0.8"):
             some = [run for run in group if int(run[f"rows_{level}"]) >= 10]
             off = column(some, f"claim_{level}") - column(some, f"truth_{level}")
@@ -108,7 +113,7 @@ def claims() -> str:
             if level == "0.5":
                 cells.insert(2, str(len(some)))
                 axis.plot(column(some, "claim_0.5"), column(some, "truth_0.5"), "o", ms=5, alpha=0.55, color=colour)
-        axis.plot([], [], "o", color=colour, label=kind)
+        axis.plot([], [], "o", color=colour, label=_kind(kind))
         rows.append(cells)
     axis.plot([0.4, 1], [0.4, 1], color="0.3", lw=1)
     axis.set(
@@ -131,7 +136,7 @@ def precision() -> str:
             for name, part in sets.items()
         }
         worst = min(gains, key=lambda name: gains[name])
-        cells = [f"{kind} {float(rate):g}", *(f"{value.mean():.2f}" for value in values)]
+        cells = [f"{_kind(kind)} {float(rate):g}", *(f"{value.mean():.2f}" for value in values)]
         rows.append([*cells, f"{np.mean(list(gains.values())):+.2f}", f"{gains[worst]:+.2f} ({worst})"])
     return table(
         ["wrong labels", "rankrange", "cleanlab, HGB", "cleanlab, LR", "gain over the better", "worst set"], rows
@@ -142,7 +147,7 @@ def chosen() -> str:
     """`m="auto"` against an ordinary logistic regression on binary sets."""
     runs = runs_of("auto_tabular")
     groups = grouped(
-        runs, lambda run: "no errors" if float(run["rate"]) == 0 else f"{run['kind']} {float(run['rate']):g}"
+        runs, lambda run: "no errors" if float(run["rate"]) == 0 else f"{_kind(run['kind'])} {float(run['rate']):g}"
     )
     names = sorted(groups)
     figure, axis = plt.subplots(figsize=(8.4, 4), layout="constrained")
@@ -163,26 +168,29 @@ def chosen() -> str:
 
 
 def any_model_runs(*, latest_rules: bool = False) -> Runs:
-    """The last run of each cell, with what was measured beside it: the base on wrong and on right labels, cleanlab."""
+    """The last run of each cell, with its references: the base model on wrong and on right labels, and cleanlab."""
 
     def cell(run: dict[str, str]) -> tuple[str, ...]:
         return tuple(run[name] for name in ("base", "set", "kind", "rate", "seed", "n"))
 
-    beside = {cell(run): run for run in runs_of("any_model_references")}
+    references = {cell(run): run for run in runs_of("any_model_references")}
     # Seeds from 80 on were measured with today's inference: docs/benchmarks/label_noise.md has them.
     latest = {cell(run): run for run in runs_of("any_model") if (int(run["seed"]) >= 80) == latest_rules}
-    return [{**beside[key], **run} for key, run in latest.items() if key in beside]
+    return [{**references[key], **run} for key, run in latest.items() if key in references]
 
 
-def won_back(runs: Runs, method: str) -> float:
-    """Share of the accuracy that wrong labels cost which a method wins back: a ratio of sums, nan without a gap."""
-    there = [run for run in runs if run.get(method)]
-    gap = (column(there, "clean") - column(there, "plain")).sum()
-    return float((column(there, method) - column(there, "plain")).sum() / gap) if gap > 0 else float("nan")
+def regained(runs: Runs, method: str) -> float:
+    """Share of the accuracy lost to wrong labels that a method regains: a ratio of sums, nan if nothing was lost."""
+    measured = [run for run in runs if run.get(method)]
+    lost = (column(measured, "clean") - column(measured, "plain")).sum()
+    return float((column(measured, method) - column(measured, "plain")).sum() / lost) if lost > 0 else float("nan")
+
+
+BASES = {"hgb": "boosted trees", "lightgbm": "LightGBM", "forest": "random forest"}
 
 
 def any_model() -> str:
-    """Share of the gap between wrong and right labels that is won back, by base model and kind of noise."""
+    """Share of the accuracy lost to wrong labels that is regained, by base model and kind of noise."""
     runs = any_model_runs()
     methods = [method for method in ("ensemble", "single", "cleanlab") if any(run.get(method) for run in runs)]
     rows = []
@@ -190,10 +198,10 @@ def any_model() -> str:
         gap = (column(group, "clean") - column(group, "plain")).mean()
         if float(rate) == 0 or gap <= 0:
             continue
-        shares = [won_back(group, method) for method in methods]
+        shares = [regained(group, method) for method in methods]
         parts = ["" if np.isnan(share) else f"{100 * share:.0f}" for share in shares]
-        rows.append([base, f"{kind} {float(rate):g}", str(len(group)), f"{gap:.1f}", *parts])
-    head = ["model", "wrong labels", "runs", "points lost to them", *(f"won back: {method}, %" for method in methods)]
+        rows.append([BASES[base], f"{kind} {float(rate):g}", str(len(group)), f"{gap:.1f}", *parts])
+    head = ["model", "wrong labels", "runs", "points lost to them", *(f"regained: {method}, %" for method in methods)]
     return table(head, rows)
 
 
@@ -215,23 +223,17 @@ def fits() -> str:
         xscale="log",
         xlabel="cost in ordinary fits",
         ylabel="share of problems",
-        title="How much dearer than one ordinary fit?",
+        title="Cost of a fit relative to one ordinary fit",
     )
     axis.legend(frameon=False, fontsize=9)
     _save(figure, "fits")
-    return table(["loss", "problems", "median", "90%", "worst", "the worst"], rows)
+    return table(["loss", "problems", "median", "90%", "worst", "the worst case"], rows)
 
 
-def networks() -> str:
-    """Accuracy of networks trained on noisy labels."""
-    rows = []
-    for (data, kind), group in grouped(runs_of("torch_noise"), lambda run: (run["data"], run["column"])).items():
-        for method, runs in grouped(group, lambda run: run["method"]).items():
-            values = column(runs, "accuracy")
-            error = f" ± {values.std(ddof=1) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
-            share = column(runs, "wrong").mean() if runs[0].get("wrong") else float("nan")
-            rows.append([data, kind, f"{share:.2f}", method, str(len(values)), f"{values.mean():.1f}{error}"])
-    return table(["data", "labels", "share wrong", "loss", "seeds", "clean test accuracy, %"], rows)
+def network_runs() -> Runs:
+    """The last run of each data set, kind of labels, method and seed: some were repeated with a later commit."""
+    names = ("data", "column", "method", "seed")
+    return list({tuple(run[name] for name in names): run for run in runs_of("torch_noise")}.values())
 
 
 def scale() -> str:
@@ -270,7 +272,7 @@ def _trees() -> list[str]:
     return [
         "boosted trees, wrong labels",
         f"the same trees, which lose {lost:.1f} points",
-        f"{100 * won_back(runs, 'ensemble'):.0f}% of the loss regained",
+        f"{100 * regained(runs, 'ensemble'):.0f}% of the loss regained",
         f"{len(runs)} runs on {len({run['set'] for run in runs})} tables, 10 to 40% wrong",
     ]
 
@@ -292,7 +294,7 @@ def _lines() -> list[list[str]]:
 
 def _human_errors() -> list[str]:
     ours = ("auto", "stream, true m", "remember and cut", "range, true m")
-    runs = [run for run in runs_of("torch_noise") if run["data"] == "cifar10n" and run["column"] != "clean"]
+    runs = [run for run in network_runs() if run["data"] == "cifar10n" and run["column"] != "clean"]
     gains = []
     for group in grouped(runs, lambda run: run["column"]).values():
         mean = {name: column(found, "accuracy").mean() for name, found in grouped(group, lambda r: r["method"]).items()}
@@ -325,7 +327,6 @@ PARTS = {
     "chosen": chosen,
     "any_model": any_model,
     "fits": fits,
-    "networks": networks,
     "scale": scale,
 }
 

@@ -128,11 +128,11 @@ def fit_robust(
     penalty : float
         scikit-learn's C.
     plan : Plan
-        How many rows m is chosen on.
+        The plan, which has the number of rows for choosing m.
     stream : int
-        Which fit this is: each has random numbers of its own.
+        The number of the fit; each number has its own random generator.
     groups : ndarray or None
-        What the choice of m must not tear apart (`Plan.blocks`).
+        Groups that the folds for choosing m must not split (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:

@@ -177,7 +177,7 @@ def _cut(p: Array, right: Array, share: float, risk: float) -> float:
 
 
 def reviews_in_words(decisions: Decisions, next_rows: int = 100) -> list[str]:
-    """What reviewed rows say about p_wrong, as sentences; none if no row was decided."""
+    """Sentences that compare p_wrong with the reviews; none if no row was decided."""
     made = _decided(decisions)
     if not made:
         return []

@@ -99,14 +99,14 @@ def audit_table(
     group : str, optional
         A column of groups, such as the patient: rows of one group are never in both the training and the test rows.
     time : str, optional
-        A column of dates or numbers: rows are predicted by fits on earlier rows (the first fifth by the second),
-        classes by linear fits alone, and columns that drift are reported.
+        A column of dates or numbers. Rows are then predicted by fits to earlier rows (the first fifth by the second),
+        classes by linear models only, and columns that drift are reported.
     dates : {"day-first", "month-first"}, optional
         The meaning of 03/04/2025, if the values of a column leave it open.
     decimal : {"point", "comma"}, optional
         The meaning of 1,234, if the values of a column leave it open.
     models : {"all", "linear", "trees"}, default="all"
-        Which kinds of models predict the target; "linear" is the fastest.
+        The kinds of models that predict the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
         A classifier that predicts the labels from the encoded columns, instead of the linear models. A str is the name
         of a scikit-learn classifier, such as "RandomForestClassifier", with default settings.
@@ -119,7 +119,7 @@ def audit_table(
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
-        Fits that run in parallel: one per core by default.
+        The number of fits that run in parallel; by default one per core.
     calibrate : bool, optional
         Deprecated: it has no effect.
     name : str, default="table"

@@ -47,7 +47,7 @@ class Aggregate(Protocol):
         s : ndarray of shape (n,)
             The losses of all rows.
         m, k : float
-            Masses to drop and to keep up to, 0 <= m < k <= n.
+            The ranks to keep, m+1 to k, as masses: 0 <= m < k <= n.
         mass : ndarray of shape (n,) or None
             The mass of each row; None means 1 each.
 

@@ -106,7 +106,7 @@ def cuts_of(
     values : ndarray of shape (n,)
         Finite floats.
     m, k : float
-        Counts, or masses where there are weights.
+        Counts, or masses if there are weights.
     sample_weight : ndarray of shape (n,) or None
         The mass of each value.
     trail : dict or None

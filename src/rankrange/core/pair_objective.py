@@ -27,7 +27,7 @@ from .pairs import PairLoss
 
 
 class Masses(NamedTuple):
-    """The masses m to drop and k to keep up to of one class, counted from its hardest rows."""
+    """The ranks of one class to keep, m+1 to k, as masses; rank 1 is the hardest row."""
 
     m: float
     k: float

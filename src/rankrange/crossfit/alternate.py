@@ -18,7 +18,7 @@ _LEAST_FALL = 1e-4
 
 @dataclass(frozen=True)
 class Alternation:
-    """The result: `last` was fitted without `dropped`, the m largest `losses`, and `easy`, the ranks above k.
+    """The result: `last`, the models fitted without `dropped` (the m largest `losses`) and `easy` (ranks above k).
 
     `values` holds the ranked range of the out-of-fold losses in each round, decreasing except perhaps for the last.
     """

@@ -91,7 +91,7 @@ class Sets:
         which : ndarray of shape (S,)
             The training set of each column.
         m, k : ndarray of shape (S,)
-            Masses to drop and to keep up to, of each column.
+            The ranks to keep, m+1 to k, as masses, for each column.
         max_iter, tol : int and float
             The stopping rule.
 
@@ -249,11 +249,11 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
     m : ndarray of shape (M, F)
         Masses to drop.
     k : ndarray of shape (F,)
-        Masses to keep up to.
+        The last rank to keep, as a mass.
     rng : Generator
         Generator that draws the random starts.
     n_random : int
-        How many of these there are per set.
+        The number of random starts per set.
     """
     # Fits that drop the distant rows use the metric of the other rows.
     near = sets.distances <= np.quantile(sets.distances, 1.0 - _FAR)
@@ -371,11 +371,11 @@ class Fits:
         shares : ndarray
             Shares to drop.
         k_share : float
-            The share to keep up to.
+            The last rank to keep, as a share of the mass.
         rng : Generator
-            Draws random starts.
+            Generator that draws the random starts.
         n_random : int
-            How many of these there are per set.
+            The number of random starts per set.
         report : callable
             Called with a short text after each stage.
         """

@@ -162,7 +162,7 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class Folds:
-    """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both of a fold.
+    """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both.
 
     A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the repeat of each fold, in
     order; None means one repeat.
@@ -174,13 +174,13 @@ class Folds:
 
     @classmethod
     def of_parts(cls, part: Array) -> Folds:
-        """Folds from the fold numbers `part` (n,), from 0: each tests one part and trains on all others."""
+        """Folds from the fold number (n,) of each row, from 0: each fold is tested and all others are trained on."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)
 
     @classmethod
     def forward(cls, part: Array) -> Folds:
-        """Folds that test one part and train on the parts before it; the first part is predicted from the second."""
+        """Folds in the order of time: each is predicted from the folds before it, and the first from the second."""
         number = np.arange(int(part.max()) + 1)[:, None]
         return cls(np.where(number > 0, part < number, part == 1), number == part)
 

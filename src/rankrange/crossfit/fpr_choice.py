@@ -186,11 +186,10 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 
 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
-    """Masks of the rows to fit and of those to score, none where a class has fewer than two different rows or groups.
+    """Masks of the training and of the test rows; an empty list if a class has fewer than two distinct rows or groups.
 
     Folds are repeated twice for comparing candidates on few rows, and drawn once for probabilities and thresholds.
-    Folds of whole groups that would leave a class out, of the rows to fit or of those to score, are left out
-    themselves.
+    Folds of groups in which a class has no training rows or no test rows are left out.
     """
     n = len(rows.positive)
     if n > FOLDS_UP_TO:

@@ -5,9 +5,9 @@ these values instead of m and k, from the losses of rows with correct labels:
 
     warm up on the average loss until the validation loss stops falling
     repeat:  lam_hat, lam = operation 1, operation 2 of the validation losses      (lam_hat >= lam is kept)
-             m, k = how many training losses lie above each
+             m, k = the numbers of training losses above each
              train some steps on the ranked range (m, k)
-    until m and k settle.
+    until m and k converge.
 
 The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
 and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate

@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is neither in the folder named nor available from OpenML; the message contains the remedy."""
+    """A data set is neither in the given folder nor available from OpenML; the message contains the remedy."""
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
@@ -30,7 +30,7 @@ def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source:
     Parameters
     ----------
     name : str
-        Of the data set.
+        The name of the data set.
     data, target : ndarray
         The rows and the targets.
     features, labels : sequence of str
@@ -83,11 +83,11 @@ class Store:
         Parameters
         ----------
         name : str
-            Of the data set, for the message.
+            The name of the data set, for the message.
         data_id : int
             Its number at OpenML.
         files : str
-            The files that would do instead, for the message.
+            The files that can be provided instead, for the message.
 
         Returns
         -------
@@ -172,7 +172,7 @@ class Table:
 
 
 def load_table(name: str, store: Store) -> Bunch:
-    """A table from its CSV file in the folder, or else from OpenML."""
+    """A table from its CSV file in the folder, otherwise from OpenML."""
     table, file = TABLES[name], f"{name}.csv.gz"
     path = store.find(file)
     if path is not None:
@@ -327,7 +327,7 @@ _DIGITS = (6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958)  # of all
 
 
 def load_mnist(store: Store) -> Bunch:
-    """MNIST from its four original files in the folder, or else from OpenML."""
+    """MNIST from its four original files in the folder, otherwise from OpenML."""
     paths = [store.find(f"mnist/{file}-ubyte.gz") for file in _MNIST]
     verified = "checksum"
     if None not in paths:

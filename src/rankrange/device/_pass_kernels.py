@@ -56,7 +56,9 @@ def one_pass(
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
     PARTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Rows `first` to n, `tiles` tiles of them a program. With `write` their losses, else sums and undecided rows.
+    """One pass over the rows `first` to n; each program processes `tiles` tiles.
+
+    With `write` it stores the losses, otherwise the sums and the undecided rows.
 
     Columns are taken WIDTH at a time, in PARTS parts, a power of two.
     """
@@ -166,8 +168,8 @@ def newton_pass(
 ):  # fmt: skip
     """Score, loss, weight between two cuts, gradient and Hessian in one read of X, up to WIDTH columns.
 
-    The Hessian is a product on tensor cores, less precise than float32 and to be made symmetric; scores, losses and
-    sums are float64. Sums of a program: mass, loss, and from 2 on the gradient.
+    The Hessian is a product on tensor cores. It is less precise than float32, and the caller makes it symmetric.
+    Scores, losses and sums are float64. The sums of a program are the mass, the loss and, from index 2, the gradient.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, WIDTH)

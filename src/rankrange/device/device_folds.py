@@ -32,7 +32,7 @@ class MomentScores:
     second: Array
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one of them."""
+        """(candidates,): the standard error of the difference from one candidate."""
         own = np.diag(self.second)
         square = own + own[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
@@ -40,7 +40,7 @@ class MomentScores:
         return np.asarray(np.sqrt(np.where(square > 1e-13 * own.max(), np.maximum(variance, 0.0), 0.0) / self.mass))
 
     def only(self, allowed: Array) -> MomentScores:
-        """The same with the score of the first for all that are not allowed."""
+        """The scores with those of excluded candidates replaced by that of the first."""
         place = np.where(allowed, np.arange(len(self.mean)), 0)
         return MomentScores(self.mass, self.mean[place], self.second[np.ix_(place, place)])
 

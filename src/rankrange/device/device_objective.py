@@ -268,7 +268,7 @@ def _merged(request: Request) -> bool:
 
 
 def replace_share(near: _Near, chosen: Tensor) -> _Near:
-    """These rows with kept share 0 for rows that are not chosen."""
+    """The rows with kept share 0 for those that are not chosen."""
     return near._replace(share=near.share * chosen)
 
 

@@ -59,11 +59,11 @@ class Sizes:
     search_rows, choice_rows : int
         The rows of the sample for the search, and for choosing m or C.
     bracket_rows : int
-        The rows whose losses show where the cuts lie.
+        The rows whose losses give the brackets of the cuts.
     metric_numbers : int
         The numbers of X in the rows whose Hessian is the metric of the steps.
     crossing_rows : int
-        The rows on both sides of a cut, per parameter, that show how F bends there.
+        The rows on both sides of a cut, per parameter, from which the curvature of F at the cut is estimated.
     chunk_numbers : int
         The numbers of X that are float64 at a time.
     """

@@ -56,11 +56,11 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Whether to predict with the mean of the models of the folds (more accurate) or with one model fitted to all kept
         rows (faster).
     n_repeats : int
-        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" and 5 repeats, 5
-        fits to four fifths of the rows give the out-of-fold predictions that find wrong labels, and 5 more fits leave
-        out the dropped rows. The ensemble gives weight 3/4 to the latter and 1/4 to the former. If nothing is dropped,
-        it is the first 5 fits. If less than 1% of the rows are dropped, one model of all kept rows has weight 3/4 and
-        the fits without the dropped rows have 1/4.
+        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" there are as
+        many fits to four fifths of the rows as repeats. Their out-of-fold predictions find the wrong labels. As many
+        more fits leave out the dropped rows. The ensemble gives weight 1/4 to the former and 3/4 to the latter. If no
+        row is dropped, the ensemble consists of the former. If less than 1% of the rows are dropped, one model of all
+        kept rows has weight 3/4, and the fits without the dropped rows have 1/4.
     cv : None, int, splitter, or list of (train, test)
         The folds. None uses those described for `n_repeats`. A splitter such as TimeSeriesSplit may leave rows without
         a prediction; these are never dropped.
@@ -69,23 +69,29 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Attributes
     ----------
-    dropped_ : bool (n,)
+    dropped_ : ndarray of bool of shape (n,)
         The training rows that were dropped.
-    p_wrong_ : (n,)
+    p_wrong_ : ndarray of shape (n,)
         The posterior probability that each label is wrong, from out-of-fold predictions (m="auto").
-    m_, k_ : number of rows (or weight) dropped, and the last rank that counts
-    noise_estimate_, noise_interval_ : the share of wrong labels and its 95% interval (m="auto")
+    m_, k_ : int or float
+        The number (or weight) of the dropped rows, and the last rank that was kept.
+    noise_estimate_, noise_interval_ : float and pair of float
+        The estimated share of wrong labels and its 95% interval (m="auto").
     tuning_ : dict of arrays
-        m="auto": the "source" of each prediction, its "weight" in their mixture, and by how many units of log
-        likelihood it predicts the labels better than the class frequencies do ("gain").
-        Given m: for each "round" the "objective", the ranked range of the out-of-fold losses.
-    losses_, lam_, lam_hat_ : with a given m, the out-of-fold losses that were ranked, and the cuts s_[k] and s_[m]
-    estimators_, estimator_weights_, or estimator_ : the fitted models and how much each counts, or the one model
-        (refit="single")
+        With m="auto": for each member of the ensemble its name ("source"), its "weight", and its "gain" in log
+        likelihood over the class frequencies. With a given m: for each "round" the "objective", the ranked range of
+        the out-of-fold losses.
+    losses_, lam_, lam_hat_ : ndarray of shape (n,), float and float
+        With a given m: the out-of-fold losses that were ranked, and the lower and the upper cut.
+    estimators_, estimator_weights_ : list and ndarray
+        The fitted models and their weights (refit="ensemble").
+    estimator_ : classifier
+        The fitted model (refit="single").
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
         sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m.
-    classes_, n_features_in_, feature_names_in_
+    classes_, n_features_in_, feature_names_in_ : object
+        As in scikit-learn.
 
     Notes
     -----

@@ -49,14 +49,15 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
     Attributes
     ----------
-    dropped_, m_, k_, tuning_, losses_, lam_, lam_hat_, estimators_ or estimator_
+    dropped_, m_, k_, tuning_, losses_, lam_, lam_hat_, estimators_, estimator_ : object
         As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
         the share of outliers ("rate").
-    p_wrong_ : (n,)
+    p_wrong_ : ndarray of shape (n,)
         The probability that each target is wrong: the share of residuals of this size that normal noise does not
         explain.
-    noise_estimate_, noise_interval_ : the share of outliers, and its 95% interval
-    residuals_ : (n,)
+    noise_estimate_, noise_interval_ : float and pair of float
+        The estimated share of outliers and its 95% interval.
+    residuals_ : ndarray of shape (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
 
     Examples

@@ -46,7 +46,7 @@ class Stream:
         Parameters
         ----------
         objective : Objective
-            The model and the rows; its C does not matter.
+            The model and the rows; its C is ignored.
         C : float
             scikit-learn's C, relative to the rows seen so far.
         m, k : float

@@ -30,7 +30,7 @@ class LabelIssues:
     Parameters
     ----------
     table : structured ndarray
-        One entry per suspect: "row" (its label in the index of X, or its place, from 0), "given" and "suggested" label,
+        One entry per suspect: "row" (its index label in X, or its position from 0), "given" and "suggested" label,
         "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of out-of-fold
         predictions with a loss above the cut), "fdr" (the estimated share of right labels among the suspects up to this
         one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly

@@ -1,4 +1,4 @@
-"""The paper's experiments, through the public API: `rankrange reproduce` runs them (docs/results has what came out)."""
+"""The paper's experiments, through the public API: `rankrange reproduce` runs them (docs/results has the results)."""
 
 from __future__ import annotations
 

@@ -46,11 +46,11 @@ class Scores:
     sums: TreeSum = field(default_factory=TreeSum)
 
     def copy(self) -> Scores:
-        """One that can be merged into."""
+        """A copy that can be merged into."""
         return Scores(self.sums.copy())
 
     def merge(self, later: Scores) -> None:
-        """Add what a later shard found."""
+        """Add the results of a later shard."""
         self.sums.extend(later.sums)
 
 

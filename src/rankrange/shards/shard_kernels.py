@@ -172,7 +172,7 @@ class Partial:
     least: float = np.inf  # the smallest loss
 
     def merge(self, later: Partial) -> None:
-        """Add what a later shard found."""
+        """Add the results of a later shard."""
         self.sums.extend(later.sums)
         self.n_rows += later.n_rows
         self.least = min(self.least, later.least)
@@ -180,7 +180,7 @@ class Partial:
         self.rows = self.rows + later.rows if self.n_rows <= self.limit else []
 
     def copy(self) -> Partial:
-        """One that can be merged into without changing this one."""
+        """A copy that can be merged into."""
         return replace(self, sums=self.sums.copy(), rows=list(self.rows))
 
     def pack(self) -> Partial:

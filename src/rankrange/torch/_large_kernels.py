@@ -215,7 +215,7 @@ def narrow_pass(
     x_ptr, ws_ptr, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """This program's part of the counts and the histograms."""
+    """The counts and the histograms of the losses of this program."""
     # Several copies, so ties do not contend for one word.
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
     at_or_above = tl.zeros((TILE,), tl.int32)  # two counts per word: k in the low half, m in the high half
@@ -272,7 +272,7 @@ def sum_and_collect(
     x_ptr, ws_ptr, n, scale, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """This program's part of the pass of `finish`."""
+    """The pass of `finish` over the losses of this program."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept

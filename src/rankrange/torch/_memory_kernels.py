@@ -19,7 +19,7 @@ _ANY = ["output", "target", "index", "size", "n_classes"]
 
 @triton.jit
 def place_of(index, row, there, size):
-    """(row of the memory, whether it is one) of these samples."""
+    """The row of the memory of each sample, and whether it has one."""
     place = tl.load(index + row, there, -1).to(tl.int64)
     known = (place >= 0) & (place < size)
     return tl.where(known, place, size), known

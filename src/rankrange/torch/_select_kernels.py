@@ -41,7 +41,7 @@ def highest_key(x):
 def kth_value(x, rank, near, lo, hi):
     """The rank-th largest of x, whose key is in [lo, hi].
 
-    With near > 1, any number that `rank` of x, or fewer than `near` more, reach, if the search meets one.
+    With near > 1 the result may be any number that at least `rank` and fewer than `rank` + `near` entries of x reach.
     """
     lo = lo.to(tl.int64)
     hi = hi.to(tl.int64)
@@ -62,8 +62,8 @@ def kth_value(x, rank, near, lo, hi):
 def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
     """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
 
-    Returns keys that end it: for near > 1 one that `rank` entries, or fewer than `near` more, reach; otherwise one with
-    none but the rank-th largest, and its equals, at or below it and not below all others.
+    Returns the last interval [lo, hi] of keys for each set. For near > 1 at least `rank` and fewer than `rank` + `near`
+    entries are at or above hi. Otherwise the rank-th largest entry is the largest at or below hi.
     """
     lo_a = lo_a.to(tl.int64)
     hi_a = hi_a.to(tl.int64)

@@ -1,4 +1,4 @@
-"""Table 3: five data sets, logistic and hinge loss, five aggregates, and a tuned logistic regression beside them."""
+"""Table 3: five data sets, logistic and hinge loss, five aggregates, and a tuned logistic regression for comparison."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def cost(cell: Cell) -> float:
 
 
 def run(cell: Cell) -> Outcome:
-    """All candidates on the training part; one of each method is chosen, and its error on the test part reported.
+    """Fit all candidates to the training rows, choose one for each method, and report its error on the test rows.
 
-    Honest: chosen on the validation part. Paper: chosen on the test part itself, which is what the printed numbers look
-    like on Australian; such a number is too good by the noise that was picked.
+    Protocol "honest": the choice uses the validation rows. Protocol "paper": it uses the test rows, as the printed
+    numbers for Australian suggest; such an error is biased downwards by the choice.
     """
     split = halves_and_quarters(cell.dataset, cell.seed)
     bench = Bench(split.train, (split.validation, split.test), cell.part, GRIDS[cell.size])
@@ -177,7 +177,7 @@ def _equal_choices(cell: Cell, found: dict[str, list[Candidate]]) -> list[Measur
 
 
 def other_models(bench: Bench, cell: Cell) -> dict[str, float]:
-    """Test errors of models that a practitioner would have tried, each the first of its candidates that errs least."""
+    """Test errors of standard models; each is the first of its candidates with the smallest validation error."""
     trees = HistGradientBoostingClassifier(random_state=cell.seed)
     plans: dict[str, list[Any]] = {
         "ridge": [RidgeClassifier(alpha=float(alpha)) for alpha in np.logspace(-3, 4, 15)],
@@ -323,7 +323,7 @@ def _zero_is_best(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """Ours: how far AoRR is from each of the others, over the same splits."""
+    """The difference between AoRR and each other method, over the same splits."""
     from ..harness import figures as plots
 
     others = ("Average", "AT_k", "Robust_Max")

@@ -29,7 +29,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def claims(results: Results) -> list[Claim]:
-    """None: the illustrations claim nothing."""
+    """None: the illustrations make no claims."""
     return []
 
 

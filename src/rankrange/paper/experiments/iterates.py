@@ -1,9 +1,9 @@
-"""Table 3 by the paper's own steps: where its numbers come from, iterates on the way rather than minima.
+"""Table 3 by the paper's own steps: its numbers come from iterates with early stopping, not from minima.
 
-Algorithm 1 with sub-gradient steps on all training rows, a rate of 0.01 and as many outer and inner steps as Tables 12
-and 13 say. Of all points on the way the one with the least error on the validation rows is kept, which is early
-stopping; the test rows are read at that point. All five aggregates get the same steps, so that what early stopping
-gives to one it gives to all. The second table takes AoRR at the printed k, m and C and changes one thing per column.
+Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
+of Tables 12 and 13. Of all iterates, the one with the smallest error on the validation rows is kept (early stopping),
+and its test error is reported. All five aggregates take the same steps, so all benefit equally from early stopping. The
+second table uses AoRR at the printed k, m and C, and each column changes one setting.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ SHARES = (1.0, 0.7, 0.5, 0.3, 0.1)
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set, loss and split; of the paper protocol alone, because the steps are the paper's."""
+    """One cell for each data set, loss and split; only in the protocol "paper", because the steps are the paper's."""
     if plan.protocol != "paper":
         return []
     datasets = ("monk",) if plan.size == "smoke" else DATASETS
@@ -100,7 +100,7 @@ def cost(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Descent:
-    """One run of Algorithm 1: the range or the slack, its start, and whether each outer step starts there too."""
+    """One run of Algorithm 1: the range or the slack, its start, and whether each outer step restarts there."""
 
     m: int
     k: int
@@ -121,7 +121,7 @@ class Descent:
 
 
 class Trace(NamedTuple):
-    """Errors in per cent: of the point best on validation rows, there and on test rows; of the last; and the least."""
+    """Errors in percent: of the best iterate on validation rows (validation, test), of the last, and the smallest."""
 
     validation: float
     kept: float
@@ -130,7 +130,7 @@ class Trace(NamedTuple):
 
 
 def top_weights(losses: Array, count: int) -> Array:
-    """A sub-gradient of the sum of the `count` largest: 1 above the cut, and ties share what is left."""
+    """A subgradient of the sum of the `count` largest losses: 1 above the cut; ties share the remaining weight."""
     n = len(losses)
     if count <= 0 or count >= n:
         return np.full(n, float(count >= n))
@@ -148,18 +148,18 @@ def losses_and_slopes(loss: str, signs: Array, scores: Array) -> tuple[Array, Ar
 
 
 def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: int) -> list[Trace]:
-    """Take the steps of all descents side by side.
+    """Take the steps of all descents together.
 
     Parameters
     ----------
     descents : list of Descent
-        What is run.
+        The runs.
     split : Split
         Training, validation and test rows.
     loss : str
         "logistic" or "hinge".
     outer, inner : int
-        How often the top m are looked at, and the steps between two such looks.
+        The number of outer steps, each of which determines the m largest losses, and of inner steps for each.
 
     Returns
     -------
@@ -200,7 +200,7 @@ def _pull(descents: list[Descent], X: Array, signs: Array, loss: str, W: Array) 
 
 
 def run(cell: Cell) -> Outcome:
-    """All aggregates by the paper's steps, and AoRR at the printed settings with one thing changed at a time."""
+    """All aggregates by the paper's steps, and AoRR at the printed settings with one setting changed at a time."""
     split = halves_and_quarters(cell.dataset, cell.seed)
     outer, inner = COUNTS[cell.part].get(cell.dataset, _USUAL)
     inner = inner if cell.size == "full" else inner // (4 if cell.size == "quick" else 40)
@@ -275,7 +275,7 @@ def _minimised(split: Split, loss: str, m: int, k: int, C: float) -> float:
 
 
 def claims(results: Results) -> list[Claim]:
-    """Whether the steps reach what is printed, for each aggregate, and what early stopping changes between them."""
+    """Whether the steps reach the printed numbers for each aggregate, and the effect of early stopping."""
     found = [claim for method in METHODS for claim in _reached(results, METRIC, method, method)]
     for variant in VARIANTS:
         found += _reached(results, PRINTED_SETTINGS, variant, "AoRR", f"AoRR at the printed settings, {variant},")
@@ -321,7 +321,7 @@ def _against(results: Results, other: str) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """For AoRR at the printed settings: the printed error, the minimum's, and that of the point stopped at."""
+    """For AoRR at the printed settings: the printed error, that of the minimum, and that with early stopping."""
     from ..harness import figures as plots
 
     pairs = _pairs(results)

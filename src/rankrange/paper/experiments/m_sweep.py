@@ -1,4 +1,4 @@
-"""Figure 7: test error against m, with k as AT_k has it best."""
+"""Figure 7: test error against m, with the best k of AT_k."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def cost(cell: Cell) -> float:
 
 
 def run(cell: Cell) -> Outcome:
-    """k by AT_k on the validation part; then, for each m, C on the validation part. All errors are of the test part.
+    """Choose k for AT_k and then, for each m, C on the validation rows. All errors are test errors.
 
-    In the paper protocol these choices are made on the test part.
+    In the protocol "paper" these choices use the test rows.
     """
     split = halves_and_quarters(cell.dataset, cell.seed)
     shares = SHARES[cell.size]

@@ -1,11 +1,11 @@
-"""Table 9 and Figure 8: the top-k SVM and TKML on MNIST with labels that were flipped within pairs of classes.
+"""Table 9 and Figure 8: the top-k SVM and TKML on MNIST with class-conditional label noise.
 
-The labels of the 60,000 training rows are flipped (2 -> 7, 3 -> 8, 5 <-> 6, 7 -> 1) with the given rate; the 10,000
-test rows are clean. Both methods are linear on the raw pixels, with top_k = 1 as in the paper, and one fit is asked for
-its top 1 to top 5. LR stands beside them.
+The labels of the 60,000 training rows are replaced (2 -> 7, 3 -> 8, 5 <-> 6, 7 -> 1) at the given rate; the 10,000 test
+rows are clean. Both methods are linear on the raw pixels, with top_k = 1 as in the paper, and one fit gives the top-1
+to top-5 accuracy. Logistic regression (LR) is added for comparison.
 
-Protocol "honest": a fifth of the noisy rows chooses C for all methods, and the step at which TKML stops. Protocol
-"paper": the test rows choose C, as in the released code, for each top anew. The paper does not print its C.
+Protocol "honest": C and the step at which TKML stops are chosen on a fifth of the noisy rows. Protocol "paper": C is
+chosen on the test rows, as in the released code, separately for each k. The paper does not print its C.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Figures 5 and 6: two sets of points in the plane with 1 to 20 outliers, and the lines that aggregates draw.
+"""Figures 5 and 6: two sets of points in the plane with 1 to 20 outliers, and decision boundaries of the aggregates.
 
-The paper shows one draw of each set. Here each case is drawn several times, so that a difference can be separated from
-chance; the figures show the paper's own points where the data folder has them. The error is that on 20,000 fresh points
-of the same mixture without outliers, which the best rule (Bayes) gets wrong by 0.02%.
+The paper shows one draw of each set. Here each case is drawn several times, which gives standard errors; the figures
+show the paper's own points if the data folder has them. The error is measured on 20,000 new points of the same mixture
+without outliers; the Bayes error is 0.02%.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _ks(n: int, size: str) -> list[int]:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit all methods to one draw, and report their error on fresh points."""
+    """Fit all methods to one draw, and report their error on new points."""
     if cell.part == _PAPERS:
         return _papers_points(cell)
     h = int(cell.part.split()[0])
@@ -231,7 +231,7 @@ def _logistic_average(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """Figures 5 and 6: the lines that each aggregate draws."""
+    """Figures 5 and 6: the decision boundary of each aggregate."""
     return {"toy-one-outlier": _figure_5(results), "toy-more-outliers": _figure_6(results)}
 
 

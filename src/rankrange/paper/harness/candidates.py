@@ -47,7 +47,7 @@ class Grid:
 
 @dataclass
 class Candidate:
-    """A fitted candidate and its errors on the other parts. `order` is 0 for the simplest model."""
+    """A fitted candidate and its errors on the other rows. `order` is 0 for the simplest model."""
 
     settings: dict[str, float]
     errors: list[float]
@@ -60,13 +60,13 @@ class Candidate:
 
 
 def choose(candidates: list[Candidate], part: int = 0) -> Candidate:
-    """The candidate with the smallest error on a part; of ties the simpler model."""
+    """The candidate with the smallest error on these rows; if errors tie, the simplest one."""
     return min(candidates, key=lambda candidate: (candidate.errors[part], candidate.order))
 
 
 @dataclass
 class Bench:
-    """Fits models to a training part and keeps their errors on the other parts."""
+    """Fits models to the training rows and stores their errors on the other rows."""
 
     train: Part
     others: tuple[Part, ...]

@@ -8,7 +8,7 @@ An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`),
 
     NAME, TITLE                     "binary", "Table 3: ..."
     NEEDS                           the data sets it loads, by the names of `rankrange.datasets`
-    TABLES                          tuple[TableSpec, ...]: how its rows stand on the page
+    TABLES                          tuple[TableSpec, ...]: how its rows are shown on the page
     cells(plan) -> list[Cell]       all of its work
     run(cell) -> Outcome            one piece; loads its data through `rankrange.datasets`, seeds by `cell.seed`
     claims(results) -> list[Claim]  the paper's claims about this experiment, tested over paired splits
@@ -35,8 +35,8 @@ PROTOCOLS = ("honest", "paper")
 class Plan:
     """The protocol and the size of a run.
 
-    protocol : "honest" (every choice on training and validation data, test data read once) or "paper" (what the paper
-        describes, where that differs).
+    protocol : "honest" (every choice uses training and validation rows, and test rows are used once) or "paper" (as the
+        paper describes it, if that differs).
     size : "full"; "quick" (fewer splits and grid points: the whole paper in 4 minutes); "smoke" (seconds, for tests).
     """
 
@@ -103,8 +103,8 @@ class TableSpec:
     """How rows become a table: one line for each value of `lines`, one column for each of `columns`.
 
     lines, columns : names among "dataset", "method", "setting".
-    higher_is_better : which way the verdict looks.
-    methods : those shown, in this order; none means all, in the order of the measures.
+    higher_is_better : whether larger values are better.
+    methods : the methods to show, in this order; empty means all, in the order of the measures.
     """
 
     title: str
@@ -186,7 +186,7 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
     difference, error : float
         The mean difference and its standard error.
     at_most : float, default=0.0
-        The bar.
+        The threshold.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Parameters
     ----------
     difference, error : float
-        The mean difference over n splits and its standard error; both are taken to stay as they are.
+        The mean difference over n splits and its standard error; both are assumed not to change.
     n : int
         How many splits there were.
     bar : float, default=0.0

@@ -25,16 +25,16 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
     Parameters
     ----------
     rows, columns : int
-        Of the grid.
+        The size of the grid.
     width, height : float
-        Of one axis, in inches.
+        The size of one axis, in inches.
     **options
-        Passed on to matplotlib's `subplots`.
+        Passed to matplotlib's `subplots`.
 
     Returns
     -------
     figure, axes : Figure and ndarray of shape (rows, columns)
-        Without frames.
+        The figure and its axes, which have no frames.
     """
     from matplotlib.figure import Figure
 
@@ -60,17 +60,17 @@ def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = No
     Parameters
     ----------
     axes : matplotlib Axes
-        Where to draw.
+        The axes to draw into.
     x : array_like of shape (points,)
-        Places.
+        The positions of the points.
     values : array_like of shape (splits, points)
-        What was measured.
+        The measured values.
     method : str
-        Decides colour and line.
+        The method, which determines colour and line.
     label : str, optional
         Its name in the legend.
     **style
-        Passed on to matplotlib.
+        Passed to matplotlib.
     """
     values = np.asarray(values, dtype=float)
     mean = values.mean(axis=0)
@@ -82,7 +82,7 @@ def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = No
 
 
 def level(axes: Any, values: Sequence[float], method: str) -> None:
-    """Draw a method that does not depend on x as a line across."""
+    """Draw a method that does not depend on x as a horizontal line."""
     name = NAMES.get(method, method)
     axes.axhline(float(np.mean(values)), color=COLOURS[method], ls=STYLES[method], lw=1.4, label=name)
 

@@ -25,7 +25,7 @@ NOT_PRINTED = "not printed"
 
 @dataclass(frozen=True)
 class Row:
-    """One number. `verdict` looks at the difference in units of the combined deviation of paper and ours.
+    """One number. `verdict` compares it with the paper, in units of the combined standard deviation of both.
 
     "same" is within one unit, "better" and "worse" are beyond it, "not printed" has nothing to compare with.
     """
@@ -50,7 +50,7 @@ class Row:
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
     def reached(self, higher_is_better: bool) -> bool:
-        """Within one of the paper's deviations (ours, if it prints none) of its mean, or better."""
+        """Better than the paper's mean, or within one standard deviation of it (ours, if none is printed)."""
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
@@ -72,9 +72,9 @@ def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> 
     Parameters
     ----------
     name : str
-        Of the experiment.
+        The name of the experiment.
     metric, dataset, setting, method : str
-        Which number.
+        The key of the number.
     """
     found: Any = expected()
     for key in (name, metric, dataset, setting, method):
@@ -83,7 +83,7 @@ def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> 
 
 
 def higher_is_better(name: str, metric: str) -> bool | None:
-    """Which way a metric of an experiment is good; None if no table shows it."""
+    """Whether larger values of a metric are better; None if no table shows the metric."""
     return next((table.higher_is_better for table in experiment(name).TABLES if table.metric == metric), None)
 
 

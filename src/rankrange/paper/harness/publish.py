@@ -21,14 +21,14 @@ def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Pa
     folder : Path
         The folder for the pages.
     readme : Path or None
-        A README whose block of results is made anew.
+        A README whose block of results is replaced.
     keep : Path or None
         Pages of an earlier run, used with their commits for experiments that are not finished.
 
     Returns
     -------
     Report
-        What the pages show.
+        The contents of the pages.
     """
     report = build(store) if keep is None else onto(earlier(keep), build(store), store)
     folder.mkdir(parents=True, exist_ok=True)

@@ -32,27 +32,27 @@ class Parts:
     Y_test: Array
 
     def accuracy(self, scores: Array, k: int) -> float:
-        """Top-k accuracy in per cent of some scores of the test rows."""
+        """Top-k accuracy in percent, from scores of the test rows."""
         return 100.0 * float(top_k_multilabel_accuracy(self.Y_test, scores, k))
 
     def constant(self) -> Array:
-        """The same scores for every test row: how frequent each label is in training."""
+        """The same scores for every test row: the frequency of each label in the training rows."""
         return np.tile(self.Y.mean(axis=0), (len(self.Y_test), 1))
 
 
 def parts(name: str, seed: int, share: float) -> Parts:
-    """A random share of the rows to train on, the rest to test on.
+    """A random share of the rows for training, and the others for testing.
 
     These splits differ from those on which the rules of choice were developed.
 
     Parameters
     ----------
     name : str
-        Of the data set.
+        The name of the data set.
     seed : int
-        Of the split.
+        The seed of the split.
     share : float
-        To train on.
+        The share of the training rows.
     """
     data = load(name)
     order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
@@ -60,13 +60,13 @@ def parts(name: str, seed: int, share: float) -> Parts:
 
 
 def cut(X: Array, Y: Array, first: int) -> Parts:
-    """The first rows to train on, and the others to test on."""
+    """The first rows for training, and the others for testing."""
     scale = StandardScaler().fit(X[:first]).transform
     return Parts(scale(X[:first]), Y[:first], scale(X[first:]), Y[first:])
 
 
 def folds(validation: Any, seed: int) -> KFold | ShuffleSplit:
-    """Rows held out as `TKMLClassifier` does it: an int is a number of folds, a float the share of one part."""
+    """Held-out rows as in `TKMLClassifier`: an int is the number of folds, a float the share of a hold-out set."""
     if isinstance(validation, int):
         return KFold(validation, shuffle=True, random_state=seed)
     return ShuffleSplit(1, test_size=validation, random_state=seed)
@@ -78,7 +78,7 @@ def log_loss(Y: Array, f: Array) -> float:
 
 
 def lsep_loss(Y: Array, f: Array) -> float:
-    """The sum of the log-sum-exp pairwise losses; rows without a true or without a false label cost nothing."""
+    """The sum of the log-sum-exp pairwise losses; it is 0 for rows without a true or without a false label."""
     mixed = (Y.sum(axis=1) > 0) & (Y.sum(axis=1) < Y.shape[1])
     Y, f = Y[mixed], f[mixed]
     high = logsumexp(np.where(Y == 1, -np.inf, f), axis=1)
@@ -86,20 +86,20 @@ def lsep_loss(Y: Array, f: Array) -> float:
 
 
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
-    """The model with the C of least loss on rows held out, fitted to all rows.
+    """The model with the C that has the smallest loss on held-out rows, fitted to all rows.
 
     Parameters
     ----------
     make : callable
-        Makes a model for scikit-learn's C.
+        A function from scikit-learn's C to a model.
     loss : callable
-        Of targets and scores.
+        A function of targets and scores.
     Cs : iterable of float
-        The paper's C, relative to the mean.
+        Values of the paper's C, relative to the mean.
     X, Y : ndarray
         The rows.
     how : splitter
-        Which rows are held out.
+        The held-out rows.
     """
     held_out = dict.fromkeys(Cs, 0.0)
     for C in held_out:
@@ -109,12 +109,12 @@ def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X:
 
 
 def logistic(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
-    """One logistic regression per label, with the C of least log loss on rows held out."""
+    """One logistic regression per label, with the C that has the smallest log loss on held-out rows."""
     return by_own_loss(lambda C: LogisticPerLabel(C=C, tol=1e-6), log_loss, Cs, X, Y, how)
 
 
 def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
-    """The log-sum-exp pairwise loss, with the C of its least value on rows held out."""
+    """The log-sum-exp pairwise loss, with the C that has the smallest loss on held-out rows."""
     return by_own_loss(lambda C: LSEPClassifier(C=C, tol=1e-5), lsep_loss, Cs, X, Y, how)
 
 
@@ -137,7 +137,7 @@ def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLCl
 
 
 def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], ks: Iterable[int]) -> float:
-    """The one C for all k that has the best mean accuracy on rows held out; one for each k would follow their noise."""
+    """The C with the best mean accuracy over all k on held-out rows; a separate C for each k would overfit."""
     ks = tuple(ks)
     return max(Cs, key=lambda C: sum(fits[k, C].stop_score_ for k in ks))
 
@@ -157,18 +157,18 @@ def paired(
     Parameters
     ----------
     results : Results
-        What was measured.
+        The results of the cells.
     one, other : str
         The two methods.
     pairs : iterable of (dataset, setting)
-        Where to compare them.
+        The data sets and settings on which to compare them.
     metric : str
-        What to compare.
+        The metric to compare.
 
     Returns
     -------
     dict
-        one - other and its standard error, where both were measured.
+        one - other and its standard error, for all pairs for which both were measured.
     """
     found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
@@ -182,7 +182,7 @@ def power(
     metric: str = METRIC,
     bar: float = 0.0,
 ) -> str:
-    """Estimate how many splits would decide the comparisons that are open; parameters as in `paired`."""
+    """Estimate how many splits would decide the open comparisons; parameters as in `paired`."""
     found = {" ".join(pair): results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return what_it_would_take({name: each for name, each in found.items() if each[2] > 1}, bar)
 

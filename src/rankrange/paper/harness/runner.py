@@ -29,7 +29,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that failed, and why."""
+    """A cell that failed, and the reason."""
 
     cell: Cell
     reason: str
@@ -41,18 +41,18 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: C
     Parameters
     ----------
     cells : sequence of Cell
-        The work.
+        The cells to run.
     store : Store
-        Where finished cells are, and new ones go.
+        The store of finished cells, to which new ones are added.
     jobs : int, default=1
-        Processes.
+        The number of processes.
     progress : callable
         Receives progress messages.
 
     Returns
     -------
     list of Failure
-        Those that failed.
+        The cells that failed.
     """
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):

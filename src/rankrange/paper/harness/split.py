@@ -1,4 +1,4 @@
-"""A binary data set cut into 50% training, 25% validation and 25% test rows, and scaled."""
+"""A binary data set split into 50% training, 25% validation and 25% test rows, and scaled."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...datasets import load
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one part with their classes."""
+    """Training, validation or test rows with their classes."""
 
     X: Array
     y: Array
 
     def error(self, predicted: Array) -> float:
-        """The share of wrong predictions in per cent."""
+        """The share of wrong predictions in percent."""
         return 100.0 * float(np.mean(predicted != self.y))
 
 
 @dataclass(frozen=True)
 class Split:
-    """The three parts of a split."""
+    """Training, validation and test rows of a split."""
 
     train: Part
     validation: Part
@@ -33,7 +33,7 @@ class Split:
 
 
 def halves_and_quarters(dataset: str, seed: int, *, scale_on: str = "train") -> Split:
-    """The split of this seed. Means and deviations are those of the training part, or of "all" rows."""
+    """The split of this seed. Columns are scaled by the training rows, or by "all" rows."""
     data = load(dataset)
     n = len(data.target)
     order, first, second = np.random.default_rng(seed).permutation(n), n // 2, n // 2 + (n - n // 2) // 2

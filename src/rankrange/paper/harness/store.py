@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str | None:
-    """The commit of the checkout that the package runs from, with a plus where files differ; None outside of one."""
+    """The commit of the checkout that the package runs from, with a plus if files differ; None without a checkout."""
     here = Path(__file__).resolve().parent
     asked = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:
@@ -64,7 +64,7 @@ class Store:
         return self.cells / f"{cell.key}.json"
 
     def open(self, size: str, *, resume: bool) -> None:
-        """Make the folder, or check that what lies in it belongs to the same plan and versions."""
+        """Create the folder, or check that its contents belong to the same plan and versions."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"--out must be a folder, got the file {self.folder}; choose another name")
         old = any(self.folder.iterdir()) if self.folder.exists() else False
@@ -92,14 +92,14 @@ class Store:
                 )
 
     def manifest(self) -> dict[str, Any] | None:
-        """What is known of the run; None if there is no run."""
+        """The manifest of the run; None if there is no run."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return None
 
     def note(self, seconds: float, **facts: Any) -> None:
-        """Add a pass to the manifest: when it ended, how long it took, what it did."""
+        """Add a pass to the manifest: its end, its duration and its work."""
         manifest = self.manifest() or {"versions": versions(), "passes": []}
         ended = datetime.now(timezone.utc).isoformat(timespec="seconds")
         manifest["passes"].append({"ended": ended, "seconds": round(seconds, 1), **facts})
@@ -111,11 +111,11 @@ class Store:
         Parameters
         ----------
         cell : Cell
-            The work.
+            The cell.
         outcome : Outcome
-            What came of it.
+            Its results.
         seconds, work : float
-            How long it took, and how much of that was spent on a core; the rest is what others did with it.
+            Wall time and core time; they differ if other processes share the core.
         """
         content = {
             "cell": asdict(cell),
@@ -144,12 +144,12 @@ class Store:
         return _outcome(found)
 
     def finished(self) -> list[tuple[Cell, Outcome, float]]:
-        """All that is there, with seconds of a core, whatever versions it was made with."""
+        """All finished cells with their core seconds, whatever their versions."""
         found = (self._load(path) for path in sorted(self.cells.glob("*.json")))
         return [(Cell(**entry["cell"]), _outcome(entry), float(entry["core_seconds"])) for entry in found if entry]
 
     def commits(self) -> dict[str, list[str]]:
-        """The commits that the finished cells of each experiment and protocol were made by."""
+        """The commits by which the finished cells of each experiment and protocol were computed."""
         found: dict[str, set[str]] = {}
         for path in sorted(self.cells.glob("*.json")):
             entry = self._load(path)

@@ -37,7 +37,7 @@ OWN = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim with the experiment and the protocol it belongs to."""
+    """A claim with its experiment and its protocol."""
 
     experiment: str
     protocol: str
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page shows."""
+    """The contents of a page."""
 
     rows: list[Row]
     findings: list[Finding]
@@ -55,7 +55,7 @@ class Report:
 
 
 def as_record(report: Report) -> dict[str, Any]:
-    """All numbers, with what they were made by: what `rankrange reproduce --compare` reads."""
+    """All numbers with the versions that produced them, in the format that `rankrange reproduce --compare` reads."""
     made = {name: report.about.get(name) for name in ("size", "commit", "versions", "commits")}
     made["work"] = {_of(*key): round(seconds, 1) for key, seconds in report.about["work"].items()}
     made["figures"] = {_of(*key): list(drawn) for key, drawn in report.pictures.items()}
@@ -63,7 +63,7 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> list[Row]:
-    """The rows of a results.json; before format 2 it was a bare list of them."""
+    """The rows of a results.json; before format 2 the file was a plain list of rows."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return [Row(**row) for row in (found["rows"] if isinstance(found, dict) else found)]
@@ -77,7 +77,7 @@ def _of(name: str, protocol: str) -> str:
 
 
 def earlier(folder: Path) -> Report:
-    """What earlier pages show, as they lie in their folder."""
+    """The contents of earlier pages, read from their folder."""
     rows = read_record(folder / "results.json")
     about = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     keys = {_of(name, protocol): (name, protocol) for name in EXPERIMENTS for protocol in PROTOCOLS}
@@ -93,7 +93,7 @@ def earlier(folder: Path) -> Report:
 
 
 def onto(kept: Report, new: Report, store: Store) -> Report:
-    """The new report; of each experiment and protocol that it has not whole, the one that is kept."""
+    """The new report, completed by earlier results for each experiment and protocol that is not finished."""
     there = {cell.key for cell, _, _ in store.finished()}
     plans = {key: experiment(key[0]).cells(Plan(key[1], new.about["size"])) for key in new.pictures}
     whole = {key for key, cells in plans.items() if all(cell.key in there for cell in cells)}
@@ -121,7 +121,7 @@ def _findings(folder: Path) -> list[Finding]:
 
 
 def build(store: Store) -> Report:
-    """Everything that the pages show, from what is finished."""
+    """The contents of the pages, from the finished cells."""
     finished = store.finished()
     manifest = store.manifest()
     if not finished or manifest is None:
@@ -195,7 +195,7 @@ def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of results: its specification, its head, and for each line its names and what stands in its cells."""
+    """A table of results: its specification, its head, and for each line its names and cells."""
 
     spec: TableSpec
     head: list[str]
@@ -203,13 +203,13 @@ class Table:
 
     @property
     def splits(self) -> str:
-        """Over how many splits, or from how many to how many."""
+        """The number of splits, or its range."""
         ns = sorted({row.n for _, rows in self.body for row in rows if row})
         return f"{ns[0]} splits" if len(ns) == 1 else f"{ns[0]} to {ns[-1]} splits"
 
 
 def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
-    """The rows of one experiment and protocol as the table that `spec` defines; None if it has none of them."""
+    """The rows of one experiment and protocol as the table that `spec` defines; None if there are no such rows."""
     mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
     if not mine:
         return None
@@ -231,7 +231,7 @@ def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
 
 
 def number(mean: float | None, sd: float | None) -> str:
-    """A mean with its deviation as it is written."""
+    """A mean with its standard deviation, as text."""
     if mean is None:
         return ""
     digits = 0 if abs(mean) >= 1000 else 2
@@ -239,7 +239,7 @@ def number(mean: float | None, sd: float | None) -> str:
 
 
 def cell_lines(row: Row) -> list[str]:
-    """What stands in one cell: ours, the paper's, the difference in combined deviations and the verdict."""
+    """The contents of a cell: our number, the paper's, their difference in combined deviations, and the verdict."""
     if row.paper_mean is None:
         return [number(row.mean, row.sd)]
     units = "" if row.units is None else f"{row.units:+.1f} "
@@ -259,7 +259,7 @@ def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim
 
 
 def headline(rows: list[Row], findings: list[Finding]) -> str:
-    """What came out, in one sentence; of the honest protocol."""
+    """The results of the protocol "honest" in one sentence."""
     compared = [row for row in rows if row.protocol == "honest" and row.verdict != NOT_PRINTED]
     n, fine = len(compared), sum(row.verdict != "worse" for row in compared)
     claims = [f.claim.verdict for f in findings if f.protocol == "honest"]
@@ -281,7 +281,7 @@ HOW_TO_READ = (
 
 
 def about(report: Report) -> list[str]:
-    """With what it was made, and what it cost: core time by experiment, because wall time depends on who else works."""
+    """Versions, and core time by experiment; wall time would depend on other processes."""
     facts = report.about
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
@@ -384,14 +384,14 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 
 
 def summary(folder: Path) -> str:
-    """The README's block, from results.json and claims.json alone."""
+    """The block of the README, from results.json and claims.json."""
     rows = read_record(folder / "results.json")
     findings = _findings(folder)
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 
 def with_summary(text: str, folder: Path) -> str:
-    """A README with its block of results made anew."""
+    """The README with a new block of results."""
     start, end = (text.find(mark) for mark in _MARKS)
     if start < 0 or end < start:
         raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
