@@ -9,7 +9,7 @@ pa = pytest.importorskip("pyarrow")
 
 from rankrange.audit import audit_table, classification, multilabel, regression  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
-from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
+from rankrange.audit.target import find_target, folds_by_group, folds_by_time  # noqa: E402
 from rankrange.crossfit.folds import Folds  # noqa: E402
 from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.crossfit.trees import TreeSettings, tree_predictions  # noqa: E402
@@ -28,11 +28,11 @@ def _plan(how):
     y = pa.array(["a", "b"] * (N // 2))
     target = find_target(pa.table({"y": y}), ["y"])
     if how == "time":
-        parts = parts_by_time(pa.chunked_array([rng.permutation(N)]), "day", target, 4)
+        parts = folds_by_time(pa.chunked_array([rng.permutation(N)]), "day", target, 4)
         return Plan(4, 2000, 1000, 1, 0, folds=Folds.forward(parts), together=parts, forward=True)
     groups = pa.chunked_array([[f"g{i}" for i in rng.integers(0, 30, size=N)]])
-    parts = parts_by_group(groups, "who", target, 4, rng)
-    return Plan(4, 2000, 1000, 1, 0, folds=Folds.of_parts(parts), together=np.asarray(groups))
+    parts = folds_by_group(groups, "who", target, 4, rng)
+    return Plan(4, 2000, 1000, 1, 0, folds=Folds.from_numbers(parts), together=np.asarray(groups))
 
 
 def _changed(X, y, rows, kind):

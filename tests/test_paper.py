@@ -28,8 +28,8 @@ from rankrange.paper.harness.cells import (
     Results,
     TableSpec,
     decided,
+    splits_needed,
     splits_to_decide,
-    what_it_would_take,
 )
 from rankrange.paper.harness.printed import Row, expected, moved, printed, rows_of
 from rankrange.paper.harness.publish import write_pages
@@ -151,7 +151,7 @@ def test_a_folder_with_files_is_an_error_unless_the_run_goes_on(tmp_path):
     with pytest.raises(UserError, match="add --resume"):
         store.open("smoke", resume=False)
     store.open("smoke", resume=True)
-    with pytest.raises(UserError, match="size 'smoke' there and 'full' here"):
+    with pytest.raises(UserError, match="size 'smoke' in the folder and 'full' now"):
         store.open("full", resume=True)
 
 
@@ -340,11 +340,11 @@ def test_that_many_splits_decide_a_difference_in_four_of_five_runs():
 
 
 def test_what_is_open_says_how_many_splits_it_would_take():
-    text = what_it_would_take({"one": (1.0, 0.1, 10), "two": (0.1, 0.1, 10), "three": (0.0, 0.0, 10)})
+    text = splits_needed({"one": (1.0, 0.1, 10), "two": (0.1, 0.1, 10), "three": (0.0, 0.0, 10)})
     assert "one" not in text
     assert "two 81;" in text
     assert "three above 100,000" in text
-    assert what_it_would_take({"one": (1.0, 0.1, 10), "alone": (1.0, math.nan, 1)}) == ""
+    assert splits_needed({"one": (1.0, 0.1, 10), "alone": (1.0, math.nan, 1)}) == ""
 
 
 def test_results_name_the_commit_of_every_cell(tmp_path):

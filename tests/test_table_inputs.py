@@ -24,7 +24,7 @@ for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
 from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.audit.target import find_target, parts_by_group, parts_by_time  # noqa: E402
+from rankrange.audit.target import find_target, folds_by_group, folds_by_time  # noqa: E402
 from rankrange.tables.columns import find_columns, typed  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
@@ -283,9 +283,9 @@ def test_a_group_is_never_in_two_parts(groups):
     column = pa.chunked_array([[f"g{g}" for g in groups]])
     if len(set(groups)) < 5:
         with pytest.raises(UserError, match="needs at least 5 groups"):
-            parts_by_group(column, "g", target, 5, np.random.default_rng(0))
+            folds_by_group(column, "g", target, 5, np.random.default_rng(0))
         return
-    parts = parts_by_group(column, "g", target, 5, np.random.default_rng(0))
+    parts = folds_by_group(column, "g", target, 5, np.random.default_rng(0))
     assert all(len(set(parts[np.array(groups) == g])) == 1 for g in set(groups))
     assert set(parts) == set(range(5))
 
@@ -295,7 +295,7 @@ def test_time_parts_are_in_order_and_the_past_judges_the_future():
 
     rng = np.random.default_rng(0)
     when = rng.permutation(60)
-    parts = parts_by_time(pa.chunked_array([when]), "when", a_target(), 5)
+    parts = folds_by_time(pa.chunked_array([when]), "when", a_target(), 5)
     assert all(when[parts == f].max() < when[parts == f + 1].min() for f in range(4))
     folds = Folds.forward(parts)
     for f in range(1, 5):

@@ -219,14 +219,14 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
     parts = []
     for part in _members(model):
         inner = part.model if isinstance(part, Renumbered) else part
-        known = np.searchsorted(model.classes_, part.classes_)
+        columns = np.searchsorted(model.classes_, part.classes_)
         made = graph.member(inner, classifies=True)
-        parts.append(graph.spread(graph.normed(made[1]), known, len(model.classes_)))
+        parts.append(graph.spread(graph.normed(made[1]), columns, len(model.classes_)))
     P = graph.sum(parts, _weights(model))
-    own = model.refit == "single" and not isinstance(
+    is_single = model.refit == "single" and not isinstance(
         part, Renumbered
     )  # the labels of the member, as its `predict` returns them
-    label = made[0] if own else graph.label(P, _names(model))
+    label = made[0] if is_single else graph.label(P, _names(model))
     return label, P if model.temperature_ == 1.0 else graph.tempered(P, model.temperature_)
 
 
@@ -248,9 +248,9 @@ class _Graph:
         cast = [value.astype(self.dtype) if _is_float(value) else value for value in inputs]
         return getattr(self.ops, f"Onnx{name}")(*cast, op_version=self.version, **settings)
 
-    def end(self, node: Any, place: int, scope: Any, container: Any) -> None:
+    def end(self, node: Any, index: int, scope: Any, container: Any) -> None:
         """Make a node an output."""
-        self.op("Identity", node, output_names=[self.outputs[place]]).add_to(scope, container)
+        self.op("Identity", node, output_names=[self.outputs[index]]).add_to(scope, container)
 
     def member(self, model: Any, classifies: bool = False) -> Any:
         """Add the graph of another model. Its outputs are values, or labels and probabilities."""
@@ -287,11 +287,11 @@ class _Graph:
     def normed(self, node: Any) -> Any:
         return self.op("Div", node, self.row_sum(node))
 
-    def spread(self, node: Any, places: Array, n: int) -> Any:
+    def spread(self, node: Any, columns: Array, n: int) -> Any:
         """The columns at the given places of n columns; the others are 0."""
-        if len(places) == n:
+        if len(columns) == n:
             return node
-        return self.op("MatMul", node, np.eye(n)[places])
+        return self.op("MatMul", node, np.eye(n)[columns])
 
     def of_two(self, score: Any) -> Any:
         """Two columns of scores from the one score of a binary classifier. The first class wins a tie at 0."""
@@ -308,8 +308,8 @@ class _Graph:
         return len(self.outputs) > 1 and self.outputs[1].type.shape[1] == 2
 
     def label(self, scores: Any, names: Array) -> Any:
-        place = self.op("ArgMax", scores, axis=1, keepdims=0)
-        return self.op("Gather", names, place, axis=0)
+        best = self.op("ArgMax", scores, axis=1, keepdims=0)
+        return self.op("Gather", names, best, axis=0)
 
     def tempered(self, P: Any, temperature: float) -> Any:
         clipped = self.op("Clip", P, np.array(LEAST), np.array(1.0))
@@ -320,8 +320,8 @@ class _Graph:
         n = self.outputs[1].type.shape[1]
         P = self.sum([ordinary, robust], np.array([share, 1.0 - share]))
         front = self.op("Gather", np.eye(n), self.op("ArgMax", robust, axis=1, keepdims=0), axis=0)
-        own = self.row_sum(self.op("Mul", P, front))
-        before = self.op("LessOrEqual", own, P)
+        front_score = self.row_sum(self.op("Mul", P, front))
+        before = self.op("LessOrEqual", front_score, P)
         mask = self.op("Mul", front, np.array([0.0]))
         mask = self.op("Where", before, self.op("Add", mask, np.array([1.0])), mask)
         mean = self.op("Div", self.row_sum(self.op("Mul", P, mask)), self.row_sum(mask))

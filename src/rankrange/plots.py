@@ -263,12 +263,12 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     ax = _axis(ax)
     measures = [m for m in audit.result.measures if m.percent] or audit.result.measures[:1]
     factor = 100.0 if measures[0].percent else 1.0
-    for place, measure in enumerate(measures):
+    for position, measure in enumerate(measures):
         gain = measure.gain
         spread = [[factor * (gain.value - gain.low)], [factor * (gain.high - gain.value)]]
-        ax.errorbar(factor * gain.value, place, xerr=spread, fmt="o", color=KEPT, capsize=3)
+        ax.errorbar(factor * gain.value, position, xerr=spread, fmt="o", color=KEPT, capsize=3)
         # Names inside the axes: a figure without a layout engine would clip them outside.
-        ax.text(0.02, place - 0.15, measure.name, transform=ax.get_yaxis_transform(), va="bottom")
+        ax.text(0.02, position - 0.15, measure.name, transform=ax.get_yaxis_transform(), va="bottom")
     ax.axvline(0.0, color=SOFT, lw=1, ls=":")
     ax.set(yticks=[], ylim=(len(measures) - 0.5, -0.5))
     ax.set_xlabel("gain of the model that ignores the worst rows" + (" (points)" if measures[0].percent else ""))
@@ -301,11 +301,11 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     _check_audit(audit, "plot_groups")
     ax = _axis(ax)
     groups = audit.result.groups
-    places = np.arange(len(groups))
+    positions = np.arange(len(groups))
     size = np.array([max(group.rows, 1) for group in groups])
-    ax.barh(places - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="cut")
-    ax.barh(places + 0.2, [g.suspects for g in groups] / size, 0.38, color=CUT, label="likely wrong")
-    ax.set_yticks(places)
+    ax.barh(positions - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="cut")
+    ax.barh(positions + 0.2, [g.suspects for g in groups] / size, 0.38, color=CUT, label="likely wrong")
+    ax.set_yticks(positions)
     ax.set_yticklabels([_plain(group.name) for group in groups], parse_math=False)
     ax.invert_yaxis()
     ax.set_xlabel("share of its rows")
@@ -365,11 +365,11 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
         (axes[1, 0], found.fitted, "fitted value", "residuals by fitted value"),
         (axes[1, 1], np.arange(n), "row", "residuals by row"),
     )
-    for place, x, name, title in panels:
-        _draw_kinds(place, x, r, found)
+    for panel, x, name, title in panels:
+        _draw_kinds(panel, x, r, found)
         for cut in (-found.residual_cut, found.residual_cut):
-            place.axhline(cut, color=SOFT, lw=1, ls=":")
-        place.set(xlabel=name, ylabel=_RESIDUAL, title=title)
+            panel.axhline(cut, color=SOFT, lw=1, ls=":")
+        panel.set(xlabel=name, ylabel=_RESIDUAL, title=title)
     return axes
 
 

@@ -71,9 +71,9 @@ class FormulaRegressor(AoRRRegressor):
 def _with_formula(init: Any) -> inspect.Signature:
     """The signature of `init` with the parameter `formula` added; scikit-learn's clone reads parameters from it."""
     signature = inspect.signature(init)
-    own, *rest = signature.parameters.values()
+    first, *rest = signature.parameters.values()
     formula = inspect.Parameter("formula", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
-    return signature.replace(parameters=[own, formula, *rest])
+    return signature.replace(parameters=[first, formula, *rest])
 
 
 setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.__init__))  # noqa: B010
@@ -90,8 +90,8 @@ class MadeColumns:
     def columns_of(self, data: Any) -> Any:
         """The columns of the formula for new rows."""
         _check_cells(data, self.spec.required_variables)
-        for name, known in self.levels.items():
-            new = sorted(set(data[name].unique()) - known, key=str)
+        for name, levels in self.levels.items():
+            new = sorted(set(data[name].unique()) - levels, key=str)
             if new:
                 raise ValueError(
                     f"column {name!r} has the value {_plain(new[0])!r}, which no training row has, in "
@@ -252,11 +252,11 @@ def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
     kinds = {factor: state for factor, (kind, state) in spec.encoder_state.items() if kind.value == "categorical"}
     found = {}
     for factor, variables in spec.factor_variables.items():
-        own = [str(name) for name in variables if name in data.columns]
-        if str(factor) in kinds and len(own) == 1:
-            values = set(data[own[0]].unique())
+        columns = [str(name) for name in variables if name in data.columns]
+        if str(factor) in kinds and len(columns) == 1:
+            values = set(data[columns[0]].unique())
             if values <= set(kinds[str(factor)].get("categories", ())):
-                found[own[0]] = values
+                found[columns[0]] = values
     return found
 
 

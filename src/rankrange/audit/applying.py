@@ -29,9 +29,9 @@ from .decisions import (
     Decisions,
     contents_of_row,
     given_of,
+    means_one,
     same_number,
     same_text,
-    says_yes,
     split_labels,
 )
 from .target import RowNames
@@ -85,13 +85,13 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
     'a'
     """
     held, names = Held(as_table(table)), RowNames(index_of(table))
-    labels = {str(names.name(place)): place for place in range(held.table.num_rows)}
-    changes = changes_of(decisions, held, new_labels=new_labels, place_of=lambda made: labels.get(made.row, -1))
+    labels = {str(names.name(position)): position for position in range(held.table.num_rows)}
+    changes = changes_of(decisions, held, new_labels=new_labels, position_of=lambda made: labels.get(made.row, -1))
     if type(table).__module__.split(".")[0] == "pandas":
         fixed = table.copy()
         for row, new in changes.cells.items():
-            for place, text in new.items():
-                fixed.iloc[row, place] = _typed(text, held.table.schema.field(place).type)
+            for position, text in new.items():
+                fixed.iloc[row, position] = _typed(text, held.table.schema.field(position).type)
         return fixed[~changes.dropped]
     result = changed(held.table, changes.cells, changes.dropped)
     return result.to_pydict() if isinstance(table, dict) else result
@@ -102,7 +102,7 @@ def changes_of(
     source: Source | Held,
     *,
     new_labels: bool = False,
-    place_of: Callable[[Decision], int] | None = None,
+    position_of: Callable[[Decision], int] | None = None,
 ) -> Changes:
     """Compare each decision with its row and return the changes to the table, without applying them.
 
@@ -114,7 +114,7 @@ def changes_of(
         The table.
     new_labels : bool, default=False
         Whether to allow new labels that no row of the table has.
-    place_of : callable or None
+    position_of : callable or None
         Function from a decision to the position of its row, from 0; by default the row number in the file.
 
     Returns
@@ -129,26 +129,26 @@ def changes_of(
     """
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
-    places = [source.names.index(name) for name in decisions.target]
-    wanted = [(place_of or _place_of)(made) for made in decisions.made]
-    rows, seen, n_rows = _scan(source, wanted, places)
+    columns = [source.names.index(name) for name in decisions.target]
+    positions = [(position_of or _row_in_file)(made) for made in decisions.made]
+    rows, labels, n_rows = _scan(source, positions, columns)
     cells: Cells = {}
     dropped = np.zeros(n_rows, dtype=bool)
-    for row, made in zip(wanted, decisions.made, strict=True):
+    for row, made in zip(positions, decisions.made, strict=True):
         if row not in rows:
             raise UserError(
                 f"decisions must be about rows of the table, got row {made.row} of a table of {n_rows:,} rows; "
                 "give the decisions that were made on this table"
             )
-        _check_row(made, rows[row], places, decisions, source)
+        _check_row(made, rows[row], columns, decisions, source)
         if made.choice == "relabel":
-            cells[row] = _new_cells(made, rows[row], places, seen, decisions, new_labels)
+            cells[row] = _new_cells(made, rows[row], columns, labels, decisions, new_labels)
         dropped[row] = made.choice == "drop"
     counts = Counter(made.choice for made in decisions.made)
     return Changes(cells, dropped, dict(counts))
 
 
-def _place_of(made: Decision) -> int:
+def _row_in_file(made: Decision) -> int:
     if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row) < 2**62:
         raise UserError(
             f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; fix it"
@@ -157,31 +157,31 @@ def _place_of(made: Decision) -> int:
 
 
 def _scan(
-    source: Source | Held, wanted: list[int], places: list[int]
+    source: Source | Held, positions: list[int], columns: list[int]
 ) -> tuple[dict[int, list[str]], list[set[str]], int]:
     """The wanted rows, the distinct texts of each target column, and the number of rows, in one pass."""
-    sought, start = np.unique(np.array(wanted, dtype=np.int64)), 0
+    sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
-    seen: list[set[str]] = [set() for _ in places]
+    labels: list[set[str]] = [set() for _ in columns]
     for batch in source.text_batches():
-        here = sought[(sought >= start) & (sought < start + batch.num_rows)]
-        taken = batch.take(here - start)
-        rows.update(zip(here.tolist(), map(list, zip(*taken.to_pydict().values(), strict=True)), strict=False))
-        for texts, place in zip(seen, places, strict=True):
-            texts.update(batch.column(place).unique().to_pylist())
+        in_batch = sought[(sought >= start) & (sought < start + batch.num_rows)]
+        taken = batch.take(in_batch - start)
+        rows.update(zip(in_batch.tolist(), map(list, zip(*taken.to_pydict().values(), strict=True)), strict=False))
+        for texts, column in zip(labels, columns, strict=True):
+            texts.update(batch.column(column).unique().to_pylist())
         start += batch.num_rows
-    return rows, seen, start
+    return rows, labels, start
 
 
 def _check_row(
-    made: Decision, cells: list[str], places: list[int], decisions: Decisions, source: Source | Held
+    made: Decision, cells: list[str], columns: list[int], decisions: Decisions, source: Source | Held
 ) -> None:
-    if contents_of_row(cells, places) != made.contents:
+    if contents_of_row(cells, columns) != made.contents:
         raise UserError(
             f"a decision applies to the row that was reviewed, but row {made.row} of {source.path} has other cells "
             "now: the table has changed, or the decisions belong to another table; audit it again with --decisions"
         )
-    now = given_of(cells, places, decisions.target)
+    now = given_of(cells, columns, decisions.target)
     if not same_text(now, made.given):
         raise UserError(
             f"a decision applies to the label that was reviewed, '{visible(made.given, 60)}', but row {made.row} of "
@@ -192,30 +192,30 @@ def _check_row(
 def _new_cells(
     made: Decision,
     cells: list[str],
-    places: list[int],
-    seen: list[set[str]],
+    columns: list[int],
+    labels: list[set[str]],
     decisions: Decisions,
     new_labels: bool,
 ) -> dict[int, str]:
     """The target cells of a relabelled row, in the spelling of the table."""
-    if len(places) > 1:
-        return _yes_and_no(made, cells, places, seen, decisions.target)
-    label, known = made.new_label, seen[0]
+    if len(columns) > 1:
+        return _yes_and_no(made, cells, columns, labels, decisions.target)
+    label, given_labels = made.new_label, labels[0]
     spelt = (
-        [text for text in sorted(known) if same_text(text, label)]
-        or [text for text in sorted(known) if decisions.task == "classes" and same_number(text, label)]
-        or [text for text in sorted(known) if visible(text) == label]  # as review tools show it
+        [text for text in sorted(given_labels) if same_text(text, label)]
+        or [text for text in sorted(given_labels) if decisions.task == "classes" and same_number(text, label)]
+        or [text for text in sorted(given_labels) if visible(text) == label]  # as review tools show it
     )
     if spelt:
-        return {places[0]: spelt[0]}
+        return {columns[0]: spelt[0]}
     if decisions.task == "numbers" and not same_number(label, label):
         raise UserError(
             f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; correct the decision"
         )
     if decisions.task == "classes" and not new_labels:
-        examples = ", ".join(f"'{visible(text, 30)}'" for text in sorted(known)[:5])
+        examples = ", ".join(f"'{visible(text, 30)}'" for text in sorted(given_labels)[:5])
         raise UserError(
-            f"a new label must be one that the table has ({examples}{' ...' if len(known) > 5 else ''}), got "
+            f"a new label must be one that the table has ({examples}{' ...' if len(given_labels) > 5 else ''}), got "
             f"'{visible(label, 60)}' for row {made.row}; correct the decision, or allow it with --new-labels"
         )
     if decisions.task == "classes" and (label.strip() == "" or visible(label) != label):
@@ -227,11 +227,11 @@ def _new_cells(
         raise UserError(
             f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; correct it"
         )
-    return {places[0]: "" if label == NO_LABELS else label}
+    return {columns[0]: "" if label == NO_LABELS else label}
 
 
 def _yes_and_no(
-    made: Decision, cells: list[str], places: list[int], seen: list[set[str]], target: list[str]
+    made: Decision, cells: list[str], columns: list[int], seen: list[set[str]], target: list[str]
 ) -> dict[int, str]:
     """The new cells of 0/1 target columns, in the words that each column uses for yes and no."""
     labels = split_labels(made.new_label)
@@ -241,10 +241,10 @@ def _yes_and_no(
             f"new labels must be names of the target columns, got '{visible(odd[0], 60)}' for row {made.row}; fix it"
         )
     new = {}
-    for place, name, texts in zip(places, target, seen, strict=True):
-        if says_yes(cells[place]) != (name in labels):
-            words = sorted(text for text in texts if text and says_yes(text) == (name in labels))
-            new[place] = words[0] if words else str(int(name in labels))
+    for column, name, texts in zip(columns, target, seen, strict=True):
+        if means_one(cells[column]) != (name in labels):
+            words = sorted(text for text in texts if text and means_one(text) == (name in labels))
+            new[column] = words[0] if words else str(int(name in labels))
     return new
 
 
@@ -274,8 +274,8 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
     for batch in source.text_batches():
         lines = []
         for cells in map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
-            for place, text in changes.cells.get(row, {}).items():
-                cells[place] = text
+            for index, text in changes.cells.get(row, {}).items():
+                cells[index] = text
             lines += [] if changes.dropped[row] else [list(map(csv_safe, cells))]
             row += 1
         file.write(csv_lines(lines, source.delimiter))
@@ -315,8 +315,8 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
             fields.append(body[start:i])
             start = i + 1
     fields.append(body[start:])
-    for place, label in new.items():
-        fields[place] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
+    for column, label in new.items():
+        fields[column] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
     return delimiter.join(fields) + record[len(body) :]
 
 
@@ -336,13 +336,13 @@ def changed(table: Any, cells: Cells, dropped: Array) -> Any:
     """The table with the new cells and without the dropped rows."""
     import pyarrow
 
-    for place in sorted({place for new in cells.values() for place in new}):
-        kind = table.schema.field(place).type
-        values = table.column(place).to_pylist()
+    for column in sorted({column for new in cells.values() for column in new}):
+        kind = table.schema.field(column).type
+        values = table.column(column).to_pylist()
         for row, new in cells.items():
-            if place in new:
-                values[row] = _typed(new[place], kind)
-        table = table.set_column(place, table.schema.field(place), pyarrow.array(values, type=kind))
+            if column in new:
+                values[row] = _typed(new[column], kind)
+        table = table.set_column(column, table.schema.field(column), pyarrow.array(values, type=kind))
     return table.filter(pyarrow.array(~dropped))
 
 

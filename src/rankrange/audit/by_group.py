@@ -36,8 +36,8 @@ def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
     )
     first = np.unique(codes, return_index=True)[1]
     found = [
-        GroupRow(texts[place], int(rows[c]), float(ignored[c]), float(wrong[c]), float(loss[c]))
-        for c, place in zip(np.unique(codes).tolist(), first.tolist(), strict=True)
+        GroupRow(texts[row], int(rows[c]), float(ignored[c]), float(wrong[c]), float(loss[c]))
+        for c, row in zip(np.unique(codes).tolist(), first.tolist(), strict=True)
     ]
     return sorted(found, key=lambda group: -group.loss)
 

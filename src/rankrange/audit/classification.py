@@ -22,8 +22,8 @@ _APART = 0.1
 # At least this many rows are listed, however small their p_wrong.
 _LISTED = 20
 # Up to this many rows, linear models are fitted again to find suspects.
-_JUDGED_ANEW = 100_000
-_JUDGES = {
+_REFITTED_UP_TO = 100_000
+_MEMBER_NAMES = {
     "ordinary": "the ordinary one gives",
     "robust": "the robust one",
     "boosting": "boosted trees",
@@ -75,8 +75,8 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     wrong = np.where(target.relabelled, 0.0, issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.members))
     suggested = _others(np.asarray(issues.suggested), codes, mean)
-    place = {name: c for c, name in enumerate(model.classes_.tolist())}
-    weights = _weights(model, [place[name] for name in names])
+    code_of = {name: c for c, name in enumerate(model.classes_.tolist())}
+    weights = _weights(model, [code_of[name] for name in names])
     kept = wrong < LIKELY
     noise = Interval(issues.noise_estimate, *map(float, issues.noise_interval))
     groups = _groups(codes, names, model.dropped_, wrong)
@@ -135,7 +135,7 @@ def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, 
 
 def _scored(plan: Plan, n: int) -> bool:
     """Whether the predictions that were scored also find the suspects."""
-    return plan.forward or (plan.models == "linear" and n > _JUDGED_ANEW)
+    return plan.forward or (plan.models == "linear" and n > _REFITTED_UP_TO)
 
 
 _NAMES = {
@@ -192,22 +192,22 @@ def _worth(codes: Array, K: int) -> Array:
 def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
     right = logs.argmax(axis=2) == codes
     worth = _worth(codes, K)
-    own = logs[:, np.arange(len(codes)), codes]
+    of_given = logs[:, np.arange(len(codes)), codes]
     found = [
         Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
         Measure.of_rows("balanced accuracy on labels as given", right[0] * worth, right[1] * worth, percent=True),
     ]
     if not kept.all():
         found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
-    return [*found, Measure.of_rows("log loss on labels as given", -own[0], -own[1], higher=False)]
+    return [*found, Measure.of_rows("log loss on labels as given", -of_given[0], -of_given[1], higher=False)]
 
 
-def _weights(model: AoRRClassifier, places: list[int]) -> Array:
+def _weights(model: AoRRClassifier, codes: list[int]) -> Array:
     """(K, features): one row per class, in the order of the target's names."""
     if len(model.coef_) == 1:
         both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
-        return both[places]
-    return model.coef_[places]
+        return both[codes]
+    return model.coef_[codes]
 
 
 def _others(suggested: Array, codes: Array, mean: Array) -> Array:
@@ -224,11 +224,11 @@ def _explanation(members: Any, i: int, pair: tuple[int, int], wrong: float, name
     """The ensemble mean behind p(wrong), or the prediction of each member if the members disagree."""
     shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
     mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]
-    sides = {own > other for _, (own, other) in shares if abs(own - other) > _APART}
+    sides = {share > other for _, (share, other) in shares if abs(share - other) > _APART}
     if len(sides) < 2:
         text = f"models fitted without the row predict {_gives(mean, pair, names)}"
     else:
-        parts = [f"{_JUDGES.get(name, name)} {_gives(both, pair, names)}" for name, both in shares]
+        parts = [f"{_MEMBER_NAMES.get(name, name)} {_gives(both, pair, names)}" for name, both in shares]
         text = f"models fitted without the row disagree: {'; '.join(parts)}"
     if mean[0] > mean[1] and wrong >= LIKELY:
         text += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"

@@ -70,18 +70,18 @@ def _batches_in(
     odd = _odd_digits(column)  # converted values differ from each other
     digits = [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
     reasons.update(dict.fromkeys(digits, "its cells have more digits than elsewhere"))
-    own, rest = levels
-    if own.any():
+    residuals, rest = levels
+    if residuals.any():
         for x, reason in (
-            (own, "its values differ from those of other rows"),
+            (residuals, "its values differ from those of other rows"),
             (rest, "its relation to the other columns differs from that in other rows"),
-            (np.log(np.abs(own) + 0.05), "its values vary more or less than in other rows"),
+            (np.log(np.abs(residuals) + 0.05), "its values vary more or less than in other rows"),
         ):
             for span in _off_together(x, tests):
                 reasons.setdefault(span, reason)
     found = [_stuck(column, run, numbers) for run in runs]
-    known = ~np.isnan(column.values)  # a block of missing cells has no values to compare
-    filled = [span for span in reasons if known[slice(*span)].mean() > 0.5]
+    present = ~np.isnan(column.values)  # a block of missing cells has no values to compare
+    filled = [span for span in reasons if present[slice(*span)].mean() > 0.5]
     apart = _apart(filled, [(run.start, run.stop) for run in runs])
     return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
 
@@ -90,15 +90,15 @@ def _levels(column: Column) -> Array:
     """The values, or their logarithms if they span several orders of magnitude; missing cells get the median."""
     x = column.values
     assert x is not None
-    known = ~np.isnan(x)
-    if not known.any():
+    present = ~np.isnan(x)
+    if not present.any():
         return np.zeros(len(x), dtype=np.float32)
-    x = x if known.all() else x[known]
+    x = x if present.all() else x[present]
     low, high = quantiles(x, [0.1, 0.9])
     if low > 0 and high > 3 * low and x.min() > 0:
         x = np.log(x)
-    levels = np.full(len(known), median(x), dtype=np.float32)
-    levels[known] = x
+    levels = np.full(len(present), median(x), dtype=np.float32)
+    levels[present] = x
     return levels
 
 
@@ -116,14 +116,14 @@ def _kinds(target: Target) -> list[Array]:
 def _within(x: Array, kinds: list[Array], most: float) -> Array:
     """Distances from the median of the row's class, in robust standard deviations, clipped to `most`."""
     out = np.zeros_like(x)
-    whole = 1.4826 * median(np.abs(x - np.float32(median(x))))
-    if whole == 0:  # most cells have the same value
+    overall = 1.4826 * median(np.abs(x - np.float32(median(x))))
+    if overall == 0:  # most cells have the same value
         return out
     for rows in kinds:
-        own = x[rows]
-        own -= np.float32(median(own))
-        spread = 1.4826 * median(np.abs(own)) if len(rows) >= 20 else whole
-        out[rows] = own / max(spread, 0.1 * whole)
+        values = x[rows]
+        values -= np.float32(median(values))
+        spread = 1.4826 * median(np.abs(values)) if len(rows) >= 20 else overall
+        out[rows] = values / max(spread, 0.1 * overall)
     return np.clip(out, -most, most)
 
 
@@ -212,10 +212,10 @@ def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> lis
 def _has_edges(x: Array, start: int, stop: int) -> bool:
     """Whether the values jump at both ends of a span. In ordered tables they change gradually instead."""
     reach = max(8, (stop - start) // 4)
-    here, usual = float(x[start:stop].mean()), float(np.median(x))
+    mean, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
-    off = here - usual
-    return off != 0 and all((here - float(side.mean())) / off > 0.65 for side in sides)
+    off = mean - usual
+    return off != 0 and all((mean - float(side.mean())) / off > 0.65 for side in sides)
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
@@ -245,11 +245,11 @@ def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
-    here, usual = float(np.nanmedian(inside)), float(np.nanmedian(outside))
+    median_inside, median_outside = float(np.nanmedian(inside)), float(np.nanmedian(outside))
     low, high = (value_text(column, float(end)) for end in np.nanquantile(outside, [0.05, 0.95]))
-    unit = _unit_between(here, usual)
-    text = _both(column, "median", here, usual) + unit
-    if value_text(column, here) == value_text(column, usual):
+    unit = _unit_between(median_inside, median_outside)
+    text = _both(column, "median", median_inside, median_outside) + unit
+    if value_text(column, median_inside) == value_text(column, median_outside):
         means = float(np.nanmean(inside)), float(np.nanmean(outside))
         apart = abs(means[0] - means[1]) > _SHOWN * float(np.nanstd(outside))
         text = _both(column, "mean", *means) if apart else reason
@@ -258,18 +258,20 @@ def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
         f"{int(numbers[run.stop - 1]):,}: {text}"
     )
     rows, action = tuple(numbers[run].tolist()), "fix" if unit else "look"
-    return RowProblem("batch", rows, column.name, value_text(column, here), f"{low} to {high}", sentence, 0.85, action)
+    return RowProblem(
+        "batch", rows, column.name, value_text(column, median_inside), f"{low} to {high}", sentence, 0.85, action
+    )
 
 
-def _both(column: Column, word: str, here: float, usual: float) -> str:
-    return f"its {word} there is {value_text(column, here)}, in the other rows {value_text(column, usual)}"
+def _both(column: Column, word: str, inside: float, outside: float) -> str:
+    return f"its {word} there is {value_text(column, inside)}, in the other rows {value_text(column, outside)}"
 
 
-def _unit_between(here: float, usual: float) -> str:
+def _unit_between(inside: float, outside: float) -> str:
     """A remark on the unit, if the factor is the ratio of two common units."""
-    if usual == 0 or here / usual <= 0:
+    if outside == 0 or inside / outside <= 0:
         return ""
-    factor = here / usual
+    factor = inside / outside
     for name, size in _UNITS.items():
         for times, words in ((size, f"{name}"), (1.0 / size, f"1/{name}")):
             if abs(np.log(factor / times)) < 0.08:
@@ -366,12 +368,12 @@ def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
         assert column.codes is not None
         return np.minimum(column.codes[sample] + 1, _MOST_BINS)
     x = column.values[sample]
-    known = x[~np.isnan(x)]
-    if not len(known):
+    present = x[~np.isnan(x)]
+    if not len(present):
         return np.zeros(len(x), dtype=np.intp)
-    edges = np.unique(np.quantile(known, np.linspace(0, 1, min(_MOST_BINS, max(2, len(known) // 10)))))
-    place = np.searchsorted(edges, x, side="right")
-    return np.where(np.isnan(x), 0, place + 1).astype(np.intp)
+    edges = np.unique(np.quantile(present, np.linspace(0, 1, min(_MOST_BINS, max(2, len(present) // 10)))))
+    bins = np.searchsorted(edges, x, side="right")
+    return np.where(np.isnan(x), 0, bins + 1).astype(np.intp)
 
 
 def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
@@ -401,10 +403,12 @@ def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
 
 def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
     if column.values is not None:
-        here, there = (value_text(column, float(np.nanmedian(column.values[part]))) for part in (late, early))
-        words = f"its median is {there} in the first third along {time} and {here} in the last"
+        late_value, early_value = (
+            value_text(column, float(np.nanmedian(column.values[part]))) for part in (late, early)
+        )
+        words = f"its median is {early_value} in the first third along {time} and {late_value} in the last"
     else:
-        here, there = "other values", "values of the first third"
+        late_value, early_value = "other values", "values of the first third"
         words = f"{100 * size:.0f}% of its values differ between the first and the last third along {time}"
     sentence = f"{visible(column.name, 60)} drifts: {words}"
-    return RowProblem("drift", (), column.name, here, there, sentence, min(1.0, size))
+    return RowProblem("drift", (), column.name, late_value, early_value, sentence, min(1.0, size))

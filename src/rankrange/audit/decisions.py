@@ -228,28 +228,28 @@ def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequenc
     """
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
-    places = [source.names.index(name) for name in target]
+    columns = [source.names.index(name) for name in target]
     return IdentifiedRows(
         cells[: len(rows)],
-        [contents_of_row(row, places) for row in cells[: len(rows)]],
-        [given_of(row, places, target) for row in cells[: len(rows)]],
+        [contents_of_row(row, columns) for row in cells[: len(rows)]],
+        [given_of(row, columns, target) for row in cells[: len(rows)]],
         fingerprint([source.names, n_rows, cells[len(rows) :]]),
     )
 
 
-def contents_of_row(cells: list[str], target_places: Sequence[int]) -> str:
+def contents_of_row(cells: list[str], target_columns: Sequence[int]) -> str:
     """The fingerprint of a row without its target."""
-    return fingerprint([cell for place, cell in enumerate(cells) if place not in target_places])
+    return fingerprint([cell for index, cell in enumerate(cells) if index not in target_columns])
 
 
-def given_of(cells: list[str], places: Sequence[int], target: Sequence[str]) -> str:
+def given_of(cells: list[str], columns: Sequence[int], target: Sequence[str]) -> str:
     """The target as written in the file. For several 0/1 columns, the names of the columns that are 1."""
-    if len(places) == 1 or not cells:
-        return cells[places[0]] if cells else ""
-    return join_labels([name for place, name in zip(places, target, strict=True) if says_yes(cells[place])])
+    if len(columns) == 1 or not cells:
+        return cells[columns[0]] if cells else ""
+    return join_labels([name for column, name in zip(columns, target, strict=True) if means_one(cells[column])])
 
 
-def says_yes(cell: str) -> bool:
+def means_one(cell: str) -> bool:
     """Whether a cell of a 0/1 column means 1."""
     return cell.strip().casefold().removesuffix(".0") in ("1", "true", "yes", "y", "t")
 
@@ -286,11 +286,11 @@ def same_number(one: str, other: str) -> bool:
 
 def decisions_of(audit: Audit) -> Decisions:
     """The decisions that were made with `Audit.decide`, with the fingerprints of their rows."""
-    places = list(audit.decided)
-    identified = identify_rows(audit.source, audit.target.columns, audit.n_rows, places)
+    positions = list(audit.decided)
+    identified = identify_rows(audit.source, audit.target.columns, audit.n_rows, positions)
     made = [
-        audit.decided[place]._replace(given=identified.given[i], contents=identified.contents[i])
-        for i, place in enumerate(places)
+        audit.decided[position]._replace(given=identified.given[i], contents=identified.contents[i])
+        for i, position in enumerate(positions)
     ]
     return Decisions(audit.target.columns, audit.target.task, identified.table, made)
 
@@ -298,15 +298,15 @@ def decisions_of(audit: Audit) -> Decisions:
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
     """Validate a decision and record it in an audit; the arguments are those of `Audit.decide`."""
     target, result = audit.target, audit.result
-    place = audit.row_names.place(row, audit.n_rows)
+    position = audit.row_names.position_of(row, audit.n_rows)
     suspects = dict(zip(target.rows[result.order].tolist(), result.suggested, strict=True))
-    new = (suspects.get(place) if label is None else str(label)) if decision == "relabel" else ""
+    new = (suspects.get(position) if label is None else str(label)) if decision == "relabel" else ""
     if decision not in CHOICES:
         raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
     if new is None:
         raise UserError(f"row {row} is not a suspect, so it has no suggested label; pass the new label")
     if target.task == "classes" and new and new not in target.names:
         raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
-    at = np.flatnonzero(target.rows == place)
+    at = np.flatnonzero(target.rows == position)
     p = float(result.wrong[at[0]]) if len(at) else float("nan")
-    audit.decided[place] = Decision(str(row), "", decision, new, p)
+    audit.decided[position] = Decision(str(row), "", decision, new, p)

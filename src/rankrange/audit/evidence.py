@@ -113,9 +113,9 @@ class Values:
             rows = self.groups.sample(group)
             if self.numbers is not None:
                 values = self.numbers[rows]
-                known = values[~np.isnan(values)]
+                present = values[~np.isnan(values)]
                 levels = [q for pair in _TAILS for q in pair]
-                quantiles = np.quantile(known, levels) if len(known) else np.full(len(levels), np.nan)
+                quantiles = np.quantile(present, levels) if len(present) else np.full(len(levels), np.nan)
                 self._usual[group] = np.append(quantiles, np.isnan(values).mean())
             else:
                 codes = self.codes[rows]  # type: ignore[index]
@@ -152,12 +152,12 @@ class Values:
         words = set() if other is None else self._words(i)
         if other is None or not words:
             return 1.0, ""
-        own, others = self._shares(group), self._shares(other)
-        best = max(sorted(words), key=lambda word: others.get(word, 0.0) - own.get(word, 0.0))
-        share, of = own.get(best, 0.0), self.groups.of(group)
-        if others.get(best, 0.0) <= share:
+        shares, other_shares = self._shares(group), self._shares(other)
+        best = max(sorted(words), key=lambda word: other_shares.get(word, 0.0) - shares.get(word, 0.0))
+        share, of = shares.get(best, 0.0), self.groups.of(group)
+        if other_shares.get(best, 0.0) <= share:
             return 1.0, ""
-        other_share = f"{_percent(others[best])} of those {self.groups.of(other, True)}"
+        other_share = f"{_percent(other_shares[best])} of those {self.groups.of(other, True)}"
         return share, f"the word '{best[:40]}' is in {_percent(share)} of {of}, {other_share}"
 
     def _words(self, i: int) -> set[str]:
@@ -287,18 +287,18 @@ def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
     """The group of the suggested label of each suspect, if labels are classes."""
     if target.task != "classes":
         return [None] * len(result.order)
-    place = {name: code for code, name in enumerate(target.names)}
-    return [place.get(name) for name in result.suggested]
+    code_of = {name: code for code, name in enumerate(target.names)}
+    return [code_of.get(name) for name in result.suggested]
 
 
 def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
     """The evidence of each column against the given target: the sum over its features."""
     names = list(dict.fromkeys(owners))
-    place = {name: c for c, name in enumerate(names)}
+    column_of = {name: c for c, name in enumerate(names)}
     total = np.zeros((against.shape[0], len(names)))
     against = against.toarray() if hasattr(against, "toarray") else np.asarray(against)
     for j, owner in enumerate(owners[: against.shape[1]]):
-        total[:, place[owner]] += against[:, j]
+        total[:, column_of[owner]] += against[:, j]
     return names, total
 
 
@@ -351,13 +351,13 @@ def _nearest(
         right = np.sort(rng.choice(right, _SEARCHED, replace=False))
     distance = _distances(X[suspects], X[right])
     chosen = []
-    for place, i in enumerate(suspects):
+    for index, i in enumerate(suspects):
         pools = [np.arange(len(right))]
         if target.task == "classes":
-            own, other = target.y[i], others[place]
-            pools = [np.flatnonzero(target.y[right] == code) for code in (own, other) if code is not None]
+            given, other = target.y[i], others[index]
+            pools = [np.flatnonzero(target.y[right] == code) for code in (given, other) if code is not None]
         count = _NEAREST if len(pools) > 1 else 2 * _NEAREST
-        best = [pool[np.argsort(distance[place, pool], kind="stable")[:count]] for pool in pools]
+        best = [pool[np.argsort(distance[index, pool], kind="stable")[:count]] for pool in pools]
         chosen.append(right[np.concatenate(best)])
     flat = np.unique(np.concatenate(chosen))
     cells = features.select(list(shown)).take(flat).to_pydict()

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     """The suspects of an audit as questions, worst first."""
     suspects, target = audit.suspects(limit), audit.target
-    places = target.rows[audit.result.order[: len(suspects)]]
-    identified = identify_rows(audit.source, target.columns, audit.n_rows, places)
+    positions = target.rows[audit.result.order[: len(suspects)]]
+    identified = identify_rows(audit.source, target.columns, audit.n_rows, positions)
     about = {"table": identified.table, "target": target.columns, "task": target.task, "separator": target.separator}
     apart = set(target.columns)
     questions = []

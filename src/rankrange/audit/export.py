@@ -146,9 +146,9 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) ->
     suspects = audit.suspects()
     rows = audit.target.rows[audit.result.order]
     cells = rows_as_text(source, rows)
-    own = [*_OWN, *(["residual"] if audit.result.residuals is not None else [])]
-    names = [f"{name} in the file" if name in own else name for name in source.names]
-    file.write(csv_lines([[*own, *map(csv_safe, names)]], ","))
+    own_columns = [*_OWN, *(["residual"] if audit.result.residuals is not None else [])]
+    names = [f"{name} in the file" if name in own_columns else name for name in source.names]
+    file.write(csv_lines([[*own_columns, *map(csv_safe, names)]], ","))
     for start in range(0, len(suspects), 10_000):
         part = slice(start, start + 10_000)
         lines = (
@@ -218,8 +218,8 @@ def _relabelled(batch: Any, column: int, new: list[tuple[int, str]]) -> Any:
     import pyarrow
 
     values = batch.column(column).to_pylist()
-    for place, label in new:
-        values[place] = label
+    for position, label in new:
+        values[position] = label
     return batch.set_column(column, batch.schema.names[column], pyarrow.array(values, type=pyarrow.string()))
 
 
@@ -243,9 +243,9 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
 
 
 def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, dropped: Array, labels: dict[int, str]) -> None:
-    place = source.names.index(audit.target.columns[0])
+    column = source.names.index(audit.target.columns[0])
     if getattr(source, "kind", "") != "parquet":
-        write_typed(source.read(), {row: {place: label} for row, label in labels.items()}, dropped, file, ".parquet")
+        write_typed(source.read(), {row: {column: label} for row, label in labels.items()}, dropped, file, ".parquet")
         return
     import pyarrow
     import pyarrow.parquet
@@ -253,7 +253,7 @@ def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, dropped: Array,
     start, writer = 0, None
     for batch in batches(source):  # in batches, because the table may be larger than memory
         part = slice(start, start + batch.num_rows)
-        new = {row - start: {place: label} for row, label in labels.items() if part.start <= row < part.stop}
+        new = {row - start: {column: label} for row, label in labels.items() if part.start <= row < part.stop}
         table = changed(pyarrow.Table.from_batches([batch]), new, dropped[part])
         writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
         writer.write_table(table)

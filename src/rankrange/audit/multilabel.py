@@ -73,7 +73,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     suggested = Y[order] ^ flips
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)
-    place = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
+    index = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
     result = TaskResult(
         task="labels",
         ordinary_name="one logistic regression per label",
@@ -87,7 +87,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         actions=actions(wrong[order], wrong[order]),
         suggested=[target.labels_text(mask) for mask in suggested],
         expected=[_explanation(Y[i], cells[i], names) for i in order],
-        against=sign[:, None] * X[order] * model.coef_[place[worst]],
+        against=sign[:, None] * X[order] * model.coef_[index[worst]],
         groups=_groups(Y, cells, names, model.dropped_),
         noise=noise,
         loss_name=f"top-{top_k} multi-label loss",
@@ -106,8 +106,8 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
     costs = []
     for penalty in PENALTIES:
         cost = 0.0
-        for seen, left_out in zip(folds.train, folds.test, strict=True):
-            train, test = rows[seen], rows[left_out]
+        for masks in zip(folds.train, folds.test, strict=True):
+            train, test = (rows[mask] for mask in masks)
             fit = LogisticPerLabel(top_k, C=penalty, tol=1e-4).fit(X[train], Y[train].astype(int))
             p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
             cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())

@@ -152,11 +152,11 @@ class OutOfCoreAudit:
             for batch in batches(self.source, [*self.rest, self.column], types):
                 table = pyarrow.Table.from_batches([batch])
                 y = _target_of(typed(table.select([self.column]), self.target_forms)[0].column(0), found)
-                known = np.flatnonzero(~np.isnan(y) if found.task == "numbers" else y >= 0)
+                labelled = np.flatnonzero(~np.isnan(y) if found.task == "numbers" else y >= 0)
                 X = encoder.transform(table.select(self.rest))
-                file.write(np.ascontiguousarray(X[known], dtype=np.float32).data)
-                kept_y.append(y[known])
-                kept_rows.append(at + known)
+                file.write(np.ascontiguousarray(X[labelled], dtype=np.float32).data)
+                kept_y.append(y[labelled])
+                kept_rows.append(at + labelled)
                 at += batch.num_rows
             rows, y = np.concatenate(kept_rows), np.concatenate(kept_y)
             file.seek(0)
@@ -181,7 +181,7 @@ class OutOfCoreAudit:
             target=target,
             result=result,
             columns=encoder.report_,
-            feature_columns=[encoder.columns_[place]["name"] for place in encoder.owner_],
+            feature_columns=[encoder.columns_[index]["name"] for index in encoder.owner_],
             pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
             settings=self._settings(target, encoder, n),
             notes=[note, *target.notes, *result.notes, *words],
@@ -242,9 +242,9 @@ def _target_of(column: Any, found: Target) -> Array:
     numbers, kind, _ = numbers_of(column)
     if found.task == "numbers":
         return np.full(len(column), np.nan) if numbers is None else numbers
-    here = _classes(found.columns[0], column, numbers, kind)
-    place = {name: code for code, name in enumerate(found.names)}
-    return np.array([*(place.get(name, -1) for name in here.names), -1], dtype=np.int32)[here.y]
+    found_here = _classes(found.columns[0], column, numbers, kind)
+    code_of = {name: code for code, name in enumerate(found.names)}
+    return np.array([*(code_of.get(name, -1) for name in found_here.names), -1], dtype=np.int32)[found_here.y]
 
 
 def _write_header(file: Any, shape: tuple[int, int]) -> None:
@@ -259,7 +259,7 @@ def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
     order, parts, at = np.argsort(rows, kind="stable"), [], 0
     wanted = rows[order]
     for batch in batches(source, columns, types):
-        here = wanted[(wanted >= at) & (wanted < at + batch.num_rows)] - at
-        parts.append(batch.take(pyarrow.array(here)))
+        in_batch = wanted[(wanted >= at) & (wanted < at + batch.num_rows)] - at
+        parts.append(batch.take(pyarrow.array(in_batch)))
         at += batch.num_rows
     return pyarrow.Table.from_batches(parts).take(pyarrow.array(np.argsort(order, kind="stable")))

@@ -110,8 +110,8 @@ class _EvidenceAgainst:
 def _groups_of(sums: Any, target: Target, dropped: Array, present: Array) -> list[Group]:
     cut = np.bincount(target.y[dropped], minlength=len(target.names))
     return [
-        Group(target.names[code], int(sums[0, place]), int(cut[code]), int(sums[1, place]))
-        for place, code in enumerate(present.tolist())
+        Group(target.names[code], int(sums[0, index]), int(cut[code]), int(sums[1, index]))
+        for index, code in enumerate(present.tolist())
     ]
 
 
@@ -201,10 +201,10 @@ def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
     sample = residual[::step].astype(np.float64)
     found = outlier_posterior(sample, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)
-    for side, known in ((residual >= 0, sample >= 0), (residual < 0, sample < 0)):
-        if known.any():
-            sizes, order = np.abs(sample[known]), np.argsort(np.abs(sample[known]))
-            farther = np.maximum.accumulate(found.p_wrong[known][order])
+    for side, sampled_side in ((residual >= 0, sample >= 0), (residual < 0, sample < 0)):
+        if sampled_side.any():
+            sizes, order = np.abs(sample[sampled_side]), np.argsort(np.abs(sample[sampled_side]))
+            farther = np.maximum.accumulate(found.p_wrong[sampled_side][order])
             wrong[side] = np.interp(np.abs(residual[side]), sizes[order], farther)
     return wrong, Interval(found.rate, *found.interval)
 

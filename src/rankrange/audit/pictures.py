@@ -66,11 +66,11 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     # Four decades, or more if the first bar would otherwise contain nearly all rows.
     low = max(least, min(low, 1e-4 * high), 1e-12 * high)
     edges = np.geomspace(low, max(high, 1.01 * low), _LOSS_BARS + 1)
-    place = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _LOSS_BARS - 1)
+    bar = np.clip(np.searchsorted(edges, losses, side="right") - 1, 0, _LOSS_BARS - 1)
     return {
         "edges": edges.tolist(),
-        "rows": np.bincount(place, minlength=_LOSS_BARS).tolist(),
-        "wrong": np.bincount(place, weights=result.wrong, minlength=_LOSS_BARS).tolist(),
+        "rows": np.bincount(bar, minlength=_LOSS_BARS).tolist(),
+        "wrong": np.bincount(bar, weights=result.wrong, minlength=_LOSS_BARS).tolist(),
     }
 
 
@@ -85,8 +85,8 @@ def found_curve(result: TaskResult) -> dict[str, list[float]]:
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total
-    places = np.unique(np.linspace(1, len(wrong), min(len(wrong), 100)).astype(int)) if len(wrong) else np.empty(0, int)
-    return {"rows": [0, *places.tolist()], "share": [0.0, *seen[places - 1].tolist()]}
+    counts = np.unique(np.linspace(1, len(wrong), min(len(wrong), 100)).astype(int)) if len(wrong) else np.empty(0, int)
+    return {"rows": [0, *counts.tolist()], "share": [0.0, *seen[counts - 1].tolist()]}
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
@@ -117,22 +117,22 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
     """The colour of each row."""
     if target.task != "classes":
         return np.zeros(len(target.y), dtype=np.intp)
-    place = {name: c for c, name in enumerate(labels)}
-    return np.array([place.get(name, len(labels) - 1) for name in target.names])[target.y]
+    code_of = {name: c for c, name in enumerate(labels)}
+    return np.array([code_of.get(name, len(labels) - 1) for name in target.names])[target.y]
 
 
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
     """The distribution of a column (`evidence.Values`) by label: a histogram, or counts of the most frequent texts."""
     colour = _colour_of(target, labels)
     if column.numbers is not None:
-        known = ~np.isnan(column.numbers)
-        values = column.numbers[known]
+        present = ~np.isnan(column.numbers)
+        values = column.numbers[present]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         bars = _BARS if low < high else 1
         # Clipped before the division: an extreme value would overflow the integer.
         inside = np.clip(values, low, high) - low
-        place = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
-        counts = [np.bincount(place[colour[known] == c], minlength=bars).tolist() for c in range(len(labels))]
+        bar = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
+        counts = [np.bincount(bar[colour[present] == c], minlength=bars).tolist() for c in range(len(labels))]
         return ColumnPicture(column.name, counts, (column.formatted(float(low)), column.formatted(float(high))), [])
     codes = column.codes
     assert codes is not None

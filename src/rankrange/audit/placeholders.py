@@ -62,16 +62,21 @@ def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowP
 def _placeholder(column: Column) -> tuple[float, float] | None:
     """A placeholder of the column and the strength of the evidence; None if there is none."""
     assert column.values is not None
-    known = column.values[~np.isnan(column.values)]
-    if len(known) < _LEAST_OTHERS:
+    present = column.values[~np.isnan(column.values)]
+    if len(present) < _LEAST_OTHERS:
         return None
-    values, counts = np.unique(known, return_counts=True)
-    enough = len(known) - counts >= _LEAST_OTHERS
+    values, counts = np.unique(present, return_counts=True)
+    enough = len(present) - counts >= _LEAST_OTHERS
     often, twice = enough & (counts >= _LEAST_CELLS), enough & (counts >= 2)
     for value, count in zip(values[twice].tolist(), counts[twice].tolist(), strict=True):
-        if _is_code(value) and _lies_apart(value, count, known[known != value]):
+        if _is_code(value) and _lies_apart(value, count, present[present != value]):
             return value, 0.85
-    if values[0] == 0 and often[0] and counts[0] <= _MOST_ZEROS * len(known) and _never_near_zero(known[known != 0]):
+    if (
+        values[0] == 0
+        and often[0]
+        and counts[0] <= _MOST_ZEROS * len(present)
+        and _never_near_zero(present[present != 0])
+    ):
         return 0.0, 0.7
     return None
 

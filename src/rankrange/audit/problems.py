@@ -45,7 +45,7 @@ EXACT_UP_TO, _DRAWN = 200_000, 100_000
 # Rows per matrix product: a float64 copy of all rows would take more memory than the table.
 BLOCK = 1 << 16
 # Rows for estimating the chance of equal cells, and the number of columns that are left out one at a time.
-_TOLD_ON, _LEFT_OUT = 100_000, 12
+_CHANCE_ROWS, _LEFT_OUT = 100_000, 12
 # A column identifies rows if two rows agree in it at most this often. The largest number of nearly equal rows that are
 # errors.
 _IDENTIFYING, _MOST_NEAR = 0.05, 0.05
@@ -197,11 +197,11 @@ def quantiles(x: Array, levels: Sequence[float]) -> Array:
     The sample depends only on the number of values, so results are reproducible.
     """
     values = x if len(x) <= EXACT_UP_TO else x[_drawn(len(x))]
-    places = np.asarray(levels) * (len(values) - 1)
-    low = np.floor(places).astype(np.intp)
+    positions = np.asarray(levels) * (len(values) - 1)
+    low = np.floor(positions).astype(np.intp)
     high = np.minimum(low + 1, len(values) - 1)
     ordered = np.partition(values, np.unique(np.append(low, high)))
-    below, above, share = ordered[low].astype(np.float64), ordered[high].astype(np.float64), places - low
+    below, above, share = ordered[low].astype(np.float64), ordered[high].astype(np.float64), positions - low
     # Interpolate from the nearer end as NumPy does, which returns equal neighbours exactly.
     return np.where(share < 0.5, below + (above - below) * share, above - (above - below) * (1.0 - share))
 
@@ -245,7 +245,7 @@ def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: in
     for j, column in enumerate(columns):
         marks = _marks(column, j)
         total += marks
-        chances[j] = _chance(marks[:_TOLD_ON])
+        chances[j] = _chance(marks[:_CHANCE_ROWS])
     # The most identifying columns: those in which two rows rarely agree.
     identifying = np.argsort(chances)[:_LEFT_OUT].tolist()
     groups = _groups_of(total)
@@ -409,7 +409,7 @@ def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: i
         total: Array = np.zeros(n, dtype=np.uint64)
         for j in part:
             steps = _steps_of(columns[j], widths[j])
-            chances[j] = min(1.0, 3.0 * _chance(steps[:_TOLD_ON]))  # near means at most one step apart
+            chances[j] = min(1.0, 3.0 * _chance(steps[:_CHANCE_ROWS]))  # near means at most one step apart
             total += steps.view(np.uint64) * np.uint64((int(_ODD) + 2 * j * 0xD1B54A32D192ED03) % 2**64)
         order = _by_marks(total)
         if len(order) > 0.2 * n:  # too many rows agree in this block
@@ -431,8 +431,8 @@ def _span(column: Column) -> float:
     """The range of the central 90% of the numbers of a column; 0 for texts."""
     if column.values is None:
         return 0.0
-    known = column.values[~np.isnan(column.values)]
-    return float(np.diff(quantiles(known, [0.05, 0.95]))[0]) if len(known) else 0.0
+    present = column.values[~np.isnan(column.values)]
+    return float(np.diff(quantiles(present, [0.05, 0.95]))[0]) if len(present) else 0.0
 
 
 def _steps_of(column: Column, width: float) -> Array:

@@ -252,10 +252,10 @@ def _measures(errors: Array, kept: Array) -> list[Measure]:
 
 def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
     edges = np.unique(np.quantile(y, np.linspace(0, 1, _GROUPS + 1)))
-    place = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
+    bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
     groups = []
     for g in range(max(len(edges) - 1, 1)):
-        inside = place == g
+        inside = bins == g
         name = f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}"
         groups.append(
             Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= LIKELY)).sum()))

@@ -54,7 +54,7 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows) -> Markup:
         "start": _start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
-        "suspects": [_packed(audit, place, suspect, identified) for place, suspect in enumerate(values["suspects"])],
+        "suspects": [_packed(audit, index, suspect, identified) for index, suspect in enumerate(values["suspects"])],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
         "total": audit.n_listed,
@@ -119,10 +119,10 @@ def _seen(audit: Audit) -> dict[str, Any]:
     enough = next((int(r) for r, s in zip(rows, shares, strict=True) if s >= 0.8 * shares[-1]), last)
     stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
     wrong = audit.result.wrong
-    seen = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
-    says = f"After {stop:,} rows you have seen {seen:.0%} of the {_about(float(wrong.sum()))} expected errors"
+    found = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
+    sentence = f"After {stop:,} rows you have seen {found:.0%} of the {_about(float(wrong.sum()))} expected errors"
     rest = f"; after all {last:,} listed, {shares[-1]:.0%}." if stop < last else "."
-    return {**rising(rows, shares), "says": says + rest}
+    return {**rising(rows, shares), "says": sentence + rest}
 
 
 def _about(count: float) -> str:
@@ -194,7 +194,7 @@ def _start(audit: Audit) -> int:
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 
-def _packed(audit: Audit, place: int, suspect: Suspect, identified: IdentifiedRows) -> dict[str, Any]:
+def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRows) -> dict[str, Any]:
     given, suggested = shown_labels(audit, suspect)
     packed: dict[str, Any] = {
         "rank": suspect.rank,
@@ -205,19 +205,19 @@ def _packed(audit: Audit, place: int, suspect: Suspect, identified: IdentifiedRo
         "loss": float(f"{suspect.loss:.4g}"),
         "action": suspect.action,
         "why": visible(suspect.why, 600),
-        "contents": identified.contents[place],
-        "cell": identified.given[place],
-        "to": _new_cell(audit, suspect, identified.given[place]),
+        "contents": identified.contents[index],
+        "cell": identified.given[index],
+        "to": _new_cell(audit, suspect, identified.given[index]),
     }
     evidence = audit.evidence
     if audit.cells:
-        packed["cells"] = [visible(cells[place], _TEXT) for cells in audit.cells.values()]
-        marks = evidence.marks[place] if place < len(evidence.marks) else {}
+        packed["cells"] = [visible(cells[index], _TEXT) for cells in audit.cells.values()]
+        marks = evidence.marks[index] if index < len(evidence.marks) else {}
         packed["marks"] = {str(i): visible(marks[name], 200) for i, name in enumerate(audit.cells) if name in marks}
     if audit.images:
-        packed["image"] = base64.b64encode(audit.images[place]).decode()
-    if place < len(evidence.near):
-        packed["near"] = [_near(audit, near) for near in evidence.near[place]]
+        packed["image"] = base64.b64encode(audit.images[index]).decode()
+    if index < len(evidence.near):
+        packed["near"] = [_near(audit, near) for near in evidence.near[index]]
     return packed
 
 

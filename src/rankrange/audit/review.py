@@ -100,10 +100,10 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
             f"decisions must be about the target of the audit, {', '.join(target.columns)}, got decisions about "
             f"{visible(', '.join(decisions.target), 80)}; give the file that belongs to it"
         )
-    places = [source.names.index(name) for name in target.columns]
+    columns = [source.names.index(name) for name in target.columns]
     candidates = _candidates(decisions.made)
     cells = rows_as_text(source, [row for pair in candidates for row in pair])
-    prints = [contents_of_row(row, places) if row else "" for row in cells]
+    prints = [contents_of_row(row, columns) if row else "" for row in cells]
     decided: dict[int, Decision] = {}
     missing = []
     for i, made in enumerate(decisions.made):
@@ -114,7 +114,7 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
         else:
             missing.append(made)
     if any(made.choice != "drop" for made in missing):
-        missing = _search(missing, source, places, decided)
+        missing = _search(missing, source, columns, decided)
     lost = sum(made.choice != "drop" for made in missing)
     if lost == len(decisions.made):
         raise UserError(
@@ -132,22 +132,22 @@ def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
     return list(zip((numbers - 1).tolist(), (after - 1).tolist(), strict=True))
 
 
-def _search(missing: list[Decision], source: Any, places: list[int], decided: dict[int, Decision]) -> list[Decision]:
+def _search(missing: list[Decision], source: Any, columns: list[int], decided: dict[int, Decision]) -> list[Decision]:
     """Search the whole table for rows by their contents.
 
     Add the rows found to `decided`, and return the other decisions.
     """
-    wanted: dict[str, list[Decision]] = {}
+    by_contents: dict[str, list[Decision]] = {}
     for made in missing:
-        wanted.setdefault(made.contents, []).append(made)
+        by_contents.setdefault(made.contents, []).append(made)
     row = 0
     for batch in source.text_batches():
         for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            waiting = wanted.get(contents_of_row(list(cells), places))
+            waiting = by_contents.get(contents_of_row(list(cells), columns))
             if waiting and row not in decided:
                 decided[row] = waiting.pop(0)
             row += 1
-    return [made for waiting in wanted.values() for made in waiting]
+    return [made for waiting in by_contents.values() for made in waiting]
 
 
 def _learnt(decisions: Decisions, review: Review) -> Review:
@@ -157,11 +157,11 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
     """
     judged = [made for made in decisions.made if made.choice != "unsure"]
     wrong = sum(made.choice != "keep" for made in judged)
-    known = [made for made in judged if 0 <= made.p_wrong <= 1]
-    if not known:
+    estimated = [made for made in judged if 0 <= made.p_wrong <= 1]
+    if not estimated:
         return replace(review, wrong=wrong, right=len(judged) - wrong)
-    odds = logit(np.clip([made.p_wrong for made in known], 0.005, 0.995))
-    was_wrong = np.array([made.choice != "keep" for made in known])
+    odds = logit(np.clip([made.p_wrong for made in estimated], 0.005, 0.995))
+    was_wrong = np.array([made.choice != "keep" for made in estimated])
 
     def cost(shift: float) -> float:
         p = expit(odds + shift)
@@ -174,18 +174,18 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 def with_decisions(target: Target, review: Review) -> Target:
     """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows."""
     y, given, keep = target.y.copy(), target.y.copy(), np.ones(len(target.rows), dtype=bool)
-    place = {int(row): i for i, row in enumerate(target.rows)}
+    position_of = {int(row): i for i, row in enumerate(target.rows)}
     for row, made in review.decided.items():
-        if row not in place:
+        if row not in position_of:
             continue
         if made.choice == "drop":
-            keep[place[row]] = False
+            keep[position_of[row]] = False
         elif made.choice == "relabel":
             # The decisions may already be applied to this table, so both labels come from the decision.
             for labels, label in ((y, made.new_label), (given, made.given)):
                 coded = _coded(target, label)
                 if coded is not None:
-                    labels[place[row]] = coded
+                    labels[position_of[row]] = coded
     return replace(target, y=y[keep], rows=target.rows[keep], given=given[keep])
 
 
@@ -215,12 +215,12 @@ def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResu
     Kept and relabelled rows count as right. Rows with the decision "unsure" stay suspects.
     """
     sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
-    settled = np.array([int(row) in sure for row in target.rows], dtype=bool)
+    is_decided = np.array([int(row) in sure for row in target.rows], dtype=bool)
     before = result.wrong[result.order]
     wrong = expit(logit(np.clip(result.wrong, 0.0, 1.0)) + review.shift)
-    wrong[settled] = 0.0
+    wrong[is_decided] = 0.0
     after = wrong[result.order]
-    stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~settled[result.order])
+    stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~is_decided[result.order])
     order = result.order[stays]
     relabel = (result.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
     actions = listed_actions(after, relabel.astype(np.float64))

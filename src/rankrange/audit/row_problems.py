@@ -72,8 +72,8 @@ def find_row_problems(
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
     rows = CheckedRows(columns, target, numbers, time, jobs)
     found = [problem for check in CHECKS for problem in check(rows)]
-    place = {kind: i for i, kind in enumerate(KINDS)}
-    return sorted(found, key=lambda problem: (place[problem.kind], -problem.strength))
+    order_of = {kind: i for i, kind in enumerate(KINDS)}
+    return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
@@ -109,8 +109,8 @@ def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
     by_kind = [
         sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
     ]
-    places = [(place, -found.strength, found) for kind in by_kind for place, found in enumerate(kind)]
-    return [found for _, _, found in sorted(places, key=lambda entry: entry[:2])[:count]]
+    ranked = [(rank, -found.strength, found) for kind in by_kind for rank, found in enumerate(kind)]
+    return [found for _, _, found in sorted(ranked, key=lambda entry: entry[:2])[:count]]
 
 
 # ---- outliers -----------------------------------------------------------------------------------------------------
@@ -151,33 +151,33 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
     values = column.values
     assert values is not None
     sides = np.zeros((2, len(values)), dtype=np.int8)
-    known = np.flatnonzero(~np.isnan(values))
-    if len(known) < _LEAST or column.kind in ("yes or no", "empty"):
+    present = np.flatnonzero(~np.isnan(values))
+    if len(present) < _LEAST or column.kind in ("yes or no", "empty"):
         return sides[0], sides[1]
-    for rows, x, heaviest in _scales(values, known):
+    for rows, x, heaviest in _scales(values, present):
         *low, centre, third, ninth, last = quantiles(x, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
         for sign, ends in ((-1, low[::-1]), (1, [third, ninth, last])):
             q = sign * (np.array(ends) - centre)
             far = np.flatnonzero(_beyond_tail(sign * (x - centre), q, tests, heaviest))
             sides[1, rows[far]] = sign
-            if len(far) <= _MOST_FAR * len(known):
+            if len(far) <= _MOST_FAR * len(present):
                 sides[0, rows[far]] = sign
     return sides[0], sides[1]
 
 
-def _scales(values: Array, known: Array) -> list[tuple[Array, Array, float]]:
+def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
     """The values, unless they span orders of magnitude, and the logarithms of positive values.
 
     Each comes with the heaviest tail to allow. Logarithms of heavy-tailed values have at most exponential tails.
     """
-    x = values[known]
+    x = values[present]
     least = x.min()
     if least < 0:
-        return [(known, x, 1.5)]
-    positive = known[x > 0]
+        return [(present, x, 1.5)]
+    positive = present[x > 0]
     logs = [(positive, np.log(values[positive]), 0.2)] if len(positive) >= 0.5 * len(x) else []
     low, high = quantiles(x, [0.1, 0.9])
-    return logs if logs and least > 0 and high > 5 * low else [(known, x, 1.5), *logs]
+    return logs if logs and least > 0 and high > 5 * low else [(present, x, 1.5), *logs]
 
 
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
@@ -256,10 +256,12 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
     """Find texts in a column of numbers or dates."""
     if column.strays is None or not column.strays.any():
         return []
-    rows, what = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
+    rows, expected = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
     listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
-    sentence = f"{len(rows):,} cells of {visible(column.name, 60)} are not {what} (row{'s' * (len(rows) > 1)} {listed})"
-    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", what, sentence, 0.9, "fix")]
+    sentence = (
+        f"{len(rows):,} cells of {visible(column.name, 60)} are not {expected} (row{'s' * (len(rows) > 1)} {listed})"
+    )
+    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", expected, sentence, 0.9, "fix")]
 
 
 # ---- inconsistent columns ---------------------------------------------------------------------------------
@@ -279,9 +281,9 @@ def _scores_of(column: Column) -> Array:
     assert values is not None
     if len(values) > _RANKED_ALL:
         return _score_on(_grid(column), values)
-    scores, known = np.zeros(len(values), dtype=np.float32), ~np.isnan(values)
-    _, places, counts = np.unique(values[known], return_inverse=True, return_counts=True)
-    scores[known] = ndtri((np.cumsum(counts) - 0.5 * counts) / max(known.sum(), 1))[places]
+    scores, present = np.zeros(len(values), dtype=np.float32), ~np.isnan(values)
+    _, index, counts = np.unique(values[present], return_inverse=True, return_counts=True)
+    scores[present] = ndtri((np.cumsum(counts) - 0.5 * counts) / max(present.sum(), 1))[index]
     return scores
 
 
@@ -365,8 +367,8 @@ def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: in
 def _ordered(column: Column, most: int = EXACT_UP_TO) -> Array:
     """At most about `most` values of a column, evenly spaced and sorted, as a sample of all."""
     assert column.values is not None
-    known = column.values[~np.isnan(column.values)]
-    return np.sort(known[:: max(1, len(known) // most)])
+    present = column.values[~np.isnan(column.values)]
+    return np.sort(present[:: max(1, len(present) // most)])
 
 
 def _grid(column: Column) -> Array:
@@ -379,13 +381,13 @@ def _score_on(grid: Array, values: Array) -> Array:
     if not len(grid):
         return scores
     # The score of a value is that of its position in the grid, or of its mean position if the grid contains it.
-    places = _places_in(grid, values)
+    index = _places_in(grid, values)
     steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
     between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
     within = ndtri((steps[:-1] + 0.5 * repeats + 0.5) / (len(grid) + 1.0)).astype(np.float32)
-    scores[:] = between[places]
-    held = np.flatnonzero(grid[np.minimum(places, len(grid) - 1)] == values)
-    scores[held] = within[places[held]]
+    scores[:] = between[index]
+    held = np.flatnonzero(grid[np.minimum(index, len(grid) - 1)] == values)
+    scores[held] = within[index[held]]
     scores[np.isnan(values)] = 0.0
     return scores
 
@@ -401,10 +403,10 @@ def _places_in(grid: Array, values: Array) -> Array:
 
     held = np.bincount(steps(grid), minlength=_STEPS + 1)
     mine = steps(values)
-    places = (np.cumsum(held) - held)[mine]
+    index = (np.cumsum(held) - held)[mine]
     unsure = np.flatnonzero(held[mine])  # a grid value lies in the same bin
-    places[unsure] = np.searchsorted(grid, values[unsure])
-    return places
+    index[unsure] = np.searchsorted(grid, values[unsure])
+    return index
 
 
 def _moved(step: int, row: int) -> RowProblem:
@@ -430,7 +432,7 @@ def _far_above_others(values: Array, tests: int = 1) -> Array:
     return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
 
 
-def _together(column: Column, i: int, found: tuple[float, float, float], known: Array, row: int) -> RowProblem | None:
+def _together(column: Column, i: int, found: tuple[float, float, float], ordered: Array, row: int) -> RowProblem | None:
     """Describe a cell that is inconsistent with the other columns.
 
     `found` has the score of the cell, its residual given the other columns, and the precision of the residual. Returns
@@ -439,11 +441,11 @@ def _together(column: Column, i: int, found: tuple[float, float, float], known: 
     score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)
     expected = score - residual * spread
-    ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(known)).astype(int), 0, len(known) - 1)
+    ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(ordered)).astype(int), 0, len(ordered) - 1)
     assert column.values is not None
-    if not column.values[i] < known[ends[0]] and not column.values[i] > known[ends[1]]:
+    if not column.values[i] < ordered[ends[0]] and not column.values[i] > ordered[ends[1]]:
         return None
-    first, last = (value_text(column, float(known[end])) for end in ends)
+    first, last = (value_text(column, float(ordered[end])) for end in ends)
     cell = column.cell_text(i)
     sentence = (
         f"{visible(column.name, 60)} is {cell} in row {row:,}, but {first} to {last} is expected given the other "

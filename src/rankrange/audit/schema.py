@@ -43,11 +43,11 @@ def _flagged(audit: Audit, column: str) -> Array:
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.kind in _FLAGGED and problem.column in (None, column):
-            flagged[[audit.row_names.place(row, audit.n_rows) for row in problem.rows]] = True
+            flagged[[audit.row_names.position_of(row, audit.n_rows) for row in problem.rows]] = True
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True
-    for place, made in audit.decided.items():
-        flagged[place] = made.choice in ("drop", "relabel")
+    for position, made in audit.decided.items():
+        flagged[position] = made.choice in ("drop", "relabel")
     return flagged
 
 
@@ -62,8 +62,8 @@ def _rule(name: str, column: Any, kept: Array) -> ColumnRule:
         return ColumnRule(name, kind, nullable, ends["min"], ends["max"])
     if kind == "text":
         levels = compute.unique(cells.cast(pyarrow.string())).to_pylist()
-        known = sorted(levels) if 0 < len(levels) <= min(_MOST_LEVELS, len(cells) / 2) else None
-        return ColumnRule(name, kind, nullable, levels=known)
+        allowed = sorted(levels) if 0 < len(levels) <= min(_MOST_LEVELS, len(cells) / 2) else None
+        return ColumnRule(name, kind, nullable, levels=allowed)
     return ColumnRule(name, kind, nullable)
 
 

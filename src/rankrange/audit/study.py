@@ -43,7 +43,7 @@ from .regions import regions
 from .regression import study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
-from .target import RowNames, Target, find_target, group_numbers, parts_by_group, parts_by_time
+from .target import RowNames, Target, find_target, folds_by_group, folds_by_time, group_numbers
 from .task_result import TaskResult
 
 _STUDIES: dict[str, Callable[..., TaskResult]] = {
@@ -187,7 +187,7 @@ def audit_table(
     problems = find_row_problems(checked, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1)
     side = image_side(features)
     shown = result.order[: SHOWN_IMAGES if side else SHOWN]
-    owners = [encoder.columns_[place]["name"] for place in encoder.owner_]
+    owners = [encoder.columns_[index]["name"] for index in encoder.owner_]
     pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
     progress("collecting evidence for the page")
     return Audit(
@@ -300,10 +300,10 @@ def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     if group is not None:
         name = group.column_names[0]
-        parts = parts_by_group(group.column(0), name, found, plan.n_folds, plan.rng(4))
-        return replace(plan, folds=Folds.of_parts(parts), together=group_numbers(group.column(0)))
+        parts = folds_by_group(group.column(0), name, found, plan.n_folds, plan.rng(4))
+        return replace(plan, folds=Folds.from_numbers(parts), together=group_numbers(group.column(0)))
     if clock.num_columns:
-        parts = parts_by_time(clock.column(0), clock.column_names[0], found, max(plan.n_folds, 3))
+        parts = folds_by_time(clock.column(0), clock.column_names[0], found, max(plan.n_folds, 3))
         folds = Folds.forward(parts)
         return replace(plan, folds=folds, n_folds=len(folds), together=parts, forward=True)
     return plan

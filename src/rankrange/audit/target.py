@@ -165,11 +165,11 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
 
 
 def _looks_like_classes(numbers: Array, kind: str) -> bool:
-    known = numbers[~np.isnan(numbers)]
-    values = np.unique(known)
+    present = numbers[~np.isnan(numbers)]
+    values = np.unique(present)
     if kind == "yes or no" or len(values) <= 2:
         return True
-    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(known) // LEAST_OF_CLASS)
+    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(present) // LEAST_OF_CLASS)
 
 
 def _numbers(name: str, numbers: Array, strays: int) -> Target:
@@ -180,21 +180,21 @@ def _numbers(name: str, numbers: Array, strays: int) -> Target:
 def _classes(name: str, column: Any, numbers: Array | None, kind: str) -> Target:
     if numbers is not None and kind != "yes or no" and (numbers[~np.isnan(numbers)] % 1 == 0).all():
         values, codes = np.unique(numbers, return_inverse=True)
-        known = values[~np.isnan(values)]
-        names = [str(int(v)) for v in known]
+        present = values[~np.isnan(values)]
+        names = [str(int(v)) for v in present]
         codes = np.where(np.isnan(numbers), -1, codes)
     else:
         codes, names = codes_of(column)
         order = np.argsort(np.array(names, dtype=object)) if names else np.empty(0, dtype=np.intp)
-        place = np.empty(len(names) + 1, dtype=np.intp)
-        place[order], place[-1] = np.arange(len(names)), -1
-        codes, names = place[codes], [names[i] for i in order]
+        code_of = np.empty(len(names) + 1, dtype=np.intp)
+        code_of[order], code_of[-1] = np.arange(len(names)), -1
+        codes, names = code_of[codes], [names[i] for i in order]
     return Target("classes", [name], codes, names, np.arange(len(codes)))
 
 
 def _indicators(table: Any, columns: list[str]) -> Target:
     """The target from several 0/1 columns; rows with a missing cell are left out."""
-    masks, known = [], np.ones(table.num_rows, dtype=bool)
+    masks, complete = [], np.ones(table.num_rows, dtype=bool)
     for name in columns:
         codes, levels = codes_of(table.column(name))
         folded = [level.strip().casefold().removesuffix(".0") for level in levels]
@@ -205,9 +205,9 @@ def _indicators(table: Any, columns: list[str]) -> Target:
                 f"{_quoted([name])}; name one target, or make it 0 and 1"
             )
         masks.append(np.array([f in _YES for f in folded] + [False])[codes])
-        known &= codes >= 0
-    target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(known)))
-    return _kept(target, known, "{:,} rows with a missing target are left out")
+        complete &= codes >= 0
+    target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(complete)))
+    return _kept(target, complete, "{:,} rows with a missing target are left out")
 
 
 def _separator_in(column: Any) -> str | None:
@@ -244,10 +244,10 @@ def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> 
         raise UserError(
             f"a multi-label target needs at least two labels, got {len(names)} in {_quoted([name])}; check labels_by="
         )
-    place = {label: i for i, label in enumerate(names)}
+    index_of = {label: i for i, label in enumerate(names)}
     Y = np.zeros((len(sets), len(names)), dtype=bool)
     for row, labels in zip(Y, sets, strict=True):
-        row[[place[label] for label in labels or ()]] = True
+        row[[index_of[label] for label in labels or ()]] = True
     return Target("labels", [name], Y, names, np.arange(len(sets)), separator=separator)
 
 
@@ -274,8 +274,8 @@ def _in_words(note: str, rows: int) -> str:
 
 def _without_missing(target: Target, n_rows: int) -> Target:
     if target.task != "labels":
-        known = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
-        target = _kept(target, known, "{:,} rows without a target are left out")
+        labelled = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
+        target = _kept(target, labelled, "{:,} rows without a target are left out")
     if len(target.y) < LEAST_ROWS:
         raise UserError(
             f"an audit needs at least {LEAST_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
@@ -298,11 +298,11 @@ def _without_rare(target: Target) -> Target:
             f"a target needs two classes of at least {LEAST_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
             f"({only}{' ...' if len(target.names) > 3 else ''}) in {_quoted(target.columns)}; choose another column"
         )
-    place = np.cumsum(common) - 1
+    new_code = np.cumsum(common) - 1
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
     rare = int((~common & (counts > 0)).sum())
     note = f"{{:,}} rows of {rare} classes with fewer than {LEAST_OF_CLASS} rows are left out"
-    return _kept(target, common[target.y], note, place[target.y], names)
+    return _kept(target, common[target.y], note, new_code[target.y], names)
 
 
 def _without_rare_labels(target: Target) -> Target:
@@ -338,7 +338,7 @@ def group_numbers(column: Any) -> Array:
     return np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
 
 
-def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
+def folds_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
     """Assign folds to rows such that no group is split.
 
     Parameters
@@ -375,7 +375,7 @@ def parts_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
     return _with_all_classes(part_of[codes], target, f"group={_quoted([name])}", lambda parts, f: parts != f)
 
 
-def parts_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
+def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
     """Assign folds of equal size in the order of time; rows with the same time are in the same fold."""
     values, _, _ = numbers_of(column)
     if values is None or np.isnan(values).any():
@@ -421,15 +421,15 @@ class RowNames:
     index: Array | None = None
     first: int = 0
 
-    def name(self, place: int) -> Any:
+    def name(self, position: int) -> Any:
         """The name of the row at a position."""
-        return place + self.first if self.index is None else self.index[place]
+        return position + self.first if self.index is None else self.index[position]
 
-    def place(self, name: Any, n_rows: int) -> int:
+    def position_of(self, name: Any, n_rows: int) -> int:
         """The position of the row with this name; an error if there is none or more than one."""
         if self.index is None:
-            place = int(name) - self.first if isinstance(name, int | np.integer) else -1
-            fits = [place] if 0 <= place < n_rows else []
+            position = int(name) - self.first if isinstance(name, int | np.integer) else -1
+            fits = [position] if 0 <= position < n_rows else []
         else:
             fits = np.flatnonzero(self.index == name).tolist()
         if len(fits) != 1:

@@ -154,7 +154,7 @@ def without_suspects_at_chance(
         The value of `measure` for random guessing.
     measure : Measure
         The score that is compared with chance.
-    judges : Interval, optional
+    ensemble : Interval, optional
         The same score of the ensemble behind `wrong`.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]

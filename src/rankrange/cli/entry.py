@@ -206,15 +206,15 @@ class Clock:
 
     def step(self, words: str) -> None:
         """Start the next stage."""
-        place = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
+        stage = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
         part, parts = (int(x) for x in (re.findall(r"part (\d+) of (\d+)", words) or [(1, 1)])[0])
         self.words, self.step_start = words, self.now()
-        if place is None:
+        if stage is None:
             return
-        self.share = (_PARTS[place][1] / parts, _PARTS[place][2] / parts)
+        self.share = (_PARTS[stage][1] / parts, _PARTS[stage][2] / parts)
         before, after = (
             (sum(least for _, least, _ in steps), sum(most for _, _, most in steps))
-            for steps in (_PARTS[:place], _PARTS[place + 1 :])
+            for steps in (_PARTS[:stage], _PARTS[stage + 1 :])
         )
         self.done = (before[0] + (part - 1) * self.share[0], before[1] + (part - 1) * self.share[1])
         self.later = (after[0] + (parts - part) * self.share[0], after[1] + (parts - part) * self.share[1])

@@ -220,8 +220,8 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     from ..tables.read import open_table
     from ..tables.write import check_paths
 
-    places = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
-    outputs = {option: path for option, path in places.items() if path is not None}
+    paths = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
+    outputs = {option: path for option, path in paths.items() if path is not None}
     tools = [tool for tool, _ in arguments.export]
     if len(set(tools)) < len(tools):
         raise UserError(f"--export takes each tool once, got {tools[-1]} twice; leave one of them out")

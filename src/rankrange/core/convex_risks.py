@@ -92,13 +92,13 @@ class GroupRisk:
 
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
         """The part of the second derivative (p, p) that comes from the change of the group weights."""
-        place = np.zeros(len(self.sizes), dtype=np.intp)
-        place[self.present] = np.arange(len(self.present))
+        index = np.zeros(len(self.sizes), dtype=np.intp)
+        index[self.present] = np.arange(len(self.present))
         share = np.divide(self.caps, self.sizes[self.groups], out=np.zeros(len(self.caps)), where=self.caps > 0)
-        own = sp.csr_matrix(
-            (share * slope, (place[self.groups], np.arange(len(slope)))), (len(self.present), len(slope))
+        of_groups = sp.csr_matrix(
+            (share * slope, (index[self.groups], np.arange(len(slope)))), (len(self.present), len(slope))
         )
-        gradients = _times(own, design)
+        gradients = _times(of_groups, design)
         p, total = 1.0 / len(self.present), np.zeros((design.p, design.p))
         for block in np.unique(blocks):
             part = gradients[blocks == block]

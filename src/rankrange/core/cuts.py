@@ -337,14 +337,14 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
         ranks = np.maximum(top.astype(np.intp), 1)
         cut = np.empty((len(values), 1), dtype=values.dtype)
         for rank in np.unique(ranks):
-            alike, place = ranks == rank, values.shape[1] - rank
-            cut[alike, 0] = np.partition(inside[alike], place, axis=1)[:, place]
+            same, index = ranks == rank, values.shape[1] - rank
+            cut[same, 0] = np.partition(inside[same], index, axis=1)[:, index]
     else:
         order = np.argsort(-inside, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
         # The first position at which the mass is reached, up to rounding errors of the sum.
-        place = (reached < (top * (1.0 - 1e-14))[:, None]).sum(axis=1).clip(max=values.shape[1] - 1)
-        cut = inside[rows, order[rows, place]][:, None]
+        index = (reached < (top * (1.0 - 1e-14))[:, None]).sum(axis=1).clip(max=values.shape[1] - 1)
+        cut = inside[rows, order[rows, index]][:, None]
     above = mass * (inside > cut)
     tied = mass * (inside == cut)
     share = (top - above.sum(axis=1)) / np.maximum(tied.sum(axis=1), 1e-300)

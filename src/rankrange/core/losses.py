@@ -285,12 +285,12 @@ class Softmax:
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the softmax probabilities minus 1 for class y."""
-        s, ratios, others, own = self._parts(y, z)
+        s, ratios, others, of_label = self._parts(y, z)
         ratios /= 1 + others
         # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
         flat = ratios.reshape(-1)
-        flat[own] = 0
-        flat[own] = -ratios.sum(axis=0)
+        flat[of_label] = 0
+        flat[of_label] = -ratios.sum(axis=0)
         return s, ratios.T
 
     def probabilities(self, z: Array) -> Array:
@@ -314,7 +314,7 @@ class Softmax:
         copies short rows slowly.
         """
         z = np.ascontiguousarray(z.T)
-        own = y * len(y) + np.arange(len(y))
+        of_label = y * len(y) + np.arange(len(y))
         peak = z.max(axis=0)
         first = z == peak
         if np.count_nonzero(first) > len(y):  # of classes tied for the highest score, one counts as the largest
@@ -324,7 +324,7 @@ class Softmax:
         d -= first  # the ratio of the largest is 1
         others = d.sum(axis=0)
         d += first
-        return (peak - z.reshape(-1)[own]) + log_of_sum(others.copy(), 1 + others), d, others, own
+        return (peak - z.reshape(-1)[of_label]) + log_of_sum(others.copy(), 1 + others), d, others, of_label
 
 
 class CrammerSinger:

@@ -67,8 +67,8 @@ def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float
     cuts = []
     for mass in masses:
         # Rounding errors may leave a tiny mass below a value that is taken completely, or below the last one.
-        place = min(int(reached.searchsorted(mass * _BUT_ROUNDING)), len(values) - 1)
-        value = rising[len(values) - 1 - place]
+        index = min(int(reached.searchsorted(mass * _BUT_ROUNDING)), len(values) - 1)
+        value = rising[len(values) - 1 - index]
         low, high = int(rising.searchsorted(value, "left")), int(rising.searchsorted(value, "right"))
         tied = float(mass_rising[low:high].sum())
         higher = float(reached[len(values) - 1 - high]) if high < len(values) else above
@@ -90,7 +90,7 @@ def cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, C
 
 
 def _cut_of_mass(values: Array, mass: Array, order: Array, reached: Array, top: float) -> Cut:
-    place = np.minimum((reached < top * _BUT_ROUNDING).sum(axis=1), values.shape[1] - 1)
-    value = np.take_along_axis(values, np.take_along_axis(order, place[:, None], axis=1), axis=1)
+    index = np.minimum((reached < top * _BUT_ROUNDING).sum(axis=1), values.shape[1] - 1)
+    value = np.take_along_axis(values, np.take_along_axis(order, index[:, None], axis=1), axis=1)
     tied = (values == value) @ mass
     return Cut(value[:, 0], np.minimum(tied, top - (values > value) @ mass), tied)

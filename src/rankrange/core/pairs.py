@@ -66,10 +66,10 @@ class PairSquaredHinge:
         middle = float(v[order[len(v) // 2]]) if len(v) else 0.0
         sorted_v, weights = v[order] - middle, R[order]
         reach = 1.0 - (u - middle)  # the margin of a pair is reach + v
-        place = np.searchsorted(sorted_v, -reach, side="right")
+        index = np.searchsorted(sorted_v, -reach, side="right")
         columns = (slice(None), *[None] * (R.ndim - 1))
         powers = [weights, weights * sorted_v[columns], weights * (sorted_v**2)[columns]][: 3 - min(orders)]
-        above = [_sums_from_the_top(power)[place] for power in powers]
+        above = [_sums_from_the_top(power)[index] for power in powers]
         reach = reach[columns]
         found = {
             2: lambda: 2.0 * above[0],

@@ -197,10 +197,10 @@ def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulati
     if isinstance(weights, str):
         if weights not in NAMES:
             raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")
-        known = list(inspect.signature(NAMES[weights]).parameters)
-        unknown = [name for name in params if name not in known]
+        allowed = list(inspect.signature(NAMES[weights]).parameters)
+        unknown = [name for name in params if name not in allowed]
         if unknown:
-            raise TypeError(f"the weights {weights!r} take {', '.join(known)}, got {', '.join(unknown)}")
+            raise TypeError(f"the weights {weights!r} take {', '.join(allowed)}, got {', '.join(unknown)}")
         return NAMES[weights](**params)
     if params:
         raise TypeError(
@@ -231,15 +231,15 @@ def _of_function(function: Callable[[Array], Any]) -> Spectrum:
     """Integrate a function of the rank share over small cells, independently of the number of values."""
     knots = np.linspace(0.0, 1.0, _CELLS + 1)
     points, parts = np.polynomial.legendre.leggauss(_POINTS)
-    places = knots[:-1, None] + (points + 1.0) * (0.5 / _CELLS)
-    density = np.asarray(function(places.ravel()), dtype=np.float64)
-    if density.shape != (places.size,):
+    nodes = knots[:-1, None] + (points + 1.0) * (0.5 / _CELLS)
+    density = np.asarray(function(nodes.ravel()), dtype=np.float64)
+    if density.shape != (nodes.size,):
         raise ValueError(
             f"a function of the rank share must return one weight per share, got shape {density.shape} for "
-            f"{places.size} shares; use NumPy functions of u"
+            f"{nodes.size} shares; use NumPy functions of u"
         )
     _check_weights(density)
-    total = np.append(0.0, np.cumsum(density.reshape(places.shape) @ parts))
+    total = np.append(0.0, np.cumsum(density.reshape(nodes.shape) @ parts))
     return Spectrum(knots, total / total[-1])
 
 

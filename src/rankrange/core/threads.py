@@ -43,8 +43,8 @@ class _OneThread:
     def __call__(self) -> Iterator[None]:
         libraries = _libraries()
         with self._lock:
-            own = [library.get_num_threads() for library in libraries]
-            self._before = own if self._users == 0 else self._before
+            current = [library.get_num_threads() for library in libraries]
+            self._before = current if self._users == 0 else self._before
             self._users += 1
             for library in libraries:
                 _set(library, 1)
@@ -53,9 +53,9 @@ class _OneThread:
         finally:
             with self._lock:
                 self._users -= 1
-                for library, here, before in zip(libraries, own, self._before, strict=True):
+                for library, count, before in zip(libraries, current, self._before, strict=True):
                     if getattr(library, "threading_layer", None) == "openmp":
-                        _set(library, here)
+                        _set(library, count)
                     elif self._users == 0:
                         _set(library, before)
 

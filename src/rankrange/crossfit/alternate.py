@@ -46,14 +46,14 @@ def alternate(
     """
     last = fit(np.ones(len(mass), dtype=bool))
     losses = losses_of(last)
-    known = np.isfinite(losses) & (mass > 0)
-    values = [_value(losses, known, m, k, mass)]
-    dropped, easy = by_rank(losses, known, m, k, mass)
+    predicted = np.isfinite(losses) & (mass > 0)
+    values = [_value(losses, predicted, m, k, mass)]
+    dropped, easy = by_rank(losses, predicted, m, k, mass)
     for _ in range(rounds if (dropped | easy).any() else 0):
-        dropped, easy = by_rank(losses, known, m, k, mass)
+        dropped, easy = by_rank(losses, predicted, m, k, mass)
         last = fit(~dropped & ~easy)
         found = losses_of(last)
-        values.append(_value(found, known, m, k, mass))
+        values.append(_value(found, predicted, m, k, mass))
         report(f"round {len(values) - 1}: the ranked range of the out-of-fold losses is {values[-1]:.6g}")
         if not values[-1] < values[-2] * (1.0 - _LEAST_FALL):
             break
@@ -62,12 +62,12 @@ def alternate(
     return Alternation(losses, dropped, easy, np.array(values), last)
 
 
-def by_rank(losses: Array, known: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
+def by_rank(losses: Array, predicted: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
     """Masks of the rows ranked 1..m and of the rows beyond rank k. Tied rows are ranked in order.
 
     A row of weight w covers w ranks, and its middle rank counts. Rows with unknown losses are in neither mask.
     """
-    rows = np.flatnonzero(known)
+    rows = np.flatnonzero(predicted)
     rows = rows[np.argsort(-losses[rows], kind="stable")]
     middle = np.cumsum(mass[rows]) - 0.5 * mass[rows]
     dropped, easy = np.zeros((2, len(losses)), dtype=bool)
@@ -76,8 +76,8 @@ def by_rank(losses: Array, known: Array, m: float, k: float, mass: Array) -> tup
     return dropped, easy
 
 
-def _value(losses: Array, known: Array, m: float, k: float, mass: Array) -> float:
-    weight = mass[known]
+def _value(losses: Array, predicted: Array, m: float, k: float, mass: Array) -> float:
+    weight = mass[predicted]
     share = (weight == 1.0).all()
     ranks = (int(m), int(k)) if share else (m / weight.sum(), k / weight.sum())
-    return float(ranked_range(losses[known], *ranks, sample_weight=None if share else weight))
+    return float(ranked_range(losses[predicted], *ranks, sample_weight=None if share else weight))

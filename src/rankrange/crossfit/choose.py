@@ -346,16 +346,16 @@ def _noise(
 
     For labels, the predictions of the ordinary fit are used as well.
     """
-    asked, n = sorted({0, chosen}), objective.design.n
-    total, seen = np.zeros((len(asked), objective.n_outputs, n)), np.zeros(n)
+    candidates, n = sorted({0, chosen}), objective.design.n
+    total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)
     for (rows, Z), test in zip(parts, tests, strict=True):
-        total[:, :, rows] += Z[asked] * test[rows]
-        seen[rows] += test[rows]
-    scores = (total / np.where(seen > 0, seen, 1.0)).transpose(0, 2, 1)
+        total[:, :, rows] += Z[candidates] * test[rows]
+        times[rows] += test[rows]
+    scores = (total / np.where(times > 0, times, 1.0)).transpose(0, 2, 1)
     if objective.loss.targets == "numbers":
-        rows = np.flatnonzero(seen)
+        rows = np.flatnonzero(times)
         return outlier_share(scores[-1, rows, 0] - objective.y[rows], objective.mass[rows].astype(np.float64))
-    return share_of_wrong_labels(objective, strata, scores, seen > 0, rng)
+    return share_of_wrong_labels(objective, strata, scores, times > 0, rng)
 
 
 def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:

@@ -14,7 +14,7 @@ from ..core.arrays import Array
 _FAR, _FEW_FAR = 2.5, 0.25
 # A row with neighbours is not a high-leverage row: the rank of the neighbour, the largest multiple of the 75% quantile
 # of such distances, the number of rows to search, and the largest number of pairs to compare.
-_NEXT, _AS_NEAR, _LOOKED_AMONG, _COMPARED = 5, 3.0, 20_000, 2e8
+_NEXT, _AS_NEAR, _NEIGHBOUR_ROWS, _COMPARED = 5, 3.0, 20_000, 2e8
 # A value is not extreme if it occurs in this many rows: in a column where most rows have the same value, and in other
 # columns. Two cells with the same code for "missing" are two outliers.
 _COMMON_LEVEL, _COMMON_VALUE = 2, _NEXT
@@ -86,7 +86,7 @@ def _alone(Z: Array, rows: Array) -> Array:
     A distant cluster has neighbours; outliers have none.
     """
     rng, n = np.random.default_rng(0), len(Z)
-    size = int(min(n, _LOOKED_AMONG, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))
+    size = int(min(n, _NEIGHBOUR_ROWS, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))
     if not len(rows) or size <= _NEXT:
         return np.ones(len(rows), dtype=bool)
     pool = rng.choice(n, size, replace=False)

@@ -177,12 +177,12 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
     `core.losses.Softmax` is more accurate for losses near zero, but two to four times slower.
     """
     peak = Z.max(axis=1)
-    own = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
+    of_label = np.take_along_axis(Z, np.broadcast_to(y, (len(Z), 1, len(y))), axis=1)
     slope = Z - peak[:, None]
     np.exp(slope, out=slope)
     total = slope.sum(axis=1)
     slope /= total[:, None]
-    s = np.log(total) + (peak - own[:, 0])
+    s = np.log(total) + (peak - of_label[:, 0])
     rows = np.arange(len(y))
     slope[:, y, rows] -= 1
     return s, slope
@@ -266,8 +266,8 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
         best = np.argsort(values, axis=2, kind="stable")[:, :, :survivors]
         starts = np.take_along_axis(starts, best[..., None, None], axis=2)
         if survivors > 1:
-            own = starts[:, :, :1]
-            starts = np.concatenate([starts, np.roll(own, 1, axis=0), np.roll(own, -1, axis=0)], axis=2)
+            first_best = starts[:, :, :1]
+            starts = np.concatenate([starts, np.roll(first_best, 1, axis=0), np.roll(first_best, -1, axis=0)], axis=2)
     return _fit_grid(sets, starts, m, k, _steps(sets), _TOL)[0][:, :, 0]
 
 

@@ -173,7 +173,7 @@ class Folds:
     repeat: Array | None = None
 
     @classmethod
-    def of_parts(cls, part: Array) -> Folds:
+    def from_numbers(cls, part: Array) -> Folds:
         """Folds from the fold number (n,) of each row, from 0: each fold is tested and all others are trained on."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)

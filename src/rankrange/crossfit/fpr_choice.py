@@ -142,9 +142,9 @@ def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | Non
 
 def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> PairObjective:
     """The objective of a candidate on these rows; a range may be narrower than one negative."""
-    where = [np.flatnonzero(rows.positive), np.flatnonzero(~rows.positive)]
-    positives, negatives = (Design(rows.X[each], False) for each in where)
-    a, b = (rows.mass[each] for each in where)
+    sides = [np.flatnonzero(rows.positive), np.flatnonzero(~rows.positive)]
+    positives, negatives = (Design(rows.X[each], False) for each in sides)
+    a, b = (rows.mass[each] for each in sides)
     lo, hi = candidate.fpr or (0.0, 1.0)
     of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(a.sum()))
     of_negatives = _masses(lo, hi, float(b.sum()))
@@ -223,8 +223,8 @@ def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tu
     fold = np.empty(len(key), dtype=np.intp)
     different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
     least = min(len(values) for values, _ in different)
-    for side, (_, place) in zip((True, False), different, strict=True):
-        fold[rows.positive == side] = place % max(1, min(folds, least))
+    for side, (_, index) in zip((True, False), different, strict=True):
+        fold[rows.positive == side] = index % max(1, min(folds, least))
     return fold, least
 
 
@@ -289,10 +289,10 @@ def _args(held: HeldOut) -> tuple[Array, Array, Array]:
 def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
     """Split one set of held-out rows into blocks, stratified by class."""
     positive = held[0].positive
-    place = np.empty(len(positive), dtype=np.intp)
+    block = np.empty(len(positive), dtype=np.intp)
     for side in (True, False):
-        place[positive == side] = np.arange(np.count_nonzero(positive == side)) % _BLOCKS
-    return [[HeldOut(*(part[place == b] for part in each)) for each in held] for b in range(_BLOCKS)]
+        block[positive == side] = np.arange(np.count_nonzero(positive == side)) % _BLOCKS
+    return [[HeldOut(*(part[block == b] for part in each)) for each in held] for b in range(_BLOCKS)]
 
 
 def calibrate(held: HeldOut) -> tuple[float, float]:
@@ -316,6 +316,6 @@ def threshold_at(z: Array, mass: Array, rate: float) -> float:
     """
     order = np.argsort(-z, kind="stable")
     reached = np.cumsum(mass[order])
-    wanted = max(np.floor(rate * (reached[-1] + 1.0) * (1.0 + 1e-12)), 1.0)
-    place = min(int(np.searchsorted(reached, wanted * (1.0 - 1e-12))), len(z) - 1)
-    return float(z[order[place]])
+    rank = max(np.floor(rate * (reached[-1] + 1.0) * (1.0 + 1e-12)), 1.0)
+    index = min(int(np.searchsorted(reached, rank * (1.0 - 1e-12))), len(z) - 1)
+    return float(z[order[index]])

@@ -192,14 +192,14 @@ class _Path(BaseEstimator):
     def _follow(self, X: Any, y: Any, params: dict[str, Any]) -> list[Any]:
         found: dict[int, Any] = {}
         last = None
-        for place in sorted(range(len(self.ms)), key=lambda i: -_size(self.ms[i], len(y))):
-            model = clone(self.estimator).set_params(**self.fixed, m=self.ms[place])
+        for index in sorted(range(len(self.ms)), key=lambda i: -_size(self.ms[i], len(y))):
+            model = clone(self.estimator).set_params(**self.fixed, m=self.ms[index])
             if last is not None:
                 few = min(_FEW_STARTS, model.n_starts)
                 model.set_params(warm_start=True, n_starts=few, tol=max(model.tol, _ENOUGH))
                 model.coef_, model.intercept_ = last.coef_, last.intercept_
-            last = found[place] = model.fit(X, y, **params)
-        return [found[place] for place in range(len(self.ms))]
+            last = found[index] = model.fit(X, y, **params)
+        return [found[index] for index in range(len(self.ms))]
 
 
 def _size(m: Any, n: int) -> float:
@@ -237,10 +237,10 @@ def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[s
     The time of a path is divided equally.
     """
     params = [{**fixed, "m": m} for fixed, ms in groups for m in ms]
-    where = [(group, place) for group, (_, ms) in enumerate(groups) for place in range(len(ms))]
+    positions = [(group, index) for group, (_, ms) in enumerate(groups) for index in range(len(ms))]
     table: dict[str, Any] = {}
     for name in ("mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time"):
-        table[name] = np.array([results[name][group] / len(groups[group][1]) for group, _ in where])
+        table[name] = np.array([results[name][group] / len(groups[group][1]) for group, _ in positions])
     for name in sorted({key for row in params for key in row}):
         column = np.ma.masked_all(len(params), dtype=object)
         for i, row in enumerate(params):
@@ -251,7 +251,7 @@ def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[s
     for kind in ("test", "train"):
         if f"split0_{kind}_m0" not in results:
             continue
-        scores = np.array([[results[f"split{s}_{kind}_m{p}"][g] for s in range(n_splits)] for g, p in where])
+        scores = np.array([[results[f"split{s}_{kind}_m{p}"][g] for s in range(n_splits)] for g, p in positions])
         table.update({f"split{s}_{kind}_score": scores[:, s] for s in range(n_splits)})
         table[f"mean_{kind}_score"], table[f"std_{kind}_score"] = scores.mean(axis=1), scores.std(axis=1)
     mean = np.nan_to_num(table["mean_test_score"], nan=-np.inf)

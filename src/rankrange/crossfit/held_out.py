@@ -81,11 +81,11 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
     """
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))
-    seen = np.zeros(objective.design.n)
+    times = np.zeros(objective.design.n)
     for (rows, _), value, test in zip(parts, gains(objective, strata, parts), tests, strict=True):
         total[:, rows] += value * test[rows]
-        seen[rows] += test[rows]
-    return np.divide(total, seen, out=np.full_like(total, np.nan), where=seen > 0)
+        times[rows] += test[rows]
+    return np.divide(total, times, out=np.full_like(total, np.nan), where=times > 0)
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:

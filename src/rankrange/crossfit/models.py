@@ -122,9 +122,9 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
         return DummyClassifier(strategy="prior").fit(np.zeros((len(y), 1)), y)
     if weight is not None:
         params = {**params, weight_name(model): weight}
-    copy, X, there = seeded(fresh(model), seed, keep_states), safe_indexing(task.X, rows), np.unique(y)
-    if task.numbered and not np.array_equal(there, np.arange(len(there))):
-        return Renumbered(copy.fit(X, np.searchsorted(there, y), **params), there)
+    copy, X, present = seeded(fresh(model), seed, keep_states), safe_indexing(task.X, rows), np.unique(y)
+    if task.numbered and not np.array_equal(present, np.arange(len(present))):
+        return Renumbered(copy.fit(X, np.searchsorted(present, y), **params), present)
     return copy.fit(X, y, **params)
 
 
@@ -199,13 +199,13 @@ def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
     """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,)."""
     if classes is None:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
-    known = fitted.classes_ if hasattr(fitted, "classes_") else classes
+    fitted_classes = fitted.classes_ if hasattr(fitted, "classes_") else classes
     P = np.zeros((len_of(X), len(classes)))
-    P[:, np.searchsorted(classes, known)] = _probabilities(fitted, X, known)
+    P[:, np.searchsorted(classes, fitted_classes)] = _probabilities(fitted, X, fitted_classes)
     return P
 
 
-def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
+def _probabilities(fitted: Any, X: Any, fitted_classes: Array) -> Array:
     """From predict_proba, or from the decision function as if it were logits, or from the predicted classes."""
     if hasattr(fitted, "predict_proba"):
         P = np.asarray(fitted.predict_proba(X), dtype=np.float64)
@@ -213,7 +213,7 @@ def _probabilities(fitted: Any, X: Any, known: Array) -> Array:
     if hasattr(fitted, "decision_function"):
         Z = np.asarray(fitted.decision_function(X), dtype=np.float64)
         return np.stack([expit(-Z), expit(Z)], axis=1) if Z.ndim == 1 else np.asarray(softmax(Z, axis=1))
-    return np.asarray(np.asarray(fitted.predict(X)).ravel()[:, None] == np.asarray(known), dtype=np.float64)
+    return np.asarray(np.asarray(fitted.predict(X)).ravel()[:, None] == np.asarray(fitted_classes), dtype=np.float64)
 
 
 def by_rows(X: Any) -> Any:

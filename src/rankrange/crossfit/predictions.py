@@ -69,8 +69,8 @@ def trimmed_fits(
     report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
     scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
     # rows that are in no training set have high leverage and are ignored
-    known = folds.tested & folds.train.any(axis=0)
-    rate = wrong_rate(scores[known], codes[known], None if mass.dtype == bool else mass[known])
+    predicted = folds.tested & folds.train.any(axis=0)
+    rate = wrong_rate(scores[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
     share = min(max(rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
@@ -170,7 +170,7 @@ def _nearest(X: Any, pool: Array, markers: Array, count: int) -> Array:
 # ---- rows with missing cells ----------------------------------------------------------------------------------------
 
 
-def less_sure(predictions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
+def less_confident(predictions: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
     """The predictions (n, classes), less confident for rows with a missing cell if that makes their labels more likely.
 
     A linear model fills a missing cell with an average value and does not lower its confidence. Under a noise model
@@ -197,10 +197,10 @@ def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: 
         logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
         common = int(logs.sum(axis=0).argmax())  # all predictions may be over- or underconfident
         gains = marks @ (logs[:, common:] - logs[:, [common]])
-        place, step = np.unravel_index(int(gains.argmax()), gains.shape)
-        if gains[place, step] < _GAIN:
+        marker, step = np.unravel_index(int(gains.argmax()), gains.shape)
+        if gains[marker, step] < _GAIN:
             break
-        lacking, P = markers[place].of(X), P.copy()
+        lacking, P = markers[marker].of(X), P.copy()
         P[lacking] = _tempered(P[lacking], float(_TEMPERATURES[common + step] / _TEMPERATURES[common]))
     return P
 

@@ -37,10 +37,10 @@ def simple_predictions(
     if view is None:
         return {}
     view = standardised(with_levels(view), mass)
-    own = (
+    linear_folds = (
         draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=default_repeats(n, n_classes)) if folds is None else folds
     )
-    ordinary, trimmed = linear_predictions(view, codes, n_classes, own, mass)
+    ordinary, trimmed = linear_predictions(view, codes, n_classes, linear_folds, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:
         everyone = np.arange(n)
@@ -87,8 +87,8 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apar
         aims = features.T @ (worth[:, None] * targets)
         for penalty in _PENALTIES:
             inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
-            own = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
-            left_out = (features @ (inverse[:, None] * aims) - own * targets) / (1.0 - own)
+            leverage = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
+            left_out = (features @ (inverse[:, None] * aims) - leverage * targets) / (1.0 - leverage)
             predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
             error = worth @ (predicted - Y) ** 2
             better = (error if apart else np.full(len(error), error.sum())) < least

@@ -64,9 +64,9 @@ def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Ma
     paths = [_path(net.take(mine), mine_C) for mine, mine_C in zip(trains, Cs, strict=True)]
     logs = [_logs(net, [path[j] for path in paths], folds) for j in range(_PENALTIES)]
     rows = np.arange(len(codes))
-    known = folds.tested & folds.train.any(axis=0)
-    best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][known].mean()))
-    share = min(wrong_rate(logs[best][known], codes[known]), _MOST)
+    predicted = folds.tested & folds.train.any(axis=0)
+    best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][predicted].mean()))
+    share = min(wrong_rate(logs[best][predicted], codes[predicted]), _MOST)
     cut = [
         follow(net.take(mine), Cut(round(share * len(mine)), None, float(mine_C[best]), codes[mine]), path[best][:2])
         for mine, mine_C, path in zip(trains, Cs, paths, strict=True)

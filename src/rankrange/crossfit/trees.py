@@ -59,7 +59,7 @@ class TreeSettings:
 
 
 def tree_predictions(
-    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settled: TreeSettings | None = None
+    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settings: TreeSettings | None = None
 ) -> tuple[dict[str, Array], TreeSettings]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
 
@@ -79,17 +79,17 @@ def tree_predictions(
         Training and test rows.
     rng : Generator
         Generator of samples and seeds.
-    settled : TreeSettings, optional
+    settings : TreeSettings, optional
         The settings of an earlier fit, to be reused.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    if settled is None:
-        boosted, settled = task.settled()
-        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settled
-    found = {"forest": task.forest()} if settled.forest else {}
-    if settled.stop:
-        found["boosting"] = task.out_of_fold(task.boosted((settled.stop,), settled.rich))
-    return found, settled
+    if settings is None:
+        boosted, settings = task.fitted()
+        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settings
+    found = {"forest": task.forest()} if settings.forest else {}
+    if settings.stop:
+        found["boosting"] = task.out_of_fold(task.boosted((settings.stop,), settings.rich))
+    return found, settings
 
 
 class Boosted(NamedTuple):
@@ -123,17 +123,17 @@ class FoldTrees(NamedTuple):
     def predict(self, fold: int, X: Array) -> dict[str, Array]:
         """Probabilities (n, n_classes) of rows of one fold, from trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
-        own = [tree for left, tree in self.forest if fold in left]
+        trees = [tree for left, tree in self.forest if fold in left]
         forest = np.zeros((len(rows), K))
-        for tree in own:
+        for tree in trees:
             forest += _all_classes(tree, tree.predict_proba(rows), K)
-        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(own)}
+        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(trees)}
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
     """Fit the trees of `tree_predictions` and keep them; each row must be in one test fold."""
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    return FoldTrees(task.settled()[0], list(task.forest_trees()))
+    return FoldTrees(task.fitted()[0], list(task.forest_trees()))
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _TreeTask:
     folds: Folds
     seed: int
 
-    def settled(self) -> tuple[Boosted, TreeSettings]:
+    def fitted(self) -> tuple[Boosted, TreeSettings]:
         """The best trees and their settings."""
         boosted = self.boosted(_ROUNDS, rich=False)
         if boosted.gaining and len(self.codes) >= _RICH_FROM:
@@ -185,8 +185,8 @@ class _TreeTask:
 
         def parts() -> Iterator[tuple[Array, Array]]:
             for left, tree in self.forest_trees():
-                asked = np.flatnonzero(self.folds.test[left].any(axis=0))
-                yield asked, _all_classes(tree, tree.predict_proba(X[asked]), self.n_classes)
+                test_rows = np.flatnonzero(self.folds.test[left].any(axis=0))
+                yield test_rows, _all_classes(tree, tree.predict_proba(X[test_rows]), self.n_classes)
 
         return _mean(parts(), (len(self.codes), self.n_classes))
 
@@ -208,8 +208,8 @@ class _TreeTask:
 
     def log_likelihood(self, P: Array) -> float:
         """The mean log likelihood of the test labels."""
-        known = np.flatnonzero(self.folds.tested)
-        return float(np.log(np.maximum(P[known, self.codes[known]], 1e-4)).mean())
+        tested = np.flatnonzero(self.folds.tested)
+        return float(np.log(np.maximum(P[tested, self.codes[tested]], 1e-4)).mean())
 
     def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:
         """The rows of a fit; if there are too many, a sample of them."""
@@ -226,8 +226,8 @@ class _TreeTask:
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
-                own = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
-                found[rounds.index(i)] = np.log(np.maximum(own, 1e-4)).sum()
+                of_given = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
+                found[rounds.index(i)] = np.log(np.maximum(of_given, 1e-4)).sum()
         return found
 
 
@@ -247,15 +247,15 @@ def smooth_forests(
     X = sp.csr_matrix(X, dtype=np.float32) if sparse else np.ascontiguousarray(X, dtype=np.float32)
 
     def parts() -> Iterator[tuple[Array, Array]]:
-        for rows, asked, random_state in _rows_of_trees(len(codes), seed, folds, mass):
+        for rows, test_rows, random_state in _rows_of_trees(len(codes), seed, folds, mass):
             weight = None if mass is None else mass[rows]
             least = min(0.5, (_LEAVES[0] - 0.5) / (len(rows) if weight is None else weight.sum()))
             columns = min(X.shape[1], _COLUMNS)
             tree = ExtraTreeClassifier(
                 max_features=columns, min_weight_fraction_leaf=least, random_state=random_state
             ).fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
-            found = [_all_classes(tree, P, n_classes) for P in _joined_leaves(tree, X[asked])]
-            yield asked, np.stack(found, axis=1)
+            found = [_all_classes(tree, P, n_classes) for P in _joined_leaves(tree, X[test_rows])]
+            yield test_rows, np.stack(found, axis=1)
 
     return tuple(_mean(parts(), (len(codes), len(_LEAVES), n_classes)).transpose(1, 0, 2))
 
@@ -268,8 +268,8 @@ def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -
         rows = np.flatnonzero(train)
         if test is None or len(rows) > _FOREST_ON:
             rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), _FOREST_ON), replace=False))
-        asked = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
-        yield rows, asked, int(rng.integers(2**31))
+        test_rows = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
+        yield rows, test_rows, int(rng.integers(2**31))
 
 
 def _joined_leaves(tree: Any, X: Any) -> list[Array]:

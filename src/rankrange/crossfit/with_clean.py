@@ -33,7 +33,7 @@ Operation = Callable[[Array], float]
 _STEPS = 10  # steps between two evaluations on the validation set
 _WARM_UP = 20  # the largest number of evaluations
 _ROUNDS = 40
-_SETTLED = 0.001  # of the rows
+_CONVERGED = 0.001  # of the rows
 _RESAMPLES = 200
 _BOTH_HALVES_UP_TO = 4000
 
@@ -103,7 +103,7 @@ def choose_with_validation(
     upper, lower = operations_of(operations)
     sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)
     warm = W = _warm_up(sets, clean)
-    m, k, looks = objective.m, objective.k, []
+    m, k, rounds = objective.m, objective.k, []
     for _ in range(_ROUNDS):
         losses = clean.losses(clean.design.scores(W[0])).astype(np.float64)
         lam_hat = upper(losses)
@@ -111,11 +111,11 @@ def choose_with_validation(
         above, inside = _counts(objective, W[0], lam_hat, lam)
         new_m = above if choose_m else m
         new_k = max(inside if choose_k else k, new_m + 1 if choose_k else k)
-        looks.append((new_m, new_k, lam_hat, lam, float(losses.mean())))
-        report(f"evaluation {len(looks)} on the validation set: m = {new_m:g}, k = {new_k:g}")
-        settled = abs(new_m - m) + abs(new_k - k) <= _SETTLED * objective.total and len(looks) > 1
+        rounds.append((new_m, new_k, lam_hat, lam, float(losses.mean())))
+        report(f"evaluation {len(rounds)} on the validation set: m = {new_m:g}, k = {new_k:g}")
+        converged = abs(new_m - m) + abs(new_k - k) <= _CONVERGED * objective.total and len(rounds) > 1
         m, k = min(new_m, 0.95 * new_k), min(new_k, objective.total)
-        if settled:
+        if converged:
             break
         W = sets.fit(W, np.zeros(1, dtype=int), np.array([m]), np.array([k]), max_iter=_STEPS, tol=1e-6)[0]
     whole = objective.sample_weight is None
@@ -123,8 +123,8 @@ def choose_with_validation(
     if choose_m:
         m, W = _best_of(sets, clean, [W, warm], m, k, noise[0] * objective.total, whole)
     names = ("m", "k", "lam_hat", "lam", "validation_loss")
-    table = {name: np.array(column) for name, column in zip(names, zip(*looks, strict=True), strict=True)}
-    reason = f"the best predictions of the validation set, after {len(looks)} evaluations"
+    table = {name: np.array(column) for name, column in zip(names, zip(*rounds, strict=True), strict=True)}
+    reason = f"the best predictions of the validation set, after {len(rounds)} evaluations"
     return Choice(int(m) if whole else m, W[0], table, reason, noise, int(k) if whole else k)
 
 
@@ -178,10 +178,10 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
     if objective.loss.targets == "numbers":
         return _outliers(objective, clean, W, lam_hat)
     K = 2 if objective.n_outputs == 1 else objective.n_outputs
-    known, given = _confusions(objective, clean, W, m / objective.total, K)
+    clean_table, given_table = _confusions(objective, clean, W, m / objective.total, K)
     rng = np.random.default_rng(0)
-    estimate = _wrong_share(known[None], given[None])[0]
-    drawn = [rng.multinomial(max(int(t.sum()), 1), t.ravel() / t.sum(), _RESAMPLES) for t in (known, given)]
+    estimate = _wrong_share(clean_table[None], given_table[None])[0]
+    drawn = [rng.multinomial(max(int(t.sum()), 1), t.ravel() / t.sum(), _RESAMPLES) for t in (clean_table, given_table)]
     spread = 1.96 * float(_wrong_share(*(d.reshape(-1, K, K).astype(np.float64) for d in drawn)).std(ddof=1))
     return estimate, max(0.0, estimate - spread), min(1.0, estimate + spread)
 
@@ -198,12 +198,12 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
     m, k = paths.masses_of(sets, np.array([share]), 1.0)
     starts = np.repeat(W[None], folds, axis=0)
     fits = sets.fit(0.0 * starts, np.arange(folds), m[0], k, max_iter=100)[0]
-    known, given = np.zeros((K, K)), np.zeros((K, K))
+    clean_table, given_table = np.zeros((K, K)), np.zeros((K, K))
     for test, fit in zip(tests, fits, strict=True):
         rows = np.flatnonzero(test)
-        known += _table(clean, fit, K) / folds
-        given += _table(objective.rows(rows, 0, 1), fit, K, test[rows].astype(np.float64))
-    return known, given
+        clean_table += _table(clean, fit, K) / folds
+        given_table += _table(objective.rows(rows, 0, 1), fit, K, test[rows].astype(np.float64))
+    return clean_table, given_table
 
 
 def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
@@ -215,18 +215,18 @@ def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) ->
     return np.bincount(cells, weights=mass, minlength=K * K).reshape(K, K)
 
 
-def _wrong_share(known: Array, given: Array) -> Array:
+def _wrong_share(clean_table: Array, given_table: Array) -> Array:
     """The share of wrong labels, from tables (B, predicted, true) and (B, predicted, given).
 
     Predictions depend on the true class and not on the given label, so given = P(predicted | true) @ joint. EM fits the
     non-negative joint distribution of (true, given) by maximum likelihood.
     """
-    K = known.shape[-1]
-    rates = (known + 1e-3 * np.eye(K)) / (known.sum(axis=1, keepdims=True) + 1e-3)
-    given = given / given.sum(axis=(1, 2), keepdims=True)
-    joint = 0.5 * given.sum(axis=1, keepdims=True) * (np.eye(K) + 1.0 / K)
+    K = clean_table.shape[-1]
+    rates = (clean_table + 1e-3 * np.eye(K)) / (clean_table.sum(axis=1, keepdims=True) + 1e-3)
+    given_table = given_table / given_table.sum(axis=(1, 2), keepdims=True)
+    joint = 0.5 * given_table.sum(axis=1, keepdims=True) * (np.eye(K) + 1.0 / K)
     for _ in range(500):
-        ratio = given / np.maximum(rates @ joint, 1e-300)
+        ratio = given_table / np.maximum(rates @ joint, 1e-300)
         joint = joint * (rates.transpose(0, 2, 1) @ ratio)
     return 1.0 - np.trace(joint, axis1=1, axis2=2) / joint.sum(axis=(1, 2))
 
@@ -235,7 +235,9 @@ def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) 
     """The share of rows above lam_hat, minus the share of clean rows above it."""
     above, _ = _counts(objective, W, lam_hat, lam_hat)
     share = above / objective.total
-    known = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
-    spread = 1.96 * np.sqrt(share * (1 - share) / objective.total + known * (1 - known) / clean.design.n)
-    low, mid, high = (min(1.0, max(0.0, (s - known) / (1.0 - known))) for s in (share - spread, share, share + spread))
+    clean_share = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
+    spread = 1.96 * np.sqrt(share * (1 - share) / objective.total + clean_share * (1 - clean_share) / clean.design.n)
+    low, mid, high = (
+        min(1.0, max(0.0, (s - clean_share) / (1.0 - clean_share))) for s in (share - spread, share, share + spread)
+    )
     return mid, low, high

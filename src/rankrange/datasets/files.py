@@ -71,9 +71,9 @@ class Store:
 
     def missing(self, name: str, files: str, why: str, remedy: str) -> DataNotFoundError:
         """The error for missing data: the needed files, the folders that were searched, the reason and the remedy."""
-        looked = "no folder is named" if self.folder is None else f"it is not in {self.folder}"
+        reason = "no folder is named" if self.folder is None else f"it is not in {self.folder}"
         return DataNotFoundError(
-            f"data set {name!r} needs {files} in the folder named by data_home= or RANKRANGE_DATA, but {looked}{why}; "
+            f"data set {name!r} needs {files} in the folder named by data_home= or RANKRANGE_DATA, but {reason}{why}; "
             f"put it there{remedy}"
         )
 
@@ -181,9 +181,9 @@ def load_table(name: str, store: Store) -> Bunch:
     data, target = _convert(name, frames.data, frames.target)
     where = f"OpenML {table.openml} ({name})"
     table.check(data, target, where)
-    known = _sorted_rows_sha256(data, target) == table.row_sha256
+    same_rows = _sorted_rows_sha256(data, target) == table.row_sha256
     labels = frames.target.columns if table.labels is None else table.labels
-    verified = "checksum" if known else "shape and class counts"
+    verified = "checksum" if same_rows else "shape and class counts"
     return bunch(name, data, target, frames.data.columns, labels, where, table.facts, verified=verified)
 
 

@@ -149,13 +149,13 @@ def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
         `source`, `n_samples`, `n_outliers`, `random_state`.
     """
     toy, source = TOYS[name], options.get("source", "generated")
-    known = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
+    allowed = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
     if source not in ("generated", "paper"):
         raise ValueError(f"source must be 'generated' or 'paper', got {source!r}; choose one of the two")
-    if not options.keys() <= known:
+    if not options.keys() <= allowed:
         raise TypeError(
-            f"a toy set with source={source!r} takes the options {', '.join(sorted(known))}, got "
-            f"{sorted(options.keys() - known)}; leave these out"
+            f"a toy set with source={source!r} takes the options {', '.join(sorted(allowed))}, got "
+            f"{sorted(options.keys() - allowed)}; leave these out"
         )
     if source == "paper":
         path = store.find(toy.file)

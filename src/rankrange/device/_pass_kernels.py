@@ -42,8 +42,8 @@ def loss_and_slope(y, z, LOSS: tl.constexpr):
 @triton.jit
 def load_columns(x_ptr, rows, valid, columns, stride, d, INTERCEPT: tl.constexpr):
     """Some columns of a tile of rows; the column after the last is 1 if there is an intercept."""
-    places = x_ptr + rows[:, None] * stride + columns[None, :]
-    x = tl.load(places, mask=valid[:, None] & (columns < d)[None, :], other=0.0)
+    addresses = x_ptr + rows[:, None] * stride + columns[None, :]
+    x = tl.load(addresses, mask=valid[:, None] & (columns < d)[None, :], other=0.0)
     if INTERCEPT:
         x = tl.where((columns == d)[None, :], 1.0, x).to(x.dtype)
     return x
@@ -115,20 +115,20 @@ def one_pass(
             o_down += tl.where(up, 0.0, shift)
             o_up += tl.where(up, shift, 0.0)
             chosen = undecided & (mass > 0)
-            place = tl.atomic_add(count_ptr + tl.zeros((BLOCK,), tl.int32), 1, mask=chosen)
-            room = chosen & (place < limit)
-            tl.store(list_ptr + place, rows, mask=room)
-            tl.store(score_ptr + 2 * place, s, mask=room)
-            tl.store(score_ptr + 2 * place + 1, z, mask=room)
+            slot = tl.atomic_add(count_ptr + tl.zeros((BLOCK,), tl.int32), 1, mask=chosen)
+            room = chosen & (slot < limit)
+            tl.store(list_ptr + slot, rows, mask=room)
+            tl.store(score_ptr + 2 * slot, s, mask=room)
+            tl.store(score_ptr + 2 * slot + 1, z, mask=room)
             u_down, u_up = tl.where(up, 0.0, u), tl.where(up, u, 0.0)
             for part in range(PARTS):
                 if PARTS > 1:
                     x = load_columns(x_ptr, rows, valid, part * WIDTH + lanes, stride, d, INTERCEPT)
                 down = tl.sum(x * u_down.to(x.dtype)[:, None], 0).to(tl.float64)
                 top = tl.sum(x * u_up.to(x.dtype)[:, None], 0).to(tl.float64)
-                here = (parts == part)[:, None]
-                falling += tl.where(here, down[None, :], 0.0)
-                rising += tl.where(here, top[None, :], 0.0)
+                of_part = (parts == part)[:, None]
+                falling += tl.where(of_part, down[None, :], 0.0)
+                rising += tl.where(of_part, top[None, :], 0.0)
     if write == 0:
         out = sums_ptr + program * (HEAD + 2 * PARTS * WIDTH)
         tl.store(out, tl.sum(m_below, 0))
@@ -143,9 +143,9 @@ def one_pass(
         tl.store(out + 9, tl.sum(m_up, 0))
         tl.store(out + 10, tl.sum(s_up, 0))
         tl.store(out + 11, tl.sum(o_up, 0))
-        places = parts[:, None] * WIDTH + lanes[None, :]
-        tl.store(out + HEAD + places, falling)
-        tl.store(out + HEAD + PARTS * WIDTH + places, rising)
+        offsets = parts[:, None] * WIDTH + lanes[None, :]
+        tl.store(out + HEAD + offsets, falling)
+        tl.store(out + HEAD + PARTS * WIDTH + offsets, rising)
 
 
 @triton.jit
@@ -212,5 +212,5 @@ def newton_pass(
     tl.store(out, tl.sum(masses, 0))
     tl.store(out + 1, tl.sum(lost, 0))
     tl.store(out + 2 + lanes, gradient)
-    places = lanes[:, None] * WIDTH + lanes[None, :]
-    tl.store(gram_ptr + program * WIDTH * WIDTH + places, gram)
+    offsets = lanes[:, None] * WIDTH + lanes[None, :]
+    tl.store(gram_ptr + program * WIDTH * WIDTH + offsets, gram)

@@ -33,16 +33,18 @@ class MomentScores:
 
     def errors(self, candidate: int) -> Array:
         """(candidates,): the standard error of the difference from one candidate."""
-        own = np.diag(self.second)
-        square = own + own[candidate] - 2.0 * self.second[candidate]
+        variances = np.diag(self.second)
+        square = variances + variances[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
         # rounding errors of equal scores
-        return np.asarray(np.sqrt(np.where(square > 1e-13 * own.max(), np.maximum(variance, 0.0), 0.0) / self.mass))
+        return np.asarray(
+            np.sqrt(np.where(square > 1e-13 * variances.max(), np.maximum(variance, 0.0), 0.0) / self.mass)
+        )
 
     def only(self, allowed: Array) -> MomentScores:
         """The scores with those of excluded candidates replaced by that of the first."""
-        place = np.where(allowed, np.arange(len(self.mean)), 0)
-        return MomentScores(self.mass, self.mean[place], self.second[np.ix_(place, place)])
+        index = np.where(allowed, np.arange(len(self.mean)), 0)
+        return MomentScores(self.mass, self.mean[index], self.second[np.ix_(index, index)])
 
 
 class DeviceCrossFit(CrossFit):

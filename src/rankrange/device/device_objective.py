@@ -193,8 +193,8 @@ class DeviceData(FullData):
             open_rows |= near.losses == upper.value
         rows, weights = None, np.empty(0)
         if bool(open_rows.any()):
-            there = near.of(open_rows)
-            rows = self.there.collected(self.model, there.rows, there.losses, there.scores, self.limit)
+            inside = near.of(open_rows)
+            rows = self.there.collected(self.model, inside.rows, inside.losses, inside.scores, self.limit)
             if rows is None:
                 return None
             weights = rows.mass * kept_share(rows.losses, lower, upper)

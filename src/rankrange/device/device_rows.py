@@ -228,16 +228,16 @@ class DeviceRows:
         for rows, s in self._losses(model, W):
             below, above = s <= at[0], s > at[-1]
             inside = (~(below | above)).nonzero()[:, 0]
-            places = torch.bucketize(s[inside], at)
+            bins = torch.bucketize(s[inside], at)
             if plain:
                 total[0] += below.sum()
                 total[-1] += above.sum()
-                total += torch.bincount(places, minlength=len(total)).to(torch.float64)
+                total += torch.bincount(bins, minlength=len(total)).to(torch.float64)
             else:
                 mass = data.mass(rows)
                 total[0] += (mass * below).sum()
                 total[-1] += (mass * above).sum()
-                total.index_add_(0, places, mass[inside])
+                total.index_add_(0, bins, mass[inside])
         return total.cpu().numpy()
 
     def sure_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
@@ -279,11 +279,11 @@ def _counted(codes: Tensor, size: int) -> list[int]:
 
 def _joined(rows: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     """The position of the first of each set of equal rows, and their total mass."""
-    _, place = torch.unique(rows, dim=0, return_inverse=True)
-    count = int(place.max()) + 1
+    _, group = torch.unique(rows, dim=0, return_inverse=True)
+    count = int(group.max()) + 1
     first = torch.full((count,), len(rows), device=rows.device)
-    first = first.scatter_reduce(0, place, torch.arange(len(rows), device=rows.device), "amin")
-    return first, torch.zeros(count, dtype=mass.dtype, device=mass.device).index_add(0, place, mass)
+    first = first.scatter_reduce(0, group, torch.arange(len(rows), device=rows.device), "amin")
+    return first, torch.zeros(count, dtype=mass.dtype, device=mass.device).index_add(0, group, mass)
 
 
 def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: float, n_classes: int) -> Tensor:

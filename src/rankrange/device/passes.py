@@ -110,9 +110,9 @@ class Data:
 def loss_and_slope(model: Model, y: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Losses (n,) and slopes (r, n) at scores Z (r, n): `shard_kernels.Model.losses_and_slopes` in PyTorch."""
     if model.loss == "softmax":
-        places = y.long()[None]
-        s = torch.logsumexp(Z, 0) - Z.gather(0, places)[0]
-        return s, torch.softmax(Z, 0).scatter_add(0, places, -torch.ones_like(Z[:1]))
+        labels = y.long()[None]
+        s = torch.logsumexp(Z, 0) - Z.gather(0, labels)[0]
+        return s, torch.softmax(Z, 0).scatter_add(0, labels, -torch.ones_like(Z[:1]))
     y, z = y.to(torch.float64), Z[0]
     if model.loss == "logistic":
         t = -y * z
@@ -220,7 +220,7 @@ def side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z
     columns = torch.stack([weight, lost, lost - (weighted * Z).sum(0), *weighted])
     side = (weighted[0] > 0).long() if model.n_outputs == 1 else y.long()
     sides = torch.nn.functional.one_hot(side, n_sides(model.n_outputs)).to(torch.float64).T
-    products = torch.stack([(weighted * here) @ x for here in sides])
+    products = torch.stack([(weighted * one_side) @ x for one_side in sides])
     return torch.cat([sides @ columns.T, products.flatten(1)], dim=1)
 
 

@@ -107,9 +107,9 @@ def _codes_of(y: Tensor) -> Labels:
     elif not y.is_floating_point() and int(high) - int(low) <= _COUNTED:
         counts = torch.bincount((y - low).to(torch.int64))
         present = counts.nonzero()[:, 0]
-        places = torch.zeros(len(counts), dtype=torch.int64, device=y.device)
-        places[present] = torch.arange(len(present), device=y.device)
-        values, codes = present.to(y.dtype) + low, places[(y - low).to(torch.int64)]
+        code_of = torch.zeros(len(counts), dtype=torch.int64, device=y.device)
+        code_of[present] = torch.arange(len(present), device=y.device)
+        values, codes = present.to(y.dtype) + low, code_of[(y - low).to(torch.int64)]
     else:
         values, codes = torch.unique(y, return_inverse=True)
     classes = values.cpu().numpy()

@@ -280,10 +280,12 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             return self._cross_fit(task, plan, keep)
 
         end = alternate(fit, lambda found: self._losses(found, task), m, k, predicted_mass, _ROUNDS, self._report)
-        known = np.isfinite(end.losses) & (predicted_mass > 0)
-        weight = None if (mass == 1.0).all() else predicted_mass[known]
+        predicted = np.isfinite(end.losses) & (predicted_mass > 0)
+        weight = None if (mass == 1.0).all() else predicted_mass[predicted]
         cuts = m / predicted_mass.sum(), k / predicted_mass.sum()
-        self.lam_, self.lam_hat_ = (float(cut) for cut in thresholds(end.losses[known], *cuts, sample_weight=weight))
+        self.lam_, self.lam_hat_ = (
+            float(cut) for cut in thresholds(end.losses[predicted], *cuts, sample_weight=weight)
+        )
         self.losses_, self.dropped_ = end.losses, end.dropped
         self.m_, self.k_ = as_count(m), as_count(k)
         self.tuning_ = {"round": np.arange(len(end.values)), "objective": end.values}

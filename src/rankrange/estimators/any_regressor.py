@@ -148,7 +148,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:
     """Whether the residuals are significantly smaller than those of the fits to all rows; `mass` weights the rows."""
-    known = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
-    change, weight = np.abs(residual[known]) - np.abs(of_all[known]), mass[known] / mass[known].sum()
+    predicted = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
+    change, weight = np.abs(residual[predicted]) - np.abs(of_all[predicted]), mass[predicted] / mass[predicted].sum()
     mean = float(weight @ change)
-    return mean < -_BETTER * float(np.sqrt(weight @ (change - mean) ** 2 / mass[known].sum()))
+    return mean < -_BETTER * float(np.sqrt(weight @ (change - mean) ** 2 / mass[predicted].sum()))

@@ -314,8 +314,8 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
     s, slope : ndarray of shape (n,) and (n, L)
         The losses and their derivatives with respect to f.
     """
-    own = f[true][:, None]
-    b = f - own + ~true
+    of_label = f[true][:, None]
+    b = f - of_label + ~true
     if mu > 0:
         x = _capped_simplex(b / mu, 1.0 / k)
         mean = (x * b).sum(axis=1) - 0.5 * mu * (x**2).sum(axis=1)

@@ -20,15 +20,15 @@ from ..core.objective import Design, Objective
 from ..core.threads import threads_for
 from ..solvers import SOLVERS, Settings, solve
 from .class_summary import AoRRLogistic
-from .linear import clean_rows, fitted_elsewhere, group_codes, warn_of_lost_class
+from .linear import clean_rows, fitted_by_engine, group_codes, warn_of_lost_class
 from .on_device import (
     is_tensor,
     like,
     on_device,
+    prepared_for_device,
     tensor_labels,
     tensor_probabilities,
     tensor_scores,
-    where_they_are_fitted,
 )
 from .on_scans import ScoresScans, checked_rows
 from .sparse import follows_a_stream
@@ -261,8 +261,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         AoRRClassifier
             The fitted estimator.
         """
-        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
+        X, y, sample_weight = prepared_for_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
+        if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
             self.temperature_, self.ordinary_share_ = 1.0, 0.0
             if hasattr(X, "some"):  # copying a few rows from a device to the host is cheap
                 self._calibrate_by(*X.some())

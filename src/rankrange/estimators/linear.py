@@ -367,7 +367,7 @@ def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
     return np.column_stack([change(W[:, :d]), W[:, d:]])
 
 
-def fitted_elsewhere(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
+def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
     """If X has its own engine, as a scan has, fit by that engine. Return whether X has one.
 
     Such an X contains the targets and the weights. A Dask collection raises an error that names the class in

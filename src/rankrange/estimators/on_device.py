@@ -28,7 +28,7 @@ def on_device(X: Any) -> bool:
     return hasattr(X, "__cuda_array_interface__")
 
 
-def where_they_are_fitted(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
+def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
     """Prepare X, y and weights for `fit`: unchanged for NumPy, or as one engine that contains all three for a device.
 
     If the search would use all rows, they are copied to the host, because the search runs there.

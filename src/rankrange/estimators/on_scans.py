@@ -30,9 +30,9 @@ def checked_rows(estimator: Any, X: Any) -> Iterator[Any]:
     if not hasattr(X, "__rankrange_rows__"):
         yield validate_data(estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         return
-    fitted, here = (None if names is None else list(names) for names in (_names(estimator), X.columns))
-    if fitted is not None and here is not None and fitted != here:
-        odd = next((name for name in [*fitted, *here] if (name in fitted) != (name in here)), None)
+    fitted, scanned = (None if names is None else list(names) for names in (_names(estimator), X.columns))
+    if fitted is not None and scanned is not None and fitted != scanned:
+        odd = next((name for name in [*fitted, *scanned] if (name in fitted) != (name in scanned)), None)
         what = "them in another order" if odd is None else f"{odd!r} in only one of the two"
         raise ValueError(f"a scan must have the columns of the fit, got {what}; name them by columns=[...]")
     count = 0

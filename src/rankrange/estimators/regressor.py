@@ -21,8 +21,8 @@ from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, check_C, clean_rows, fitted_elsewhere, group_codes
-from .on_device import where_they_are_fitted
+from .linear import AoRRLinear, check_C, clean_rows, fitted_by_engine, group_codes
+from .on_device import prepared_for_device
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 from .sparse import follows_a_stream
@@ -223,7 +223,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted estimator.
         """
-        X, y, sample_weight = where_they_are_fitted(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
+        X, y, sample_weight = prepared_for_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         if hasattr(X, "__rankrange_fit__"):
             check_C(self.C)
             self._forget_rows()
@@ -234,7 +234,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
                     "reweight and efficiency need arrays in memory, got a scan or rows on a device; fit the trimmed "
                     "model without them"
                 )
-        if fitted_elsewhere(self, X, y, sample_weight, X_val, y_val, groups):
+        if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)

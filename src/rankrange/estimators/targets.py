@@ -88,12 +88,12 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
             )
         if targets.classes.dtype != object or classes.dtype != object:
             return targets.true  # without names, columns are matched by position
-    place = {label: column for column, label in enumerate(classes.tolist())}
-    unknown = [label for label in targets.classes.tolist() if label not in place]
+    column_of = {label: column for column, label in enumerate(classes.tolist())}
+    unknown = [label for label in targets.classes.tolist() if label not in column_of]
     if unknown:
         raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5]}; drop these rows")
     given = sp.csr_array(targets.true)
-    columns = np.array([place[label] for label in targets.classes.tolist()], dtype=np.intp)[given.indices]
+    columns = np.array([column_of[label] for label in targets.classes.tolist()], dtype=np.intp)[given.indices]
     return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
 
 
@@ -287,9 +287,9 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         true = indicator_of(y, X, self.classes_, self.target_kind_)
         right = np.empty(X.shape[0], dtype=bool)
         for rows in self._row_blocks(X):
-            here = true[rows].toarray() if sp.issparse(true) else true[rows]
-            hits = (here & top_k_labels(self._scores(X[rows]), int(self.top_k))).sum(axis=1)
-            right[rows] = hits == np.minimum(here.sum(axis=1), self.top_k)
+            labels = true[rows].toarray() if sp.issparse(true) else true[rows]
+            hits = (labels & top_k_labels(self._scores(X[rows]), int(self.top_k))).sum(axis=1)
+            right[rows] = hits == np.minimum(labels.sum(axis=1), self.top_k)
         return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
     def _best(self, X: Any, k: int) -> Array:

@@ -19,7 +19,7 @@ from ..core.arrays import Array
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from ..crossfit.folds import Folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
-from ..crossfit.predictions import less_sure
+from ..crossfit.predictions import less_confident
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
 from .out_of_fold import (
@@ -134,8 +134,8 @@ def find_label_issues(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
         return judged
-    own = estimator is None or isinstance(estimator, AoRRClassifier)
-    data = Data.checked(X, y, pred_probs is not None, any_X=not own, learn_from=learn_from)
+    is_linear = estimator is None or isinstance(estimator, AoRRClassifier)
+    data = Data.checked(X, y, pred_probs is not None, any_X=not is_linear, learn_from=learn_from)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     high_leverage = np.zeros(len(data.codes), dtype=bool)
@@ -148,7 +148,7 @@ def find_label_issues(
             costs,
         )
     folds = label_folds(data.learnt, cv, n_repeats, rng)
-    if not own:
+    if not is_linear:
         predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         members = {"model": predictions.member(0)}
     else:
@@ -224,7 +224,7 @@ def _inferred(
         members = {**members, "neighbours": by_neighbours}
         posterior = model.fit(members, data.codes, weight)
     if data.X is not None:
-        doubtful = less_sure(members, data.codes, data.X, posterior.transition)
+        doubtful = less_confident(members, data.codes, data.X, posterior.transition)
         if doubtful is not members:
             members = dict(doubtful)
             posterior = model.fit(members, data.codes, weight)
@@ -274,8 +274,8 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
     best_other = other.argmax(axis=1)
     order = np.argsort(-score, kind="stable")
     labels = [(name, data.classes.dtype) for name in ("given", "suggested")]
-    place = ("row", np.intp if data.index is None else data.index.dtype)
-    table = np.zeros(len(order), dtype=[place, *labels, *_COLUMNS])
+    row_field = ("row", np.intp if data.index is None else data.index.dtype)
+    table = np.zeros(len(order), dtype=[row_field, *labels, *_COLUMNS])
     table["row"] = order if data.index is None else data.index[order]
     table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)

@@ -312,10 +312,10 @@ def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: n
     sample = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
     for rows in (sample, np.arange(n)) if len(sample) < n else (sample,):
         near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
-        own = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
-        own = np.clip(own[:, ~high_leverage[rows]], 1e-4, 1.0)
-        share = mixture_weights(own, np.ones(own.shape[1]))
-        gain = np.log(share @ own) - np.log(own[0])
-        if gain.mean() <= 2.0 * gain.std() / np.sqrt(own.shape[1]):
+        likelihood = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
+        likelihood = np.clip(likelihood[:, ~high_leverage[rows]], 1e-4, 1.0)
+        share = mixture_weights(likelihood, np.ones(likelihood.shape[1]))
+        gain = np.log(share @ likelihood) - np.log(likelihood[0])
+        if gain.mean() <= 2.0 * gain.std() / np.sqrt(likelihood.shape[1]):
             return None
     return near

@@ -400,8 +400,8 @@ WIDE = 0.1
 def share_in_words(share: float, interval: tuple[float, float]) -> str:
     """The share of wrong labels with its interval in words, with a warning if the interval is wide."""
     low, high = interval
-    known = "" if high - low <= WIDE else ", which is uncertain"
-    return f"about {share:.1%} ({low:.1%} to {high:.1%}){known}"
+    note = "" if high - low <= WIDE else ", which is uncertain"
+    return f"about {share:.1%} ({low:.1%} to {high:.1%}){note}"
 
 
 def _headline(issues: LabelIssues) -> str:

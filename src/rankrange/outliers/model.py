@@ -64,17 +64,17 @@ def outlier_posterior(
         The posterior. p_wrong of an unknown residual is the share of outliers.
     """
     mass = np.ones(len(residual)) if mass is None else mass
-    known = np.isfinite(residual) & (mass > 0)
+    present = np.isfinite(residual) & (mass > 0)
     if expected is not None:
-        known &= np.isfinite(expected)
-    r, weight = residual[known], mass[known]
-    z = _standardised(r, weight, None if expected is None else expected[known])
+        present &= np.isfinite(expected)
+    r, weight = residual[present], mass[present]
+    z = _standardised(r, weight, None if expected is None else expected[present])
     p = _by_side(z, weight) if clean == "skewed" else _as_normal(np.abs(z), weight)
     rate, low, high = _mean(p, weight)
     if clean == "normal" and not (low > 0 and rate <= 1.0 - MOST):
         p = np.zeros_like(p)
     p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
-    p_wrong[known], standardised[known] = p, z
+    p_wrong[present], standardised[present] = p, z
     return OutlierPosterior(p_wrong, rate, (low, high), standardised)
 
 
@@ -104,10 +104,10 @@ def _by_side(residual: Array, mass: Array) -> Array:
     size, up = np.abs(residual), residual >= 0
     clean_size = [_clean_size(size, side, mass) for side in (up, ~up)]
     wrong = np.zeros(len(size))
-    for side, own, other in zip((up, ~up), clean_size, clean_size[::-1], strict=True):
+    for side, width, other_width in zip((up, ~up), clean_size, clean_size[::-1], strict=True):
         if side.any():
             # Most large residuals on one side may be outliers, so the width of the other side limits its width.
-            wrong[side] = _of_size(size[side], mass[side], min(own, _SKEWED * other), _SHAPES)
+            wrong[side] = _of_size(size[side], mass[side], min(width, _SKEWED * other_width), _SHAPES)
     return wrong
 
 

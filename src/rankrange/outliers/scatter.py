@@ -68,10 +68,10 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
     parts = min(len(residual) // _PART, _PARTS)
     if parts < 2 or overall == 0.0:
         return np.full(len(residual), overall)
-    places = np.array_split(np.argsort(expected, kind="stable"), parts)
-    scales = np.array([_scale_of_part(residual[rows], mass[rows]) for rows in places])
-    rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in places])
-    centres = np.array([expected[rows].mean() for rows in places])
+    groups = np.array_split(np.argsort(expected, kind="stable"), parts)
+    scales = np.array([_scale_of_part(residual[rows], mass[rows]) for rows in groups])
+    rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in groups])
+    centres = np.array([expected[rows].mean() for rows in groups])
     return np.maximum(np.interp(expected, centres, rising), _LEAST * overall)
 
 
@@ -88,15 +88,15 @@ class Widths:
     @classmethod
     def of(cls, residual: Array, X: Any) -> Widths:
         """Select columns one at a time, the most significant first."""
-        asked, found = sides(X), cls()
-        while asked and len(found.sides) < _FOLLOWED:
+        candidates, found = sides(X), cls()
+        while candidates and len(found.sides) < _FOLLOWED:
             left = residual / found.of_rows(X)
-            logs = [_log_ratio(left, side.of(X)) for side in asked]
+            logs = [_log_ratio(left, side.of(X)) for side in candidates]
             best = int(np.argmax([log / error for log, error in logs]))
             log, error = logs[best]
             if log < _SCATTERS * error:
                 break
-            found = cls((*found.sides, asked.pop(best)), (*found.ratios, float(np.exp(log))))
+            found = cls((*found.sides, candidates.pop(best)), (*found.ratios, float(np.exp(log))))
         return found
 
     def of_rows(self, X: Any) -> Array:

@@ -70,8 +70,8 @@ class DaskShards:
         # A cluster keeps the chunks in memory during the fit. In a single process they might not fit, so they are
         # computed in each pass.
         self._chunks = self._persisted(self._lazy)
-        known = self._known_lengths()
-        self.lengths = self._checked(self._count() if known is None else known)
+        lengths = self._known_lengths()
+        self.lengths = self._checked(self._count() if lengths is None else lengths)
         self.n_rows = int(sum(self.lengths))
         self.ranges = aligned_ranges(self.lengths)
         self._borrowed = self._borrow(self._chunks)

@@ -131,10 +131,10 @@ def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None)
     rest = np.ones(len(y), dtype=bool)
     if len(labels) <= 16:
         for label, counts in labels.items():
-            here = y == label
-            rest &= ~here
-            counts[0] += int(np.count_nonzero(here))
-            counts[1] += int(np.count_nonzero(here if present is None else here & present))
+            of_label = y == label
+            rest &= ~of_label
+            counts[0] += int(np.count_nonzero(of_label))
+            counts[1] += int(np.count_nonzero(of_label if present is None else of_label & present))
     if not rest.any():
         return
     values, inverse = np.unique(y[rest], return_inverse=True)
@@ -159,7 +159,7 @@ def _not_a_number(batch: Batch, name: str) -> str | None:
     bad = ~np.isfinite(X.toarray() if sp.issparse(X) else X)
     if not bad.any():
         return None
-    row, column = (int(places[0]) for places in np.nonzero(bad))
+    row, column = (int(indices[0]) for indices in np.nonzero(bad))
     return (
         f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column {{column:{column}}} "
         f"of row {batch.first_row + row}; drop or fill these rows"

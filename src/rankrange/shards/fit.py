@@ -270,11 +270,11 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
     if C is not None and auto and data.model.class_weight is None:
         C /= 1.0 if data.whole else scale_of(weight)
     estimator._forget()
-    there = {"total": data.total / unit, "cross_fit": cross_fit}
+    options = {"total": data.total / unit, "cross_fit": cross_fit}
     if auto:
         uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
         report = print if estimator.verbose else silent
-        choice = choose_m(uncut, rng, report, C=None if C is None else C * unit, **there)
+        choice = choose_m(uncut, rng, report, C=None if C is None else C * unit, **options)
         m = choice.m * unit / share
         m = round(m) if data.whole else m
         if C is None and choice.C is not None:
@@ -284,7 +284,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
         estimator.noise_interval_ = tuple(interval)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
     if C is None:
-        C = choose_C(ranked.in_units(unit), rng, **there) / unit
+        C = choose_C(ranked.in_units(unit), rng, **options) / unit
     estimator.C_ = C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
 

@@ -37,7 +37,7 @@ class SharedPasses:
     def __init__(self, shards: Shards, model: Model, on_pass: Callable[[str], None]) -> None:
         self.shards, self.model, self.on_pass = shards, model, on_pass
         self._changed = threading.Condition()
-        self._asked: dict[int, Request] = {}
+        self._requests: dict[int, Request] = {}
         self._answers: dict[int, Any] = {}
         self._running = 0
 
@@ -46,16 +46,16 @@ class SharedPasses:
         results: list[Any] = [None] * len(fits)
         self._running = len(fits)
 
-        def work(place: int) -> None:
+        def work(index: int) -> None:
             try:
-                results[place] = fits[place](lambda request: self._ask(place, request))
+                results[index] = fits[index](lambda request: self._evaluate(index, request))
             except BaseException as error:  # raised again in the calling thread
-                results[place] = error
+                results[index] = error
             with self._changed:
                 self._running -= 1
                 self._changed.notify_all()
 
-        threads = [threading.Thread(target=work, args=(place,), daemon=True) for place in range(len(fits))]
+        threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(len(fits))]
         for thread in threads:
             thread.start()
         self._serve()
@@ -66,12 +66,12 @@ class SharedPasses:
                 raise result
         return results
 
-    def _ask(self, place: int, request: Request) -> Partial:
+    def _evaluate(self, index: int, request: Request) -> Partial:
         with self._changed:
-            self._asked[place] = request
+            self._requests[index] = request
             self._changed.notify_all()
-            self._changed.wait_for(lambda: place in self._answers)
-            answer = self._answers.pop(place)
+            self._changed.wait_for(lambda: index in self._answers)
+            answer = self._answers.pop(index)
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -80,19 +80,19 @@ class SharedPasses:
         """Run one pass for all requests once every running fit has sent a request."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: len(self._asked) == self._running)
+                self._changed.wait_for(lambda: len(self._requests) == self._running)
                 if not self._running:
                     return
-                places = sorted(self._asked)
-                requests = tuple(self._asked.pop(place) for place in places)
+                waiting = sorted(self._requests)
+                requests = tuple(self._requests.pop(index) for index in waiting)
             try:
                 self.on_pass(f"{len(requests)} fits")
                 found = self.shards.reduce(evaluate, Evaluation(self.model, requests)).parts
                 answers: list[Any] = [part.pack() for part in found]
             except BaseException as error:  # the error ends each fit
-                answers = [error] * len(places)
+                answers = [error] * len(waiting)
             with self._changed:
-                self._answers.update(zip(places, answers, strict=True))
+                self._answers.update(zip(waiting, answers, strict=True))
                 self._changed.notify_all()
 
 

@@ -243,8 +243,8 @@ def infer_labels(shard: Shard, message: InferenceTask) -> Suspects:
     return found
 
 
-def _first(score: Array, asked: Array) -> Array:
-    rows = np.flatnonzero(asked)
+def _first(score: Array, mask: Array) -> Array:
+    rows = np.flatnonzero(mask)
     return rows[np.argsort(-score[rows], kind="stable")[:_RANKED]]
 
 
@@ -261,11 +261,21 @@ def _entries(rows: Predicted, first_row: int, chosen: Array) -> Array:
 def _sums(rows: Predicted, present: Array) -> Array:
     """The sums of `Suspects` over rows of positive weight."""
     n = len(rows.codes)
-    own = -np.log(np.maximum(rows.linear[:, np.arange(n), rows.codes], 1e-30))
+    log_losses = -np.log(np.maximum(rows.linear[:, np.arange(n), rows.codes], 1e-30))
     right = rows.linear.argmax(axis=2) == rows.codes
     likely, apart = rows.p_wrong >= LIKELY, right[0] != right[1]
-    gain = own[0] - own[1]
-    columns = [np.ones(n), likely, *right, apart, *(right & ~likely), apart & ~likely, *own, *own**2, gain**2]
+    gain = log_losses[0] - log_losses[1]
+    columns = [
+        np.ones(n),
+        likely,
+        *right,
+        apart,
+        *(right & ~likely),
+        apart & ~likely,
+        *log_losses,
+        *log_losses**2,
+        gain**2,
+    ]
     return _per_class(rows.codes, columns, present, rows.mean.shape[1])
 
 

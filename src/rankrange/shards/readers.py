@@ -184,8 +184,8 @@ def _row_major(columns: list[Array], start: int, stop: int, dtype: Any) -> Array
     """Columns as a row-major matrix."""
     # Padding: columns at a distance of a power of two would share cache lines.
     padded = np.empty((len(columns), stop - start + 16), dtype=dtype)
-    for place, column in zip(padded, columns, strict=True):
-        place[: stop - start] = column[start:stop]
+    for row, column in zip(padded, columns, strict=True):
+        row[: stop - start] = column[start:stop]
     return np.ascontiguousarray(padded[:, : stop - start].T)
 
 

@@ -138,8 +138,8 @@ class Scan(ShardList):
     def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
         shards = []
         for start, stop in split_rows(self.n_rows, n):
-            here = [p for p in parts if p.first_row < stop and p.first_row + p.n_rows > start]
-            shards.append(FileShard(start, stop, tuple(here), layout))
+            inside = [p for p in parts if p.first_row < stop and p.first_row + p.n_rows > start]
+            shards.append(FileShard(start, stop, tuple(inside), layout))
         return shards
 
     def worth_spilling(self) -> bool:
@@ -197,7 +197,7 @@ def _in_memory(folder: str) -> bool:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
         return False
-    inside = [(place, kind) for place, kind in mounts if Path(folder).resolve().is_relative_to(place)]
+    inside = [(mount, kind) for mount, kind in mounts if Path(folder).resolve().is_relative_to(mount)]
     return bool(inside) and max(inside, key=lambda found: len(found[0]))[1] in ("tmpfs", "ramfs")
 
 
@@ -275,13 +275,13 @@ def _footer(file: Path, kind: str) -> tuple[Any, list[int]]:
 
 def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
     for name in [*expected.names, *found.names]:
-        here, there = (
+        type_first, type_other = (
             str(schema.field(name).type) if name in schema.names else "no such column" for schema in (expected, found)
         )
-        if here != there:
+        if type_first != type_other:
             raise ValueError(
-                f"all files of a scan must have the same columns, got {name!r} as {here} in {first} and as {there} in "
-                f"{file}; write them with one schema, or scan them separately"
+                f"all files of a scan must have the same columns, got {name!r} as {type_first} in {first} and as "
+                f"{type_other} in {file}; write them with one schema, or scan them separately"
             )
 
 
@@ -327,10 +327,10 @@ def _npy_layout(
         raise ValueError(
             f"a .npy file must hold a table of numbers, got shape {X.shape} and dtype {X.dtype} in {files[0]}"
         )
-    own = []
+    taken = []
     for role, column in (("target", target), ("weight", weight)):
         if isinstance(column, int | np.integer) and 0 <= column < X.shape[1]:
-            own.append(int(column))
+            taken.append(int(column))
         elif isinstance(column, str | Path):
             length = Npy(column).shape[0]
             if length != X.shape[0]:
@@ -342,7 +342,7 @@ def _npy_layout(
                 f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, got "
                 f"{column!r}"
             )
-    features = tuple(columns) if columns is not None else tuple(i for i in range(X.shape[1]) if i not in own)
+    features = tuple(columns) if columns is not None else tuple(i for i in range(X.shape[1]) if i not in taken)
     dtype = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
     y, mass = (None if c is None else int(c) if isinstance(c, int | np.integer) else str(c) for c in (target, weight))
     part = Part(str(files[0]), 0, 0, X.shape[0], str(files[0]))

@@ -98,10 +98,10 @@ def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
         return np.array([*as_numbers, np.nan])[codes], "yes or no", 0
     values = np.array([_number(level) for level in levels] + [np.nan])
     counts = np.bincount(codes[codes >= 0], minlength=len(levels)) * ~marks
-    known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
-    if known == 0:
+    n_known, strays = int(counts.sum()), int(counts[np.isnan(values[:-1])].sum())
+    if n_known == 0:
         return None, "text", 0
-    if strays <= (1.0 - _MOSTLY) * known:
+    if strays <= (1.0 - _MOSTLY) * n_known:
         return values[codes], "numbers", strays
     days = _days([level for level, mark in zip(levels, marks, strict=True) if not mark])
     if days is None:

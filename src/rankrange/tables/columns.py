@@ -148,12 +148,12 @@ def typed(
     UserError
         If a column is ambiguous and the option was not given.
     """
-    for option, value, known in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
-        if value is not None and value not in known:
-            raise UserError(f"{option} is one of {', '.join(known)}, got {value!r}; leave it out to have it detected")
+    for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
+        if value is not None and value not in allowed:
+            raise UserError(f"{option} is one of {', '.join(allowed)}, got {value!r}; leave it out to have it detected")
     found: dict[str, str] = {}
-    for place, name in enumerate(table.column_names):
-        column = table.column(place)
+    for index, name in enumerate(table.column_names):
+        column = table.column(index)
         if not is_text(_value_type(column)):
             continue
         if forms is None:
@@ -162,7 +162,7 @@ def typed(
             form = forms.get(name)
         if form is not None:
             found[name] = form
-            table = table.set_column(place, name, _read_as(column, form))
+            table = table.set_column(index, name, _read_as(column, form))
     return table, found
 
 

@@ -93,8 +93,8 @@ def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
     """Convert class labels to their names, and images and audio to the paths of their files."""
     import pyarrow
 
-    for place, name in enumerate(table.schema.names):
-        feature, column = features.get(name), table.column(place)
+    for index, name in enumerate(table.schema.names):
+        feature, column = features.get(name), table.column(index)
         feature = feature if isinstance(feature, dict) else {}
         kind = feature.get("_type")
         if kind == "ClassLabel" and pyarrow.types.is_integer(column.type):
@@ -105,8 +105,8 @@ def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
                     f"class labels must have names, got a code without one in '{visible(name, 60)}', {folder}"
                 )
             texts = [None if code is None or code < 0 else labels[code] for code in codes]
-            table = table.set_column(place, name, pyarrow.array(texts, type=pyarrow.string()))
+            table = table.set_column(index, name, pyarrow.array(texts, type=pyarrow.string()))
         elif kind in ("Image", "Audio") and pyarrow.types.is_struct(column.type):
             paths = [None if cell is None else cell.get("path") for cell in column.to_pylist()]
-            table = table.set_column(place, name, pyarrow.array(paths, type=pyarrow.string()))
+            table = table.set_column(index, name, pyarrow.array(paths, type=pyarrow.string()))
     return table

@@ -104,7 +104,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not self.columns_:
             reasons = "; ".join(f"{r.name}: {r.how}" for r in self.report_[:3])
             raise UserError(f"at least one column besides the target must be usable, got none ({reasons}); add columns")
-        self.owner_ = [place for place, column in enumerate(self.columns_) for _ in column["features"]]
+        self.owner_ = [index for index, column in enumerate(self.columns_) for _ in column["features"]]
         self.feature_names_ = [name for column in self.columns_ for name in column["features"]]
         self.n_features_in_ = len(table.column_names)
         return self
@@ -205,31 +205,31 @@ def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
 
 
 def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] | None, int, str]:
-    known = values[~np.isnan(values)]
-    missing = len(values) - len(known)
-    if len(known) == 0:
+    present = values[~np.isnan(values)]
+    missing = len(values) - len(present)
+    if len(present) == 0:
         return None, missing, "left out: no cell has a value"
-    lowest, highest = float(known.min()), float(known.max())
+    lowest, highest = float(present.min()), float(present.max())
     if lowest == highest and not missing:
         return None, missing, "left out: all values are the same"
-    counts_up = kind == "whole numbers" and not missing and len(known) > _FEW and highest - lowest == len(known) - 1
-    if counts_up and len(np.unique(known)) == len(known):
+    counts_up = kind == "whole numbers" and not missing and len(present) > _FEW and highest - lowest == len(present) - 1
+    if counts_up and len(np.unique(present)) == len(present):
         return None, missing, "left out: it contains row numbers"
     yes = kind == "yes or no"
-    limits = (0.0, 1.0) if yes else _central_range(known)
-    outside = int(np.count_nonzero(far := _far(known, limits)))
-    known = known[far == 0]
-    centre, scale = float(known.mean()), float(known.std())
+    limits = (0.0, 1.0) if yes else _central_range(present)
+    outside = int(np.count_nonzero(far := _far(present, limits)))
+    present = present[far == 0]
+    centre, scale = float(present.mean()), float(present.std())
     if yes:
         centre, scale = 0.0, 1.0
     settings = {
         "name": name,
         "kind": "numbers",
         "of": kind,
-        "low": float(known.min()),
-        "high": float(known.max()),
+        "low": float(present.min()),
+        "high": float(present.max()),
         "limits": limits if outside else None,
-        "fill": float(known.mean() >= 0.5) if yes else float(np.median(known)),
+        "fill": float(present.mean() >= 0.5) if yes else float(np.median(present)),
         "centre": centre,
         "scale": scale if scale > 0 else 1.0,
         "missing": bool(missing),
@@ -243,13 +243,13 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
     return settings, missing, how
 
 
-def _central_range(known: Array) -> tuple[float, float]:
+def _central_range(present: Array) -> tuple[float, float]:
     """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
     A cell outside this range is a code or an error. Two such cells in 500 would determine the scale of the column and
     the coefficient of a linear model.
     """
-    inner = np.partition(known, (q := [int(np.ceil(0.01 * (len(known) - 1))), int(0.99 * (len(known) - 1))]))[q]
+    inner = np.partition(present, (q := [int(np.ceil(0.01 * (len(present) - 1))), int(0.99 * (len(present) - 1))]))[q]
     span = float(inner[1] - inner[0])
     if not 0.0 < span < np.inf:
         return -np.inf, np.inf
@@ -272,8 +272,8 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
     np.clip(values, settings["low"], settings["high"], out=values)
     values -= settings["centre"]
     values /= settings["scale"]
-    for place, numbers in enumerate([values, *marks]):
-        out[:, place] = numbers
+    for index, numbers in enumerate([values, *marks]):
+        out[:, index] = numbers
 
 
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:
@@ -288,12 +288,12 @@ def _same_kind(settings: dict[str, Any], column: Any) -> Array:
     of = of if of in ("dates", "times", "yes or no") else "numbers"
     remedy = "convert it"
     if values is not None:
-        known = values[~np.isnan(values)]
+        present = values[~np.isnan(values)]
         got = "numbers" if kind in ("whole numbers", "empty") else kind
         same = got == of or (of == "numbers" and kind == "yes or no" and not is_text(column.type))
         if of == "yes or no" and got == "numbers":
-            same = bool(np.isin(known, (0.0, 1.0)).all())
-        if same or not len(known):
+            same = bool(np.isin(present, (0.0, 1.0)).all())
+        if same or not len(present):
             return values
         kind = got
     if of == "dates":
@@ -312,18 +312,18 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     except (TypeError, ValueError, NotImplementedError):
         return None, int(column.null_count), f"left out: cells of the type {column.type} are neither numbers nor text"
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    known, missing = int(counts.sum()), int((codes < 0).sum())
+    n_known, missing = int(counts.sum()), int((codes < 0).sum())
     if len(levels) > MOST_LEVELS and is_prose(levels):
         return _learn_prose(name, column, missing)
-    if len(levels) > _FEW and len(levels) > _IDENTIFIER * known:
-        return None, missing, f"left out: nearly every row has its own value ({len(levels):,} of {known:,})"
+    if len(levels) > _FEW and len(levels) > _IDENTIFIER * n_known:
+        return None, missing, f"left out: nearly every row has its own value ({len(levels):,} of {n_known:,})"
     if len(levels) < 2 and not missing:
         return None, missing, "left out: all values are the same"
     order = np.argsort(-counts, kind="stable")
-    own = [int(i) for i in order[:MOST_LEVELS] if counts[i] >= min(LEAST_ROWS, max(1, known // 20))]
-    pooled = len(levels) - len(own)
-    chosen = [levels[i] for i in own]
-    slots = [*range(len(own)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
+    separate = [int(i) for i in order[:MOST_LEVELS] if counts[i] >= min(LEAST_ROWS, max(1, n_known // 20))]
+    pooled = len(levels) - len(separate)
+    chosen = [levels[i] for i in separate]
+    slots = [*range(len(separate)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
     # Two values need one column; with a penalty, more values are best encoded by one column each.
     slots = slots[:1] if len(slots) == 2 else slots
     special_names = {_OTHER: OTHER, _MISSING: MISSING}
@@ -338,7 +338,7 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
         "features": features,
         "usual": target_encoding,
     }
-    how = f"{len(own)} values, one 0/1 column each"
+    how = f"{len(separate)} values, one 0/1 column each"
     how += f"; {pooled:,} rare values share one column" if pooled else ""
     how += "; and an out-of-fold target encoding" if target_encoding else ""
     how += f"; {missing:,} missing cells are a separate value" if missing else ""
@@ -355,13 +355,13 @@ def _learn_prose(name: str, column: Any, missing: int) -> tuple[dict[str, Any], 
 
 def _encode_text(settings: dict[str, Any], column: Any, out: Array, y: Any = None) -> None:
     codes, levels = codes_of(column)
-    place = {level: i for i, level in enumerate(settings["levels"])}
-    if levels and str(column.type) == "bool" and not set(levels) & set(place):
+    index_of = {level: i for i, level in enumerate(settings["levels"])}
+    if levels and str(column.type) == "bool" and not set(levels) & set(index_of):
         examples = ", ".join(settings["levels"][:3])
         raise ValueError(
             f"column {settings['name']!r} must hold texts as in the fit ({examples}), got true and false; convert it"
         )
-    slot_of = np.array([place.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
+    slot_of = np.array([index_of.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
     for j, slot in enumerate(settings["slots"]):
         out[:, j] = slot_of == slot
     if settings.get("usual"):

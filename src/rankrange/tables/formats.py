@@ -69,14 +69,14 @@ def saved_input() -> Path:
     """Save standard input to a temporary file, which is deleted at the end of the program."""
     folder = Path(tempfile.mkdtemp(prefix="rankrange-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    place = folder / "standard input"
+    path = folder / "standard input"
     if sys.stdin is None or sys.stdin.isatty():
         raise UserError(
             "'-' reads the table from standard input, got a terminal; try: cat table.csv | rankrange audit -"
         )
-    with place.open("wb") as file:
+    with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
-    return place
+    return path
 
 
 def kind_of(path: Path, head: bytes) -> str:
@@ -158,19 +158,19 @@ def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
 
 def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
     rows = []
-    for place, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise UserError(
-                f"each line of JSON lines must be one whole object, got a damaged line {place} in {path} "
+                f"each line of JSON lines must be one whole object, got a damaged line {number} in {path} "
                 f"({visible(str(error), 80)}); correct that line"
             ) from error
         if not isinstance(row, dict):
             raise UserError(
-                f"each line of JSON lines must be an object, got line {place} of {path} without names; add them"
+                f"each line of JSON lines must be an object, got line {number} of {path} without names; add them"
             )
         rows.append(row)
     return rows
@@ -255,9 +255,9 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
         )
     rows = sheets[sheet] if sheet is not None else next(iter(full.values()))
     header = [str(cell).strip() for cell in rows[0]]
-    names = [name or f"column {place}" for place, name in enumerate(header, 1)]
+    names = [name or f"column {number}" for number, name in enumerate(header, 1)]
     cells = [list(row) + [None] * (len(names) - len(row)) for row in rows[1:]]
-    wide = next((place for place, row in enumerate(cells, 2) if len(row) > len(names)), None)
+    wide = next((number for number, row in enumerate(cells, 2) if len(row) > len(names)), None)
     if wide is not None:
         raise UserError(
             f"every row needs the {len(names)} cells of the header, got more in row {wide} of {path}; correct it"
@@ -271,10 +271,10 @@ def _of_cells(names: list[str], rows: list[list[Any]]) -> Any:
     arrays = []
     for j in range(len(names)):
         values = [None if row[j] in ("", None) else row[j] for row in rows]
-        known = [value for value in values if value is not None]
-        if known and all(isinstance(v, float) and abs(v) < 1e15 and v == int(v) for v in known):
+        present = [value for value in values if value is not None]
+        if present and all(isinstance(v, float) and abs(v) < 1e15 and v == int(v) for v in present):
             values = [None if v is None else int(v) for v in values]
-        elif known and all(isinstance(v, date) for v in known):
+        elif present and all(isinstance(v, date) for v in present):
             values = [None if v is None else _moment(v) for v in values]
         try:
             arrays.append(pa.array(values))
@@ -336,8 +336,8 @@ def with_images(table: Any, folder: Path) -> Any:
     column = _file_column(table, folder)
     pixels = np.stack([_grey(folder / name) for name in table.column(column).to_pylist()])
     rest = table.drop_columns([column])
-    for place in range(pixels.shape[1]):
-        rest = rest.append_column(f"pixel {place + 1}", pa.array(pixels[:, place]))
+    for index in range(pixels.shape[1]):
+        rest = rest.append_column(f"pixel {index + 1}", pa.array(pixels[:, index]))
     return rest
 
 
@@ -350,10 +350,12 @@ def _file_column(table: Any, folder: Path) -> str:
     for name in table.column_names:
         if is_text(table.column(name).type):
             cells = table.column(name).to_pylist()
-            there = [c for c in cells if c and (folder / c).resolve().is_relative_to(inside) and (folder / c).is_file()]
-            if len(there) == table.num_rows:
+            existing = [
+                c for c in cells if c and (folder / c).resolve().is_relative_to(inside) and (folder / c).is_file()
+            ]
+            if len(existing) == table.num_rows:
                 return str(name)
-            best = max(best, (str(name), len(there)), key=lambda pair: pair[1])
+            best = max(best, (str(name), len(existing)), key=lambda pair: pair[1])
     hint = f"; in '{visible(best[0], 60)}' only {best[1]:,} of {table.num_rows:,} are" if best[1] else ""
     raise UserError(f"some column must name a file in {folder} in each row, got none{hint}; check the names")
 

@@ -239,31 +239,31 @@ def open_table(
     if not isinstance(path, str | os.PathLike):
         parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
-    place = saved_input() if str(path) == "-" else Path(path)
-    if place.is_dir():
-        held = load_folder(place)
-        return _checked(Source(place, "folder", list(held.schema.names), n_bytes=held.nbytes, held=held))
-    head, zipped, size = _head_of(place)
-    kind = kind_of(place, head)
+    file = saved_input() if str(path) == "-" else Path(path)
+    if file.is_dir():
+        held = load_folder(file)
+        return _checked(Source(file, "folder", list(held.schema.names), n_bytes=held.nbytes, held=held))
+    head, zipped, size = _head_of(file)
+    kind = kind_of(file, head)
     if kind in ("lines", "json", "excel", *FORMATS):
-        held = load(place, kind, zipped, sheet)
-        return _checked(Source(place, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
+        held = load(file, kind, zipped, sheet)
+        return _checked(Source(file, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":
-        return _open_csv(place, head, zipped, size, delimiter, encoding)
+        return _open_csv(file, head, zipped, size, delimiter, encoding)
     if zipped:
-        raise UserError(f"Parquet and Arrow files are not read from gzip, got one in {place}; decompress it first")
+        raise UserError(f"Parquet and Arrow files are not read from gzip, got one in {file}; decompress it first")
     try:
         if kind == "parquet":
-            facts = _arrow("parquet")[1].read_metadata(place)
+            facts = _arrow("parquet")[1].read_metadata(file)
             names = list(facts.schema.to_arrow_schema().names)
             size = max(size, 8 * facts.num_rows * len(names))
         else:
-            names = list(_open_arrow(place, kind).schema.names)
+            names = list(_open_arrow(file, kind).schema.names)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{place} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it again"
+            f"{file} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it again"
         ) from error
-    return _checked(Source(place, kind, names, n_bytes=size))
+    return _checked(Source(file, kind, names, n_bytes=size))
 
 
 def _of_one_schema(parts: list[Source]) -> Source:
@@ -386,7 +386,7 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
 
 def _named(names: list[str]) -> list[str]:
     """Replace blank names by "column 3" and so on."""
-    return [name if name.strip() else f"column {place}" for place, name in enumerate(names, 1)]
+    return [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
 
 
 def _checked(source: Source) -> Source:
@@ -445,9 +445,9 @@ def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
     found: dict[int, list[str]] = {}
     start = 0
     for batch in source.text_batches():
-        here = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
-        if len(here):
-            columns = [column.to_pylist() for column in batch.take(here - start).columns]
-            found.update(zip(here.tolist(), map(list, zip(*columns, strict=True)), strict=True))
+        in_batch = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
+        if len(in_batch):
+            columns = [column.to_pylist() for column in batch.take(in_batch - start).columns]
+            found.update(zip(in_batch.tolist(), map(list, zip(*columns, strict=True)), strict=True))
         start += batch.num_rows
     return [found.get(int(row), []) for row in rows]

@@ -72,12 +72,12 @@ def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
 def _closing(text: str, at: int) -> int:
     """The position after the closing quote of a cell, or -1. A doubled quote does not close the cell."""
     while True:
-        place = text.find('"', at)
-        if place < 0:
+        quote = text.find('"', at)
+        if quote < 0:
             return -1
-        if text[place + 1 : place + 2] != '"':
-            return place + 1
-        at = place + 2
+        if text[quote + 1 : quote + 2] != '"':
+            return quote + 1
+        at = quote + 2
 
 
 def _cells(record: str, delimiter: str) -> list[str]:

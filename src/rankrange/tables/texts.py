@@ -129,24 +129,24 @@ def _targets(y: Array) -> Array:
 
 def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
     """(values + 1, outputs): means of the target, shrunk to the overall mean; last, missing cells."""
-    place = np.where(codes < 0, count, codes)
-    sizes = np.bincount(place, minlength=count + 1)[:, None]
-    sums = np.stack([np.bincount(place, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
+    slots = np.where(codes < 0, count, codes)
+    sizes = np.bincount(slots, minlength=count + 1)[:, None]
+    sums = np.stack([np.bincount(slots, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
     return (sums + _PRIOR_ROWS * centre) / (sizes + _PRIOR_ROWS)
 
 
 def encode_with_target(encoding: dict[str, Any], codes: Array, levels: list[str], y: Any, out: Array) -> None:
     """Write the target encoding to `out`. Training rows (with y) get means from the other four of five folds."""
-    place = {level: i for i, level in enumerate(encoding["levels"])}
-    index = np.array([place.get(level, -2) for level in levels] + [len(place)])[codes]
+    code_of = {level: i for i, level in enumerate(encoding["levels"])}
+    index = np.array([code_of.get(level, -2) for level in levels] + [len(code_of)])[codes]
     scale = np.maximum(encoding["scale"], 1e-12)
     if y is None:
         table = np.vstack([encoding["means"], encoding["centre"][None]])
-        out[:] = (table[np.where(index == -2, len(place) + 1, index)] - encoding["centre"]) / scale
+        out[:] = (table[np.where(index == -2, len(code_of) + 1, index)] - encoding["centre"]) / scale
         return
     Y = _targets(np.asarray(y))
     part = np.random.default_rng(0).permutation(len(index)) % 5
     for f in range(5):
         train = part != f
-        means = _target_means(index[train], len(place), Y[train], Y[train].mean(axis=0))
+        means = _target_means(index[train], len(code_of), Y[train], Y[train].mean(axis=0))
         out[~train] = (means[index[~train]] - encoding["centre"]) / scale

@@ -35,10 +35,10 @@ def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None
             raise UserError(f"{option} must lie in a folder that exists, got {path}; make {path.parent} first")
         if path.exists() and not path.is_file():
             raise UserError(f"{option} must name a regular file, got {path}, a pipe or device; choose another place")
-        place = path.resolve()
-        if place in taken:
-            raise UserError(f"{option} must not be {taken[place]}, got {path} for both; give it another name")
-        taken[place] = option
+        resolved = path.resolve()
+        if resolved in taken:
+            raise UserError(f"{option} must not be {taken[resolved]}, got {path} for both; give it another name")
+        taken[resolved] = option
         if not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write into {path.parent}; choose another place for {option}")
 

@@ -112,8 +112,8 @@ def ranked(
     bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
     above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)
     n_above, n_leading = tl.sum(above, 0), tl.sum(above + tied, 0)
-    place = tl.where(above > 0, tl.cumsum(above, 0) - 1, n_above + tl.cumsum(tied, 0) - 1)
-    tl.store(lanes_ptr + place, tl.arange(0, TILE), mask=(above + tied > 0) & (place < CHOSEN))
+    slot = tl.where(above > 0, tl.cumsum(above, 0) - 1, n_above + tl.cumsum(tied, 0) - 1)
+    tl.store(lanes_ptr + slot, tl.arange(0, TILE), mask=(above + tied > 0) & (slot < CHOSEN))
     tl.debug_barrier()
     i = tl.arange(0, CHOSEN)
     lanes = tl.load(lanes_ptr + i, mask=i < n_leading, other=n_labels, volatile=True)
@@ -187,14 +187,14 @@ def long_rows_by_index(
     lanes_ptr += row * CHOSEN
     i = tl.arange(0, ENTRIES)
     index = tl.load(target_ptr + row * n_entries + i, mask=i < n_entries, other=-1).to(tl.int32)
-    again = tl.sum(((index[:, None] == index[None, :]) & (i[None, :] < i[:, None])).to(tl.int32), 1) > 0
-    listed = (index >= 0) & ~again
-    own = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
+    repeated = tl.sum(((index[:, None] == index[None, :]) & (i[None, :] < i[:, None])).to(tl.int32), 1) > 0
+    listed = (index >= 0) & ~repeated
+    true_scores = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
     n_true = tl.sum(listed.to(tl.int32), 0)
     crowded = (n_true > top_k) & TWO_SIDED
     rank = tl.where(crowded, top_k, tl.maximum(n_true, 1))
-    fall = kth_value(own, rank, 0, lowest_key(own), highest_key(own))
-    tied_down = tl.sum((own == fall).to(tl.int32), 0)
+    fall = kth_value(true_scores, rank, 0, lowest_key(true_scores), highest_key(true_scores))
+    tied_down = tl.sum((true_scores == fall).to(tl.int32), 0)
 
     offsets = tl.arange(0, TILE)
     top = tl.full((TILE,), float("-inf"), tl.float32)

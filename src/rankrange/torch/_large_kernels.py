@@ -71,8 +71,8 @@ def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, S
     of_m = (x > float_of(m_lo)) & ~m_over
     # The difference may exceed an int32, but not its 32 bits.
     difference = key_of(x) - tl.where(of_m, m_lo.to(tl.int32), k_lo.to(tl.int32))
-    place = difference.to(tl.uint32, bitcast=True) >> tl.where(of_m, m_shift, k_shift).to(tl.uint32)
-    tl.atomic_add(hist_ptr + (place.to(tl.int32) + tl.where(of_m, SIZE, 0)), 1, mask=of_k | of_m, sem="relaxed")
+    bin_ = difference.to(tl.uint32, bitcast=True) >> tl.where(of_m, m_shift, k_shift).to(tl.uint32)
+    tl.atomic_add(hist_ptr + (bin_.to(tl.int32) + tl.where(of_m, SIZE, 0)), 1, mask=of_k | of_m, sem="relaxed")
 
 
 @triton.jit
@@ -294,9 +294,9 @@ def sum_and_collect(
         total += tl.where((x > kept_from) & (x <= kept_to), x, 0.0) * scale
         k_over, m_over = x > float_of(k_high - 1), x > float_of(m_high - 1)
         if listing:
-            wanted = ((x >= float_of(k_low)) & ~k_over) | ((x >= float_of(m_low)) & ~m_over)
-            place = tl.atomic_add(ws_ptr + LISTED + tl.zeros((TILE,), tl.int32), 1, mask=wanted, sem="relaxed")
-            tl.store(list_ptr + place, x, mask=wanted & (place < CAP))
+            in_bins = ((x >= float_of(k_low)) & ~k_over) | ((x >= float_of(m_low)) & ~m_over)
+            slot = tl.atomic_add(ws_ptr + LISTED + tl.zeros((TILE,), tl.int32), 1, mask=in_bins, sem="relaxed")
+            tl.store(list_ptr + slot, x, mask=in_bins & (slot < CAP))
         else:
             fill_histograms(hist_ptr, x, k_low, k_over, k_shift, m_low, m_over, m_shift, REPLICAS * N_BINS)
     tl.store(ws_ptr.to(tl.pointer_type(tl.float32)) + PARTS + program, tl.sum(total, 0))
@@ -362,8 +362,8 @@ def resolve_histograms(
         x = float_of(k_low + bins)
         between = tl.sum(tl.where((of_k > 0) & (x > lam) & (x < lam_hat), x * of_k, 0.0), 0)
         x = float_of(m_low + bins)
-        here = (of_m > 0) & (x > lam) & (x < lam_hat) & (shared == 0)
-        between += tl.sum(tl.where(here, x * of_m, 0.0), 0)
+        between_cuts = (of_m > 0) & (x > lam) & (x < lam_hat) & (shared == 0)
+        between += tl.sum(tl.where(between_cuts, x * of_m, 0.0), 0)
     else:
         parts = tl.zeros((TILE,), tl.float32)
         for tile in range(tl.cdiv(n, TILE)):

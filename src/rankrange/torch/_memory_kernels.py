@@ -18,11 +18,11 @@ _ANY = ["output", "target", "index", "size", "n_classes"]
 
 
 @triton.jit
-def place_of(index, row, there, size):
+def stored_row(index, row, valid, size):
     """The row of the memory of each sample, and whether it has one."""
-    place = tl.load(index + row, there, -1).to(tl.int64)
-    known = (place >= 0) & (place < size)
-    return tl.where(known, place, size), known
+    stored = tl.load(index + row, valid, -1).to(tl.int64)
+    known = (stored >= 0) & (stored < size)
+    return tl.where(known, stored, size), known
 
 
 @triton.jit
@@ -39,28 +39,28 @@ def update_means(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile of samples, write their ratios to the place of their weights, and return their counts by class."""
+    """Store a tile of samples, write their ratios into the array of weights, and return their counts by class."""
     one_class = tl.arange(0, CLASSES)
-    there = row < n
-    inside = there[:, None] & (one_class < n_classes)[None, :]
+    valid = row < n
+    inside = valid[:, None] & (one_class < n_classes)[None, :]
     probabilities = probabilities_of(output, row, one_class, inside, n_classes)
-    label = tl.load(target + row, there, 0).to(tl.int32)
-    place, known = place_of(index, row, there, size)
-    seen = tl.load(visits + place, known, 0)
-    cell = rows + place[:, None] * n_classes + one_class[None, :]
+    label = tl.load(target + row, valid, 0).to(tl.int32)
+    stored, known = stored_row(index, row, valid, size)
+    n_visits = tl.load(visits + stored, known, 0)
+    cell = rows + stored[:, None] * n_classes + one_class[None, :]
     old = tl.load(cell, inside & known[:, None], 0.0)
-    new = tl.where((seen > 0)[:, None], old - (old - probabilities) * (1.0 - FACTOR), probabilities)
+    new = tl.where((n_visits > 0)[:, None], old - (old - probabilities) * (1.0 - FACTOR), probabilities)
     choice = tl.argmax(tl.where(inside, old, -1.0), 1)
-    disagreed = (seen > 0) & (choice != label)
+    disagreed = (n_visits > 0) & (choice != label)
     again = disagreed & (choice == tl.argmax(tl.where(inside, probabilities, -1.0), 1))
-    own = (label[:, None] == one_class[None, :]) & there[:, None]
+    own = (label[:, None] == one_class[None, :]) & valid[:, None]
     ratio = tl.sum(tl.where(own, new, 0.0), 1) / tl.maximum(tl.max(new, 1), TINY)
     ratio = tl.minimum(ratio, 1.0)
     tl.debug_barrier()
     tl.store(cell, new, inside & known[:, None])
-    tl.store(visits + place, seen + 1, known)
-    tl.store(given + place, label.to(tl.int64), known)
-    tl.store(weights + row, tl.where(seen >= VISITS, ratio, UNDECIDED), there)
+    tl.store(visits + stored, n_visits + 1, known)
+    tl.store(given + stored, label.to(tl.int64), known)
+    tl.store(weights + row, tl.where(n_visits >= VISITS, ratio, UNDECIDED), valid)
     ones, ratios = tl.sum(own.to(tl.float32), 0), tl.sum(tl.where(own, ratio[:, None], 0.0), 0)
     disagreements = tl.sum((own & disagreed[:, None]).to(tl.float32), 0)
     return ones, ratios, disagreements, tl.sum((own & again[:, None]).to(tl.float32), 0)
@@ -82,17 +82,17 @@ def edges_of(
 @triton.jit
 def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
     """Turn the ratios of a tile into weights and count the cuts; returns the sum of the weights."""
-    there = row < n
-    ratio = tl.load(weights + row, there, UNDECIDED)
-    label = tl.load(target + row, there, 0).to(tl.int32)
+    valid = row < n
+    ratio = tl.load(weights + row, valid, UNDECIDED)
+    label = tl.load(target + row, valid, 0).to(tl.int32)
     own = label[:, None] == tl.arange(0, CLASSES)[None, :]
     below = tl.minimum(ratio / tl.maximum(tl.sum(tl.where(own, edge[None, :], 0.0), 1), 1e-6), 1.0)
-    weight = tl.where(there, tl.where(ratio == UNDECIDED, 1.0, below * below), 0.0)
-    place, known = place_of(index, row, there, size)
-    count = tl.load(cuts + place, known, 0) + (weight < 0.5).to(tl.int32)
+    weight = tl.where(valid, tl.where(ratio == UNDECIDED, 1.0, below * below), 0.0)
+    stored, known = stored_row(index, row, valid, size)
+    count = tl.load(cuts + stored, known, 0) + (weight < 0.5).to(tl.int32)
     tl.debug_barrier()
-    tl.store(cuts + place, count, known)
-    tl.store(weights + row, weight, there)
+    tl.store(cuts + stored, count, known)
+    tl.store(weights + row, weight, valid)
     return tl.sum(weight, 0)
 
 

@@ -67,10 +67,10 @@ class AutoCut(nn.Module):
         if plain and index is not None and kernels.fits_memory(losses, args[0]):
             return self._fused(losses, args[0], args[1], index)
         values, target = values_of(losses.detach(), args, n_classes)
-        own = Batch(values, target, n_classes, index, None)
-        batch, start = own, 0
+        local = Batch(values, target, n_classes, index, None)
+        batch, start = local, 0
         if group is not None:
-            batch, start = self._gathered(own, group)
+            batch, start = self._gathered(local, group)
         weights = self._weigh(batch)
         if warm is not None:
             weights = torch.where(warm, 1.0, weights)
@@ -115,16 +115,16 @@ class AutoCut(nn.Module):
     def _weigh(self, batch: Batch) -> Tensor:
         if batch.sample is None:
             return self._weights_from(batch.values, None, batch)
-        place = self.memory.place(batch.sample, batch.values.device)
-        old, visits = self.memory.recall(place)
+        row = self.memory.row_of(batch.sample, batch.values.device)
+        old, visits = self.memory.recall(row)
         rows = torch.where((visits > 0)[:, None], torch.lerp(batch.values, old, self.memory.factor), batch.values)
         if batch.n_classes > SOFTMAX_UP_TO:
             rows[:, 2] = batch.values[:, 2]  # a class has no running mean
         weights = torch.where(visits >= VISITS, self._weights_from(rows, (old, visits > 0), batch), 1.0)
         if self.training:
             if batch.known is not None:
-                place = torch.where(batch.known, place, self.memory.size)
-            self.memory.remember(place, rows, visits, batch.target, weights < 0.5)
+                row = torch.where(batch.known, row, self.memory.size)
+            self.memory.remember(row, rows, visits, batch.target, weights < 0.5)
         return weights
 
     @torch.no_grad()
@@ -133,13 +133,13 @@ class AutoCut(nn.Module):
         memory, was_training = self.memory, self.judge.training
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
-        rows, known = memory.rows[:size], memory.visits[:size] > 0
+        rows, has_visits = memory.rows[:size], memory.visits[:size] > 0
         target = memory.given[:size] if isinstance(self.judge, ClassNoise) else None
         n_classes = 0 if target is None else len(self.judge.sums)
         self.judge.eval()
-        weights = self._weights_from(rows, (rows, known), Batch(rows, target, n_classes, None, known))
+        weights = self._weights_from(rows, (rows, has_visits), Batch(rows, target, n_classes, None, has_visits))
         self.judge.train(was_training)
-        return torch.where(known, weights, 1.0)
+        return torch.where(has_visits, weights, 1.0)
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
         """Weights from these rows; `before` has the rows before this visit, and whether there were any."""
@@ -167,28 +167,28 @@ class AutoCut(nn.Module):
             self.judge = LossCut().train(self.training)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _gathered(self, own: Batch, group: ProcessGroup) -> tuple[Batch, int]:
+    def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, int]:
         from .distributed import gather_rows, largest_over
 
         target = (
-            own.target
-            if own.target is not None
-            else torch.zeros(len(own.values), dtype=torch.int64, device=own.values.device)
+            local.target
+            if local.target is not None
+            else torch.zeros(len(local.values), dtype=torch.int64, device=local.values.device)
         )
-        index = own.sample if own.sample is not None else torch.full_like(target, -1)
+        index = local.sample if local.sample is not None else torch.full_like(target, -1)
         columns = [
             torch.ones_like(target),
             target,
-            index.to(own.values.device, non_blocking=True),
-            *own.values.unbind(1),
+            index.to(local.values.device, non_blocking=True),
+            *local.values.unbind(1),
         ]
         if not self._capacity:  # only at the first batch do processes wait for the sizes of the others
             self._capacity = largest_over(len(target), target.device, group)
         rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._capacity)
-        joined = own._replace(
-            values=rows[:, 3:].to(own.values.dtype),
-            target=None if own.target is None else rows[:, 1].long(),
-            sample=None if own.sample is None else rows[:, 2].long(),
+        joined = local._replace(
+            values=rows[:, 3:].to(local.values.dtype),
+            target=None if local.target is None else rows[:, 1].long(),
+            sample=None if local.sample is None else rows[:, 2].long(),
             known=rows[:, 0] > 0,
         )
         return joined, start

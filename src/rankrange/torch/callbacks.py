@@ -239,7 +239,7 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
 
     Evaluation does not change.
     """
-    own = trainer.compute_loss
+    original = trainer.compute_loss
     few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
     if criterion.group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
         criterion.group = torch.distributed.group.WORLD
@@ -251,7 +251,7 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
         nonlocal checked
         index = inputs.pop("index", None)
         if not model.training:
-            return own(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+            return original(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         labels = inputs["labels"]
         rest = {name: value for name, value in inputs.items() if name != "labels"}
         outputs = model(**rest, output_hidden_states=True, use_cache=False, **few)

@@ -107,10 +107,10 @@ def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor
             counts, _ = _count_digits(keys, shift, alive, left.new_zeros(()), group)
         downward = counts.flip(1)
         at_least = downward.cumsum(1)
-        place = (at_least < left[:, None]).sum(1, keepdim=True).clamp(max=_BASE - 1)
-        tied = downward.gather(1, place)[:, 0]
-        left = left - (at_least.gather(1, place)[:, 0] - tied)
-        digit = _BASE - 1 - place
+        from_top = (at_least < left[:, None]).sum(1, keepdim=True).clamp(max=_BASE - 1)
+        tied = downward.gather(1, from_top)[:, 0]
+        left = left - (at_least.gather(1, from_top)[:, 0] - tied)
+        digit = _BASE - 1 - from_top
         alive = alive * (_digits(keys, shift) == digit)
         found |= digit[:, 0].to(keys.dtype) << shift
     lam, lam_hat = _from_ordered_bits(found).unbind()

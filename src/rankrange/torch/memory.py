@@ -15,18 +15,18 @@ import torch
 from torch import Tensor, nn
 
 _FIRST_ROWS = 1 << 12
-_LOOK_EVERY = 64  # batches
+_CHECK_EVERY = 64  # batches
 _LAG = 8  # batches between copying the largest index from the device and reading it
 
 
-def ask(values: Tensor) -> tuple[Tensor, Any]:
+def copy_to_host(values: Tensor) -> tuple[Tensor, Any]:
     """Start a copy of a device tensor to the host, and return it with the event that completes it; None on a host."""
     if values.device.type != "cuda":
         return values.cpu(), None
-    answer = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
     event = torch.cuda.Event()
     event.record()
-    return answer, event
+    return copy, event
 
 
 def arrived(event: Any) -> bool:
@@ -91,8 +91,8 @@ class Memory(Resizable):
         self.register_buffer("visits", torch.zeros(1, dtype=torch.int32))
         self.register_buffer("cuts", torch.zeros(1, dtype=torch.int32))
         self.register_buffer("given", torch.full((1,), -1, dtype=torch.int64))
-        self._asked: list[tuple[Tensor, Any]] = []
-        self._looks = 0
+        self._copies: list[tuple[Tensor, Any]] = []
+        self._checks = 0
 
     @property
     def size(self) -> int:
@@ -114,7 +114,7 @@ class Memory(Resizable):
         size = self.size if needed <= self.size else needed if self.n_samples else max(needed, 2 * self.size)
         self._resize(size, width, device)
 
-    def place(self, index: Tensor, device: torch.device) -> Tensor:
+    def row_of(self, index: Tensor, device: torch.device) -> Tensor:
         """The row of each index; the spare row for indices without one."""
         on_host = index.device.type == "cpu"
         index = index.to(device, non_blocking=True)
@@ -122,17 +122,17 @@ class Memory(Resizable):
             return index
         return torch.where((index >= 0) & (index < self.size), index, self.size)
 
-    def recall(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, visits) at these places; a place without a sample has no visits."""
-        return self.rows[place], self.visits[place]
+    def recall(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """(rows, visits) of these rows; a row without a sample has no visits."""
+        return self.rows[row], self.visits[row]
 
-    def remember(self, place: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:
+    def remember(self, row: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:
         """Store the rows, and count the visit and whether the sample was cut."""
-        self.rows.index_copy_(0, place, values)
-        self.visits.index_copy_(0, place, visits + 1)
-        self.cuts.index_copy_(0, place, self.cuts[place] + cut)
+        self.rows.index_copy_(0, row, values)
+        self.visits.index_copy_(0, row, visits + 1)
+        self.cuts.index_copy_(0, row, self.cuts[row] + cut)
         if target is not None:
-            self.given.index_copy_(0, place, target)
+            self.given.index_copy_(0, row, target)
         for buffer in (self.rows, self.visits, self.cuts):
             buffer[-1].zero_()  # several samples may share the spare row: its content is meaningless
         self.given[-1].fill_(-1)
@@ -142,11 +142,11 @@ class Memory(Resizable):
         if index.device.type == "cpu":
             self._refuse(torch.stack(index.aminmax()))
         elif self.n_samples is not None and not torch.cuda.is_current_stream_capturing():
-            if self._looks % _LOOK_EVERY == 0:
-                self._asked.append(ask(torch.stack(index.aminmax())))
-            self._looks += 1
-            if self._asked and arrived(self._asked[0][1]):
-                self._refuse(self._asked.pop(0)[0])
+            if self._checks % _CHECK_EVERY == 0:
+                self._copies.append(copy_to_host(torch.stack(index.aminmax())))
+            self._checks += 1
+            if self._copies and arrived(self._copies[0][1]):
+                self._refuse(self._copies.pop(0)[0])
 
     def _refuse(self, ends: Tensor) -> None:
         low, high = ends.tolist()
@@ -158,8 +158,8 @@ class Memory(Resizable):
             )
 
     def _refusal(self, name: str, buffer: Tensor, saved: Tensor) -> str:
-        known = self.n_samples + 1 if self.n_samples is not None else len(saved)
-        if saved.dim() != buffer.dim() or len(saved) not in (1, known):
+        expected = self.n_samples + 1 if self.n_samples is not None else len(saved)
+        if saved.dim() != buffer.dim() or len(saved) not in (1, expected):
             return (
                 f"a memory for {self.argument}={self.n_samples} loads states of as many samples, got {name} of "
                 f"{max(len(saved) - 1, 0)}; pass the {self.argument} of the loss that was saved, or None"
@@ -176,12 +176,12 @@ class Memory(Resizable):
             return -1
         if index.device.type == "cpu":
             return int(index.max())
-        self._asked.append(ask(index.max()))
-        if len(self._asked) <= _LAG:
+        self._copies.append(copy_to_host(index.max()))
+        if len(self._copies) <= _LAG:
             return _FIRST_ROWS - 1
-        answer, event = self._asked.pop(0)
+        copy, event = self._copies.pop(0)
         event.synchronize()  # from an earlier batch, so the device does not have to wait
-        return int(answer)
+        return int(copy)
 
     def _resize(self, size: int, width: int, device: torch.device) -> None:
         kept = self.size

@@ -32,8 +32,8 @@ class Explained(nn.Module):
     """A module whose properties raise their own AttributeError; PyTorch would replace the message."""
 
     def __getattr__(self, name: str) -> Any:
-        own = getattr(type(self), name, None)
-        return own.fget(self) if isinstance(own, property) and own.fget else super().__getattr__(name)
+        attribute = getattr(type(self), name, None)
+        return attribute.fget(self) if isinstance(attribute, property) and attribute.fget else super().__getattr__(name)
 
 
 class AoRRLoss(Explained):
@@ -285,10 +285,10 @@ class AoRRLoss(Explained):
                 f"ignore_index needs a target for each of the {len(losses)} losses as the second argument, got {given}"
             )
         counted = torch.ne(args[1].reshape(-1), ignore_index).nonzero()[:, 0]
-        own = losses[counted]
+        counted_losses = losses[counted]
         warm = self.batches < self.warmup if self.warmup else None
-        value, self._last["cut"] = self._aggregate(own, warm)
-        weights = cut_weights(own.detach(), self._last["cut"])
+        value, self._last["cut"] = self._aggregate(counted_losses, warm)
+        weights = cut_weights(counted_losses.detach(), self._last["cut"])
         self._last["losses"] = losses.detach().reshape(shape)
         self._last["weights"] = weights.new_zeros(len(losses)).index_copy(0, counted, weights)
         if self.warmup and self.training:
@@ -377,9 +377,9 @@ def _split_index(
     args: tuple[Any, ...], kwargs: dict[str, Any], losses_given: bool
 ) -> tuple[tuple[Any, ...], Tensor | None]:
     """The arguments of `base`, and the sample indices: the third argument, or the second if there is no base."""
-    index, own = kwargs.pop("index", None), 1 if losses_given else 2
-    if index is None and len(args) > own:
-        args, index = args[:own], args[own]
+    index, n_own = kwargs.pop("index", None), 1 if losses_given else 2
+    if index is None and len(args) > n_own:
+        args, index = args[:n_own], args[n_own]
     if index is None:
         return args, None
     n = args[0].shape[0]

@@ -126,8 +126,8 @@ def _squared_hinge(u: Tensor, v: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     middle = v.mean()
     ordered, order = (v - middle).sort()
     weights, reach = q[order], 1.0 - (u - middle)
-    place = torch.searchsorted(ordered, -reach, right=True)
-    mass, first, second = (_sums_from_the_top(weights * ordered**power)[place] for power in range(3))
+    index = torch.searchsorted(ordered, -reach, right=True)
+    mass, first, second = (_sums_from_the_top(weights * ordered**power)[index] for power in range(3))
     return second + reach * (2.0 * first + reach * mass), 2.0 * (first + reach * mass)
 
 

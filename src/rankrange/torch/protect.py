@@ -14,12 +14,12 @@ import warnings
 import torch
 from torch import Tensor
 
-from .memory import Resizable, arrived, ask
+from .memory import Resizable, arrived, copy_to_host
 
 LEAST, ENOUGH = 0.7, 0.9
 _HALF_LIFE = 200.0  # samples of a class
 _FEW = 30.0
-_LOOK_EVERY = 64
+_CHECK_EVERY = 64
 
 
 class ClassGuard(Resizable):
@@ -32,8 +32,8 @@ class ClassGuard(Resizable):
         super().__init__()
         self.register_buffer("sums", torch.zeros(0, 2))
         self.register_buffer("on", torch.zeros((), dtype=torch.bool))
-        self._looks, self._warned = 0, False
-        self._answer: tuple[Tensor, object] | None = None
+        self._checks, self._warned = 0, False
+        self._copy: tuple[Tensor, object] | None = None
 
     def prepare(self, n_classes: int, device: torch.device) -> None:
         if self.sums.shape[0] != n_classes or self.sums.device != device:
@@ -62,10 +62,10 @@ class ClassGuard(Resizable):
         """Warn once, some batches after protection began: the flag is copied asynchronously."""
         if self._warned:
             return
-        self._looks += 1
-        if self._answer is not None and arrived(self._answer[1]):
-            named = self._answer[0].nonzero()[:, 0].tolist()
-            self._answer = None
+        self._checks += 1
+        if self._copy is not None and arrived(self._copy[1]):
+            named = self._copy[0].nonzero()[:, 0].tolist()
+            self._copy = None
             if named:
                 self._warned = True
                 warnings.warn(
@@ -75,8 +75,8 @@ class ClassGuard(Resizable):
                     UserWarning,
                     stacklevel=4,
                 )
-        elif self._answer is None and self._looks % _LOOK_EVERY == 0 and not self._captured():
-            self._answer = ask(self.cut_away(share))
+        elif self._copy is None and self._checks % _CHECK_EVERY == 0 and not self._captured():
+            self._copy = copy_to_host(self.cut_away(share))
 
     def _captured(self) -> bool:
         return self.on.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -91,9 +91,9 @@ def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -
     order = losses.argsort(descending=True, stable=True)
     order = order[target[order].argsort(stable=True)]  # class by class, the largest loss first
     ordered = target[order]
-    place = torch.arange(n, device=losses.device, dtype=torch.float32)
-    first = torch.searchsorted(ordered, ordered).to(place.dtype)
-    size = torch.searchsorted(ordered, ordered, right=True).to(place.dtype) - first
-    rank = place - first
+    position = torch.arange(n, device=losses.device, dtype=torch.float32)
+    first = torch.searchsorted(ordered, ordered).to(position.dtype)
+    size = torch.searchsorted(ordered, ordered, right=True).to(position.dtype) - first
+    rank = position - first
     inside = torch.minimum(rank + 1.0, k * size) - torch.maximum(rank, m * size)
-    return torch.empty_like(place).scatter_(0, order, inside.clamp(min=0.0))
+    return torch.empty_like(position).scatter_(0, order, inside.clamp(min=0.0))

@@ -144,6 +144,6 @@ def _shared_by_ties(cells: Tensor, ranked: Tensor, code: Tensor | None = None) -
 
 def _interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Linear interpolation between knots."""
-    place = torch.searchsorted(knots, x, right=True).clamp(1, len(knots) - 1)
-    low, high = knots[place - 1], knots[place]
-    return values[place - 1] + (values[place] - values[place - 1]) * ((x - low) / (high - low)).clamp(0.0, 1.0)
+    piece = torch.searchsorted(knots, x, right=True).clamp(1, len(knots) - 1)
+    low, high = knots[piece - 1], knots[piece]
+    return values[piece - 1] + (values[piece] - values[piece - 1]) * ((x - low) / (high - low)).clamp(0.0, 1.0)

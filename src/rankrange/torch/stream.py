@@ -39,9 +39,9 @@ class StreamingCuts(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """(value, cut) of a batch: the sum of its kept losses, divided by the number of losses that it should keep."""
         m, k = keep.masses(1.0, whole=False)
-        n, n_nan, own, above = self._measure(losses.detach(), keep, group)
+        n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()
-        tracked = torch.where(fresh, own, self._moved(own, above, m, k) if self.training else self.tracked)
+        tracked = torch.where(fresh, of_batch, self._moved(of_batch, above, m, k) if self.training else self.tracked)
         if self.training:
             self.tracked.copy_(torch.where((n > 0) & (n_nan == 0), tracked, self.tracked))
         lam = tracked[0] if k < 1 else torch.full_like(n, -torch.inf)
@@ -57,10 +57,10 @@ class StreamingCuts(nn.Module):
             value = joint_value(value, group)
         return value, cut
 
-    def _moved(self, own: Tensor, above: Tensor, m: float, k: float) -> Tensor:
+    def _moved(self, of_batch: Tensor, above: Tensor, m: float, k: float) -> Tensor:
         # In a small batch outliers affect the quartiles, so a single batch may change the range only slightly.
         spread = self.tracked[2:]
-        spread = torch.lerp(spread, own[2:].clamp(spread / 4, spread * 4), 0.1)
+        spread = torch.lerp(spread, of_batch[2:].clamp(spread / 4, spread * 4), 0.1)
         errors = torch.stack([above[0] - k, above[1] - m])
         return torch.cat([self.tracked[:2] + self.step * spread * errors, spread])
 
@@ -70,15 +70,17 @@ class StreamingCuts(nn.Module):
         """Statistics of the batch or the group: size, number of NaN, cuts and range, shares above the tracked cuts."""
         n = batch.shape[0]
         batch = batch.to(self.tracked.dtype)
-        own, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])
+        of_batch, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])
         if n > 0:
             m, k = counts_in_batch(keep, n)
             ordered = batch.sort(descending=True).values
-            own = torch.stack([ordered[k - 1], ordered[m - 1 if m else k - 1], ordered[n // 4] - ordered[3 * n // 4]])
-            above = (batch > self.tracked[:2, None]).sum(1).to(own.dtype)
-        sizes = torch.stack([own.new_full((), n), batch.isnan().sum().to(own.dtype)])
+            of_batch = torch.stack(
+                [ordered[k - 1], ordered[m - 1 if m else k - 1], ordered[n // 4] - ordered[3 * n // 4]]
+            )
+            above = (batch > self.tracked[:2, None]).sum(1).to(of_batch.dtype)
+        sizes = torch.stack([of_batch.new_full((), n), batch.isnan().sum().to(of_batch.dtype)])
         # The weighted average of the processes' cuts is a good start for the cut of the joined batch.
-        sums = torch.cat([sizes, own * n, above])
+        sums = torch.cat([sizes, of_batch * n, above])
         if group is not None:
             from .distributed import sum_over
 

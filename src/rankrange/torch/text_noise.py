@@ -106,8 +106,8 @@ class DocumentGains(nn.Module):
 
     def share(self) -> Tensor:
         """The share of recent documents below the limit."""
-        known = ~self.recent.isnan()
-        return ((self.recent < self.limit()) & known).sum() / known.sum().clamp(min=1)
+        present = ~self.recent.isnan()
+        return ((self.recent < self.limit()) & present).sum() / present.sum().clamp(min=1)
 
     def weights(self, gains: Tensor) -> Tensor:
         """1 for a document that is kept, otherwise 0."""
@@ -129,8 +129,8 @@ class AnswerNoise(nn.Module):
 
     def share(self) -> Tensor:
         """The mean posterior probability of a mismatch; 0 while prompts hardly predict their answers."""
-        noise, certain, known = self.sums.unbind()
-        return torch.where(2 * certain > known, (noise + PRIOR[0]) / (known + PRIOR[1]), 0.0)
+        noise, certain, total = self.sums.unbind()
+        return torch.where(2 * certain > total, (noise + PRIOR[0]) / (total + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
         """The posterior probability that an answer with this gain matches its prompt; 0 if it is very small."""
@@ -140,10 +140,10 @@ class AnswerNoise(nn.Module):
 
     def update(self, gains: Tensor) -> None:
         """Update the sums with the gains of a batch; NaN for a document without a gain."""
-        known = ~gains.isnan()
-        noise = torch.where(known, 1 - self.weights(gains), 0.0)
+        present = ~gains.isnan()
+        noise = torch.where(present, 1 - self.weights(gains), 0.0)
         certain = (gains > -math.log(NEVER)).to(noise.dtype)
-        self.sums.mul_(DECAY).add_(torch.stack([noise, certain, known.to(noise.dtype)]).sum(1))
+        self.sums.mul_(DECAY).add_(torch.stack([noise, certain, present.to(noise.dtype)]).sum(1))
 
 
 def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:

@@ -218,17 +218,17 @@ class LinearAoRRLoss(Explained):
 
     def _note(self, kept: Kept) -> None:
         weights = torch.zeros_like(self._last["tokens"].counted, dtype=kept.weight.dtype)
-        self._last["weights"] = weights.scatter(0, kept.place, kept.weight)
+        self._last["weights"] = weights.scatter(0, kept.position, kept.weight)
         self._last["cut"] = kept.lam, kept.lam_hat
 
     def _portion(self, counted: Tensor, n_items: Tensor | int) -> Tensor:
-        own = counted.sum().float()
+        n_counted = counted.sum().float()
         if self.group is None:
-            return own / n_items
+            return n_counted / n_items
         from .distributed import sum_over
 
         # The trainer multiplies the loss of a process by the number of processes.
-        return sum_over(own, self.group) / n_items / torch.distributed.get_world_size(self.group)
+        return sum_over(n_counted, self.group) / n_items / torch.distributed.get_world_size(self.group)
 
     def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
         noise = self.noise
@@ -260,8 +260,8 @@ class LinearAoRRLoss(Explained):
                 gains = gains_of(nll, tokens.target.view_as(counted), counted)
             else:
                 gains = gains_over(reference.reshape(nll.shape).to(nll.dtype), nll, counted)
-            known = self._remembered(gains, index)
-            inside = noise.weights(known) if not warm else torch.ones_like(known)
+            means = self._remembered(gains, index)
+            inside = noise.weights(means) if not warm else torch.ones_like(means)
             weights = (inside[:, None] * counted).reshape(-1).to(scores.loss.dtype)
             if self.training:
                 noise.update(self._joined(gains))
@@ -290,7 +290,7 @@ class LinearAoRRLoss(Explained):
         if index is None or self.memory is None:
             return gains
         self.memory.prepare(index, 3, gains.device)
-        rows, visits = self.memory.recall(self.memory.place(index, gains.device))
+        rows, visits = self.memory.recall(self.memory.row_of(index, gains.device))
         return torch.where(visits > 0, torch.lerp(gains, rows[:, 2].to(gains.dtype), _FACTOR), gains)
 
     @torch.no_grad()
@@ -305,10 +305,10 @@ class LinearAoRRLoss(Explained):
         means.append(torch.zeros_like(means[0]) if gains is None else gains)
         seen = torch.stack(means, 1).float().nan_to_num()
         self.memory.prepare(index, 3, seen.device)
-        place = self.memory.place(index, seen.device)
-        old, visits = self.memory.recall(place)
+        row = self.memory.row_of(index, seen.device)
+        old, visits = self.memory.recall(row)
         rows = torch.where((visits > 0)[:, None], torch.lerp(seen, old, _FACTOR), seen)
-        self.memory.remember(place, rows, visits, None, seen[:, 0] > 0.5)
+        self.memory.remember(row, rows, visits, None, seen[:, 0] > 0.5)
 
     def suspects(
         self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None

@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
 class Kept(NamedTuple):
     """The tokens in the loss: distinct positions and their weights, 0 for unused positions."""
 
-    place: Tensor
+    position: Tensor
     weight: Tensor
     total: Tensor  # the sum of the weights over the group
     valid: Tensor  # False makes the loss and its gradients NaN
@@ -63,10 +63,10 @@ def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: Pro
     """The mean loss of the kept tokens. Its gradient takes a second pass over these tokens only."""
     scale = torch.where(kept.valid, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
     scale = torch.where((kept.total == 0) & kept.valid, 0.0, scale)
-    losses = scores.loss[kept.place]
+    losses = scores.loss[kept.position]
     value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
     slopes = kept.weight * scale
-    picked = kept.place, tokens.target[kept.place], slopes, scores.lse[kept.place]
+    picked = kept.position, tokens.target[kept.position], slopes, scores.lse[kept.position]
     settings = head.softcap, head.label_smoothing
     value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, settings)
     if group is None:

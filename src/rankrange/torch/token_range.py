@@ -158,19 +158,19 @@ def choose(
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """(places, which of them are in the range, (lam, lam_hat, whether the ranks exist)); places in range come first."""
+    """(positions, which are in the range, (lam, lam_hat, whether the ranks exist)); those in the range come first."""
     if group is None:
-        places, first, many, cut = _ordered(keys, counted, keep)
+        order, first, many, cut = _ordered(keys, counted, keep)
         slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
-        return places[(slot + first) % max(len(keys), 1)], slot < many, cut
+        return order[(slot + first) % max(len(keys), 1)], slot < many, cut
     from .distributed import gather_rows, largest_over
 
     most = max(largest_over(len(keys), keys.device, group), 1)
     joined, start = gather_rows(torch.stack([keys.double(), counted.double()], 1), group, most)
-    places, first, many, cut = _ordered(joined[:, 0].to(keys.dtype), joined[:, 1] > 0, keep)
-    rank = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=keys.device))
-    own = rank[start : start + len(keys)]
-    inside = (own >= first) & (own < first + many)
+    order, first, many, cut = _ordered(joined[:, 0].to(keys.dtype), joined[:, 1] > 0, keep)
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))
+    local_rank = rank[start : start + len(keys)]
+    inside = (local_rank >= first) & (local_rank < first + many)
     # The number of kept tokens in this process is known only on the device, so this synchronises.
     return inside.nonzero()[:, 0], inside.new_ones(int(inside.sum())), cut
 
@@ -178,10 +178,10 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """(places by falling key, the first in the range, how many are, (lam, lam_hat, whether the ranks exist))."""
+    """(positions by decreasing key, the first in the range, their number, (lam, lam_hat, whether the ranks exist))."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
-    values, places = finite.sort(descending=True, stable=True)
+    values, order = finite.sort(descending=True, stable=True)
     n = counted.sum()
     m, k = ranks_on_device(keep, n)
     lam, lam_hat = torch.full_like(keys[:1].sum(), -torch.inf), torch.full_like(keys[:1].sum(), torch.inf)
@@ -189,7 +189,7 @@ def _ordered(
         ends = torch.stack([k, m]).sub(1).clamp(0, len(keys) - 1)
         lam, lam_hat = torch.where(torch.stack([k, m]) > 0, values[ends], torch.stack([lam, lam_hat])).unbind()
     exist = (m >= 0) & (m < k) & (k <= n) | (n == 0)
-    return places, m, (k - m).clamp(min=0), (lam, lam_hat, exist)
+    return order, m, (k - m).clamp(min=0), (lam, lam_hat, exist)
 
 
 def _capacity(keep: RankedRange, n: int) -> int:

@@ -21,9 +21,9 @@ from ..harness.cells import (
     TableSpec,
     decided,
     every_split,
-    what_it_would_take,
+    splits_needed,
 )
-from ..harness.split import halves_and_quarters
+from ..harness.split import split_of_seed
 
 NAME = "binary"
 TITLE = "Error of five aggregates on five binary data sets (Table 3)"
@@ -122,7 +122,7 @@ def run(cell: Cell) -> Outcome:
     Protocol "honest": the choice uses the validation rows. Protocol "paper": it uses the test rows, as the printed
     numbers for Australian suggest; such an error is biased downwards by the choice.
     """
-    split = halves_and_quarters(cell.dataset, cell.seed)
+    split = split_of_seed(cell.dataset, cell.seed)
     bench = Bench(split.train, (split.validation, split.test), cell.part, GRIDS[cell.size])
     found = {
         "Maximum": bench.maximum(),
@@ -276,12 +276,12 @@ def _best_of_all(results: Results) -> list[Claim]:
 
 def _power(results: Results, other: str) -> str:
     pairs = _pairs(results)
-    return what_it_would_take({f"{d} {loss}": results.paired(d, "AoRR", other, loss, METRIC) for d, loss in pairs})
+    return splits_needed({f"{d} {loss}": results.paired(d, "AoRR", other, loss, METRIC) for d, loss in pairs})
 
 
 def _pairs(results: Results) -> list[tuple[str, str]]:
-    there = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
-    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in there]
+    measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
+    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
 
 
 def _named_gains(results: Results) -> list[Claim]:
@@ -292,7 +292,7 @@ def _named_gains(results: Results) -> list[Claim]:
         line, difference, error = _line(results, dataset, "AoRR", "Average", loss)
         text = f"On {dataset} ({loss}) AoRR - Average is at most {bar:g} points."
         verdict = "holds" if difference <= bar else "does not hold" if difference - 2 * error > bar else "not decided"
-        more = what_it_would_take({"it": results.paired(dataset, "AoRR", "Average", loss, METRIC)}, bar)
+        more = splits_needed({"it": results.paired(dataset, "AoRR", "Average", loss, METRIC)}, bar)
         evidence = f"Paired difference and its standard error: {line}."
         found.append(Claim(text, verdict, evidence + (more if verdict == "not decided" else "")))
     return found
@@ -330,11 +330,11 @@ def figures(results: Results) -> dict[str, Any]:
     pairs = _pairs(results)
     figure, axes = plots.sheet(1, len(others), width=3.6, height=3.6, sharey=True, sharex=True)
     for one, other in zip(axes[0], others, strict=True):
-        for place, (dataset, loss) in enumerate(pairs):
+        for position, (dataset, loss) in enumerate(pairs):
             difference, error, _ = results.paired(dataset, "AoRR", other, loss, METRIC)
             colour = plots.COLOURS["AoRR"] if loss == "logistic" else plots.COLOURS["Average"]
             spread = None if np.isnan(error) else 2 * error
-            one.errorbar(difference, place, xerr=spread, fmt="o", ms=5, color=colour, capsize=2, lw=1.4)
+            one.errorbar(difference, position, xerr=spread, fmt="o", ms=5, color=colour, capsize=2, lw=1.4)
         one.axvline(0, color="#222222", lw=0.9)
         one.set_title(f"AoRR - {plots.NAMES.get(other, other)}", fontsize=10)
         one.set_xlabel("points of test error (left of 0: AoRR better)", fontsize=8)

@@ -30,7 +30,7 @@ from ..harness.cells import (
     scikit_learns_C,
 )
 from ..harness.printed import printed
-from ..harness.split import Split, halves_and_quarters
+from ..harness.split import Split, split_of_seed
 from .binary import DATASETS, LOSSES, METHODS, SETTINGS
 
 NAME = "iterates"
@@ -79,7 +79,7 @@ COUNTS = {
 }
 _USUAL = (10, 1000)
 _RATE, _C = 0.01, 1e4
-_LOOK_EVERY = 10
+_EVALUATE_EVERY = 10
 SPLITS = {"full": 10, "quick": 1, "smoke": 1}
 SLACKS = (1.0, 10.0)
 SHARES = (1.0, 0.7, 0.5, 0.3, 0.1)
@@ -174,14 +174,14 @@ def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: 
     seen: list[Array] = []
     for _ in range(outer):
         pull = _pull(descents, X, signs, loss, W)
-        for place, descent in enumerate(descents):
+        for index, descent in enumerate(descents):
             if descent.anew:
-                W[:, place] = descent.first(X.shape[1])
+                W[:, index] = descent.first(X.shape[1])
         for step in range(inner):
             s, slope = losses_and_slopes(loss, signs, X @ W)
-            weights = np.column_stack([d.shares(s[:, place]) for place, d in enumerate(descents)])
+            weights = np.column_stack([d.shares(s[:, index]) for index, d in enumerate(descents)])
             W = W - _RATE * (X.T @ (slope * weights) - pull + W * decay)
-            if step % _LOOK_EVERY == 0 or step == inner - 1:
+            if step % _EVALUATE_EVERY == 0 or step == inner - 1:
                 pairs = zip(parts[1:], truth, strict=True)
                 seen.append(np.array([((Z @ W > 0) != right[:, None]).mean(axis=0) for Z, right in pairs]))
     errors = 100.0 * np.array(seen)  # (looks, 2, descents)
@@ -201,13 +201,13 @@ def _pull(descents: list[Descent], X: Array, signs: Array, loss: str, W: Array) 
 
 def run(cell: Cell) -> Outcome:
     """All aggregates by the paper's steps, and AoRR at the printed settings with one setting changed at a time."""
-    split = halves_and_quarters(cell.dataset, cell.seed)
+    split = split_of_seed(cell.dataset, cell.seed)
     outer, inner = COUNTS[cell.part].get(cell.dataset, _USUAL)
     inner = inner if cell.size == "full" else inner // (4 if cell.size == "quick" else 40)
     k, m = SETTINGS[cell.part][cell.dataset]
     plans = _plans(len(split.train.y), m, k)
     traces = dict(zip(plans, follow(list(plans.values()), split, cell.part, outer, inner), strict=True))
-    rescaled = halves_and_quarters(cell.dataset, cell.seed, scale_on="all")
+    rescaled = split_of_seed(cell.dataset, cell.seed, scale_on="all")
     traces["scaled"] = follow([plans["AoRR"]], rescaled, cell.part, outer, inner)[0]
     kept = {
         "Maximum": traces["Maximum"],
@@ -283,8 +283,8 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _pairs(results: Results) -> list[tuple[str, str]]:
-    there = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
-    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in there]
+    measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
+    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
 
 
 def _reached(results: Results, metric: str, method: str, row: str, what: str = "") -> list[Claim]:
@@ -328,14 +328,16 @@ def figures(results: Results) -> dict[str, Any]:
     figure, axes = plots.sheet(1, 2, width=4.6, height=3.8, sharey=True)
     shown = (("AoRR", PRINTED_SETTINGS, (MINIMISED, STEPS)), ("Maximum", METRIC, ("Maximum",)))
     for axis, (row, metric, methods) in zip(axes[0], shown, strict=True):
-        for place, (dataset, loss) in enumerate(pairs):
+        for position, (dataset, loss) in enumerate(pairs):
             mean, deviation = printed("binary", METRIC, dataset, loss, row)
             if mean is not None:
-                axis.errorbar(mean, place, xerr=deviation, fmt="k|", ms=12, capsize=2, label="printed" * (place == 0))
+                axis.errorbar(
+                    mean, position, xerr=deviation, fmt="k|", ms=12, capsize=2, label="printed" * (position == 0)
+                )
             for method, colour in zip(methods, ("#d55e00", "#0072b2"), strict=False):
                 values = list(results.values(dataset, method, loss, metric).values())
                 name = method if row == "AoRR" else STEPS
-                axis.plot(np.mean(values), place, "o", color=colour, label=name * (place == 0))
+                axis.plot(np.mean(values), position, "o", color=colour, label=name * (position == 0))
         axis.set_title(f"{row}: printed, and by our runs", fontsize=10)
         axis.set_xlabel("error on test rows, %", fontsize=8)
         axis.set_yticks(range(len(pairs)), [f"{dataset}, {loss}" for dataset, loss in pairs], fontsize=8)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..harness.candidates import Bench, Candidate, Grid, choose
 from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, every_split
-from ..harness.split import halves_and_quarters
+from ..harness.split import split_of_seed
 from .binary import DATASETS, LOSSES, METRIC
 
 NAME = "m-sweep"
@@ -44,7 +44,7 @@ def run(cell: Cell) -> Outcome:
 
     In the protocol "paper" these choices use the test rows.
     """
-    split = halves_and_quarters(cell.dataset, cell.seed)
+    split = split_of_seed(cell.dataset, cell.seed)
     shares = SHARES[cell.size]
     bench = Bench(split.train, (split.validation, split.test), cell.part, _GRIDS[cell.size])
     part = 1 if cell.protocol == "paper" else 0
@@ -76,8 +76,8 @@ def _curves(results: Results, dataset: str, loss: str) -> tuple[list[float], Any
 
 
 def _pairs(results: Results) -> list[tuple[str, str]]:
-    there = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
-    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in there]
+    measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
+    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
 
 
 def claims(results: Results) -> list[Claim]:

@@ -18,7 +18,7 @@ from ... import TKMLClassifier, noise
 from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, TopKSVMClassifier
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, what_it_would_take
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, splits_needed
 from ..harness.printed import printed
 from ..harness.rankers import at_least, listed, paired, power, together
 
@@ -77,8 +77,8 @@ def run(cell: Cell) -> Outcome:
         accuracy = {C: [_percent(each < top) for top in TOPS] for C, each in ranks.items()}
         # One model, unless the test rows choose: then the best for each top.
         measures += [
-            Measure(method, cell.part, f"top-{top} accuracy %", max(found[place] for found in accuracy.values()))
-            for place, top in enumerate(TOPS)
+            Measure(method, cell.part, f"top-{top} accuracy %", max(found[index] for found in accuracy.values()))
+            for index, top in enumerate(TOPS)
         ]
         C = max(accuracy, key=lambda C: accuracy[C][0])
         extra["C"][method] = C
@@ -92,8 +92,8 @@ def _percent(hits: Array) -> float:
 
 def _ranks(scores: Array, y: Array) -> Array:
     """How many classes stand above the true one."""
-    own = np.take_along_axis(scores, y.astype(np.intp)[:, None], axis=1)
-    return np.sum(scores > own, axis=1)
+    of_label = np.take_along_axis(scores, y.astype(np.intp)[:, None], axis=1)
+    return np.sum(scores > of_label, axis=1)
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
@@ -177,7 +177,7 @@ def _grows(results: Results) -> list[Claim]:
         return []
     mean, error = float(change.mean()), float(change.std(ddof=1) / np.sqrt(len(change)))
     text = "The gain of TKML over SVM_alpha in top-1 accuracy grows from noise 0.2 to noise 0.4."
-    more = what_it_would_take({"the gain": (mean, error, len(change))})
+    more = splits_needed({"the gain": (mean, error, len(change))})
     return [Claim(text, at_least(mean, error), f"Gain at 0.4 - gain at 0.2: {mean:+.2f} ({error:.2f}).{more}")]
 
 
@@ -201,7 +201,7 @@ def _flipped(results: Results) -> list[Claim]:
     verdict = together([at_least(*pair) for pair in found.values()])
     evidence = f"Error of SVM_alpha - error of TKML: {listed(found)}."
     if verdict == "not decided":
-        evidence += what_it_would_take({" ".join(name): (*pair, n) for name, pair in found.items()})
+        evidence += splits_needed({" ".join(name): (*pair, n) for name, pair in found.items()})
     return [Claim(text, verdict, evidence)]
 
 

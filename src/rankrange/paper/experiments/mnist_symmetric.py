@@ -17,7 +17,7 @@ import numpy as np
 
 from ... import AoRRClassifier, datasets, noise
 from ...core.arrays import Array
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, what_it_would_take
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, splits_needed
 
 NAME = "mnist-symmetric"
 TITLE = "MNIST with symmetric label noise: accuracy and the estimate of m (Tables 4 and 5)"
@@ -201,13 +201,13 @@ def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, flo
 
 
 def _rates(results: Results) -> list[float]:
-    there = {cell.part for cell, _ in results.outcomes}
-    return [rate for rate in RATES if setting(rate) in there]
+    measured = {cell.part for cell, _ in results.outcomes}
+    return [rate for rate in RATES if setting(rate) in measured]
 
 
 def claims(results: Results) -> list[Claim]:
     """The paper's claims about Tables 4 and 5, tested over paired splits."""
-    there = {measure.method for _, outcome in results.outcomes for measure in outcome.measures}
+    measured = {measure.method for _, outcome in results.outcomes for measure in outcome.measures}
     sentences = {
         ("AoRR", "Average"): "AoRR is more accurate than Average at every rate of noise.",
         ("AoRR", "AT_k"): "AoRR is more accurate than AT_k at every rate of noise.",
@@ -219,8 +219,8 @@ def claims(results: Results) -> list[Claim]:
         ALONE: "The same without any clean row. (Ours.)",
     }
     return [
-        *(_better(results, *pair, text) for pair, text in sentences.items() if there >= set(pair)),
-        *(_estimates(results, method, text) for method, text in estimates.items() if method in there),
+        *(_better(results, *pair, text) for pair, text in sentences.items() if measured >= set(pair)),
+        *(_estimates(results, method, text) for method, text in estimates.items() if method in measured),
         _top_k_is_average(results),
     ]
 
@@ -230,7 +230,7 @@ def _better(results: Results, one: str, other: str, text: str) -> Claim:
     verdict = _of_all([decided(-difference, error) for difference, error, _ in found.values()])
     lines = [f"{name} {difference:+.2f} ({error:.2f})" for name, (difference, error, _) in found.items()]
     evidence = f"{one} - {other}, paired over splits, points: {'; '.join(lines)}."
-    return Claim(text, verdict, evidence + (what_it_would_take(found) if verdict == "not decided" else ""))
+    return Claim(text, verdict, evidence + (splits_needed(found) if verdict == "not decided" else ""))
 
 
 def _of_all(verdicts: list[str]) -> str:

@@ -127,7 +127,7 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
     for name, fits in chosen.items():
         scores[name] = [fit.decision_function(rows.X_test) for fit in fits]
     C = {**{name: model.C * len(rows.X) for name, model in models.items()}, **one_C}
-    steps = {f"k={k}": {name: _steps(chosen[name][place]) for name in chosen} for place, k in enumerate(KS)}
+    steps = {f"k={k}": {name: _steps(chosen[name][index]) for name in chosen} for index, k in enumerate(KS)}
     return Outcome(_measured(rows, scores), {"C": C, "steps": steps})
 
 
@@ -148,8 +148,8 @@ def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TK
 def _measured(rows: Parts, scores: dict[str, list[Array]]) -> list[Measure]:
     """Accuracy at each k and the mean AP; a method has one array of scores per k, or one for all."""
     measures = [
-        Measure(name, f"k={k}", METRIC, rows.accuracy(each[place if len(each) > 1 else 0], k))
-        for place, k in enumerate(KS)
+        Measure(name, f"k={k}", METRIC, rows.accuracy(each[index if len(each) > 1 else 0], k))
+        for index, k in enumerate(KS)
         for name, each in scores.items()
     ]
     for name, each in scores.items():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import TKMLClassifier, noise
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C, what_it_would_take
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C, splits_needed
 from ..harness.printed import printed
 from ..harness.rankers import (
     KS,
@@ -234,7 +234,7 @@ def _loses_little(results: Results) -> list[Claim]:
     text = "From noise 0 to noise 0.3 TKML-AoRR loses at most 1.3 points at every k'."
     evidence = f"Loss and its standard error:{listed(falls)}."
     if verdict == "not decided":
-        evidence += what_it_would_take({k: (*pair, len(change)) for (_, k), pair in falls.items()}, 1.3)
+        evidence += splits_needed({k: (*pair, len(change)) for (_, k), pair in falls.items()}, 1.3)
     return [Claim(text, verdict, evidence)]
 
 

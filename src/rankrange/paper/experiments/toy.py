@@ -25,7 +25,7 @@ from ..harness.cells import (
     TableSpec,
     decided,
     scikit_learns_C,
-    what_it_would_take,
+    splits_needed,
 )
 
 NAME = "toy"
@@ -171,7 +171,7 @@ def _better_than(results: Results, other: str) -> Claim:
     evidence = f"Smaller error by two standard errors in {held} of {len(lines)} cases, larger in {failed}."
     text = f"With as many ranks cut as there are outliers, AoRR draws a better line than {other} in every case."
     evidence += f" The others: {'; '.join(rest)}." if rest else ""
-    return Claim(text, verdict, evidence + (what_it_would_take(found) if verdict == "not decided" else ""))
+    return Claim(text, verdict, evidence + (splits_needed(found) if verdict == "not decided" else ""))
 
 
 def _curves(results: Results, dataset: str, loss: str) -> tuple[list[float], dict[str, Array]]:

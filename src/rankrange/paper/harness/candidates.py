@@ -102,9 +102,9 @@ class Bench:
         # The ordinary fit, two without high-leverage rows, two random ones, and the solution for the previous m.
         search = AoRRClassifier(loss=self.loss, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
         found = []
-        for place, (m, k) in enumerate(pairs):
-            anew = place == 0 or k != pairs[place - 1][1] or place % 2 == 0
-            search.set_params(m=int(m), k=int(k), solver="auto" if anew else "bilevel")
+        for index, (m, k) in enumerate(pairs):
+            from_scratch = index == 0 or k != pairs[index - 1][1] or index % 2 == 0
+            search.set_params(m=int(m), k=int(k), solver="auto" if from_scratch else "bilevel")
             found.append(self._fit(search, m, k, _SEARCHED))
             for Cs in (_UP, _DOWN):
                 found += self._follow(search, m, k, Cs)

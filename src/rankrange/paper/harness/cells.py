@@ -231,7 +231,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     return float(max(n, math.ceil(n * ((_DECIDES + _FOUR_OF_FIVE) * error / gap) ** 2)))
 
 
-def what_it_would_take(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
+def splits_needed(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
     """A sentence with the number of splits that would decide the open differences; empty if all are decided.
 
     Parameters

@@ -124,8 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _compare(earlier: list[Row], rows: list[Row]) -> None:
     """Print the numbers that changed, for the experiments and protocols of this run."""
-    there = {(row.experiment, row.protocol) for row in rows}
-    moves = moved((row for row in earlier if (row.experiment, row.protocol) in there), rows)
+    present = {(row.experiment, row.protocol) for row in rows}
+    moves = moved((row for row in earlier if (row.experiment, row.protocol) in present), rows)
     for move in moves:
         print(move)
     print(f"{len(moves)} of {len(rows)} numbers differ by more than noise, or occur in only one of the two runs.")

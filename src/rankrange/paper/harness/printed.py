@@ -105,7 +105,7 @@ def _place(cell: Cell) -> tuple[int, int, str]:
 
 @cache
 def _order(name: str, plan: Plan) -> dict[str, int]:
-    return {cell.key: place for place, cell in enumerate(experiment(name).cells(plan))}
+    return {cell.key: index for index, cell in enumerate(experiment(name).cells(plan))}
 
 
 def _row(key: tuple[str, ...], found: Any) -> Row:

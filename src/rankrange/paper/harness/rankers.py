@@ -16,7 +16,7 @@ from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, LSEPClassifier
 from ...metrics import top_k_multilabel_accuracy
-from .cells import Results, scikit_learns_C, what_it_would_take
+from .cells import Results, scikit_learns_C, splits_needed
 
 KS = (1, 2, 3, 4, 5)
 METRIC = "top-k accuracy %"
@@ -184,7 +184,7 @@ def power(
 ) -> str:
     """Estimate how many splits would decide the open comparisons; parameters as in `paired`."""
     found = {" ".join(pair): results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
-    return what_it_would_take({name: each for name, each in found.items() if each[2] > 1}, bar)
+    return splits_needed({name: each for name, each in found.items() if each[2] > 1}, bar)
 
 
 def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:

@@ -32,7 +32,7 @@ class Split:
     test: Part
 
 
-def halves_and_quarters(dataset: str, seed: int, *, scale_on: str = "train") -> Split:
+def split_of_seed(dataset: str, seed: int, *, scale_on: str = "train") -> Split:
     """The split of this seed. Columns are scaled by the training rows, or by "all" rows."""
     data = load(dataset)
     n = len(data.target)

@@ -39,10 +39,10 @@ def versions() -> dict[str, str]:
 @cache
 def commit() -> str | None:
     """The commit of the checkout that the package runs from, with a plus if files differ; None without a checkout."""
-    here = Path(__file__).resolve().parent
-    asked = ["git", "-C", str(here), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    folder = Path(__file__).resolve().parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--dirty=+"]
     try:
-        found = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None
@@ -84,10 +84,10 @@ class Store:
             begun: dict[str, Any] = {"size": size, "versions": versions(), "commit": commit(), "passes": []}
             self._write(self.folder / "run.json", begun)
             return
-        for what, there, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
-            if there != now:
+        for what, stored, now in (("size", manifest["size"], size), ("versions", manifest["versions"], versions())):
+            if stored != now:
                 raise UserError(
-                    f"a run can be resumed only with the same plan and versions, got {what} {_differ(there, now)}; "
+                    f"a run can be resumed only with the same plan and versions, got {what} {_differ(stored, now)}; "
                     "choose a new folder with --out"
                 )
 
@@ -175,8 +175,8 @@ def _outcome(entry: dict[str, Any]) -> Outcome:
     return Outcome([Measure(**measure) for measure in entry["measures"]], entry["extra"])
 
 
-def _differ(there: Any, now: Any) -> str:
-    if not isinstance(there, dict):
-        return f"{there!r} there and {now!r} here"
-    names = sorted(name for name in there.keys() | now.keys() if there.get(name) != now.get(name))
-    return "; ".join(f"{name} {there.get(name)} there and {now.get(name)} here" for name in names)
+def _differ(stored: Any, now: Any) -> str:
+    if not isinstance(stored, dict):
+        return f"{stored!r} in the folder and {now!r} now"
+    names = sorted(name for name in stored.keys() | now.keys() if stored.get(name) != now.get(name))
+    return "; ".join(f"{name} {stored.get(name)} in the folder and {now.get(name)} now" for name in names)

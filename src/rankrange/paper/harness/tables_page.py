@@ -94,13 +94,13 @@ def earlier(folder: Path) -> Report:
 
 def onto(kept: Report, new: Report, store: Store) -> Report:
     """The new report, completed by earlier results for each experiment and protocol that is not finished."""
-    there = {cell.key for cell, _, _ in store.finished()}
+    finished = {cell.key for cell, _, _ in store.finished()}
     plans = {key: experiment(key[0]).cells(Plan(key[1], new.about["size"])) for key in new.pictures}
-    whole = {key for key, cells in plans.items() if all(cell.key in there for cell in cells)}
+    complete = {key for key, cells in plans.items() if all(cell.key in finished for cell in cells)}
 
     def taken(old: Iterable[Any], fresh: Iterable[Any]) -> list[Any]:
-        both = [one for one in old if (one.experiment, one.protocol) not in whole]
-        both += [one for one in fresh if (one.experiment, one.protocol) in whole]
+        both = [one for one in old if (one.experiment, one.protocol) not in complete]
+        both += [one for one in fresh if (one.experiment, one.protocol) in complete]
         return sorted(both, key=lambda one: (order.index(one.experiment), PROTOCOLS.index(one.protocol)))
 
     def joined(old: dict[Any, Any], fresh: dict[Any, Any], names: Iterable[Any]) -> dict[Any, Any]:
@@ -108,10 +108,10 @@ def onto(kept: Report, new: Report, store: Store) -> Report:
         return dict(sorted(found.items(), key=lambda item: str(item[0])))
 
     order = list(EXPERIMENTS)
-    commits = joined(kept.about["commits"], new.about["commits"], {_of(*key) for key in whole})
-    about = {**new.about, "commits": commits, "work": joined(kept.about["work"], new.about["work"], whole)}
+    commits = joined(kept.about["commits"], new.about["commits"], {_of(*key) for key in complete})
+    about = {**new.about, "commits": commits, "work": joined(kept.about["work"], new.about["work"], complete)}
     about["passes"] = []  # no single run: wall time is meaningless
-    pictures = joined(kept.pictures, new.pictures, whole)
+    pictures = joined(kept.pictures, new.pictures, complete)
     return Report(taken(kept.rows, new.rows), taken(kept.findings, new.findings), pictures, about)
 
 
@@ -308,10 +308,10 @@ def _made_by(commits: dict[str, list[str]]) -> str:
 
 def _left_out(report: Report) -> list[str]:
     """Data sets of an experiment that are not in this run: a claim about every data set does not cover them."""
-    there: dict[str, set[str]] = {}
+    found_sets: dict[str, set[str]] = {}
     for row in report.rows:
-        there.setdefault(row.experiment, set()).add(row.dataset)
-    missing = {name: [d for d in experiment(name).NEEDS if d not in found] for name, found in there.items()}
+        found_sets.setdefault(row.experiment, set()).add(row.dataset)
+    missing = {name: [d for d in experiment(name).NEEDS if d not in found] for name, found in found_sets.items()}
     listed = "; ".join(f"{name}: {', '.join(gone)}" for name, gone in missing.items() if gone)
     return [f"Not in this run: {listed}. Claims about every data set speak of the others alone."] if listed else []
 
@@ -372,14 +372,14 @@ def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
 
 
 def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[str]) -> str:
-    own = [row for row in compared if row.method == OWN.get(name)]
-    reached = sum(row.reached(bool(higher_is_better(name, row.metric))) for row in own)
+    ours = [row for row in compared if row.method == OWN.get(name)]
+    reached = sum(row.reached(bool(higher_is_better(name, row.metric))) for row in ours)
     verdicts = [sum(row.verdict == v for row in compared) for v in ("better", "same", "worse")]
     counts = [claims.count(verdict) for verdict in ("holds", "not decided", "does not hold")]
     split = ", ".join(map(str, verdicts)) if compared else ""
     return (
         f"| {name} | {protocol} | {len(compared) or 'none printed'} | {split} "
-        f"| {f'{OWN[name]}: {reached} of {len(own)}' if own else ''} | {', '.join(map(str, counts))} |"
+        f"| {f'{OWN[name]}: {reached} of {len(ours)}' if ours else ''} | {', '.join(map(str, counts))} |"
     )
 
 
