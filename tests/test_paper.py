@@ -161,9 +161,9 @@ def test_a_run_goes_on_only_with_the_same_versions(tmp_path):
     store.write(CELL, Outcome([]), 1.0, 1.0)
     for path in (tmp_path / "run.json", store.path(CELL)):
         path.write_text(path.read_text().replace(f'"numpy": "{versions()["numpy"]}"', '"numpy": "0.9"'))
-    with pytest.raises(UserError, match=r"numpy 0\.9 there"):
+    with pytest.raises(UserError, match=r"numpy 0\.9 in the folder"):
         store.open("smoke", resume=True)
-    with pytest.raises(UserError, match=r"numpy 0\.9 there"):
+    with pytest.raises(UserError, match=r"numpy 0\.9 in the folder"):
         store.read(CELL)
 
 

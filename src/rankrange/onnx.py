@@ -133,8 +133,7 @@ def _check_model(model: Any) -> None:
         _names(last)
 
 
-# ---- callbacks of skl2onnx
-# ----------------------------------------------------------------------------------------------
+# ---- callbacks of skl2onnx -------------------------------------------------------------------------------------------
 
 
 def _parse_classifier(scope: Any, model: Any, inputs: Any, custom_parsers: Any = None) -> Any:

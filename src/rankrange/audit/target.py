@@ -327,8 +327,7 @@ def _quoted(columns: Sequence[str]) -> str:
     return ", ".join(f"'{visible(name, 60)}'" for name in columns[:3]) + more
 
 
-# ---- folds by group and by time
-# -----------------------------------------------------------------------------------------------
+# ---- folds by group and by time --------------------------------------------------------------------------------------
 
 
 def group_numbers(column: Any) -> Array:

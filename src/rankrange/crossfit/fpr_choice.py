@@ -264,7 +264,9 @@ def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
 def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits) -> dict[str, Array]:
     """The comparison: partial AUC of each candidate, its gain over the best logistic fit and the standard error."""
     units = _blocks(held[0]) if len(held) == 1 else held
-    areas = np.array([[roc_area(*_args(each), task.fpr, task.tpr) for each in unit] for unit in units])
+    areas = np.array(
+        [[roc_area(each.positive, each.score, each.mass, task.fpr, task.tpr) for each in unit] for unit in units]
+    )
     score = areas.mean(axis=0)
     logistic = np.array([candidate.fpr is None for candidate in candidates])
     base = int(np.where(logistic, score, -np.inf).argmax()) if logistic.any() else int(score.argmax())
@@ -280,10 +282,6 @@ def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task
     fpr = np.array([candidate.fpr or (np.nan, np.nan) for candidate in candidates])
     tpr, C = np.array([candidate.tpr for candidate in candidates]), np.array([each.C for each in candidates])
     return {"fpr": fpr, "tpr": tpr, "C": C, "score": score, "gain": gain.mean(axis=0), "error": error, "chosen": chosen}
-
-
-def _args(held: HeldOut) -> tuple[Array, Array, Array]:
-    return held.positive, held.score, held.mass
 
 
 def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:

@@ -198,8 +198,9 @@ def newton_pass(
         gradient += tl.sum(x * (weight * slope).to(x.dtype)[:, None], 0).to(tl.float64)
         bent = x * tl.sqrt(weight * curvature(z, y, LOSS)).to(x.dtype)[:, None]
         if PRECISION == "bf16x2":
-            # Two halves of each number: the product of the larger ones, and twice one of the mixed products, which is
-            # both of them once the sum is made symmetric. Tensor cores take 16-bit tiles in either order.
+            # Each number is split into two halves. The sum has the product of the larger halves and twice one of the
+            # mixed products, which equals both of them once the sum is made symmetric. Tensor cores take 16-bit tiles
+            # in either order.
             large = bent.to(tl.bfloat16)
             small = ((bent - large.to(tl.float32)) * 2.0).to(tl.bfloat16)
             if INTERPRETED:  # which has no products of this dtype

@@ -19,7 +19,7 @@ from ..crossfit.folds import CrossFit
 from ..crossfit.held_out import OUTLYING, Scored
 from .passes import Data, loss_and_slope
 
-# Rows that show how large residuals are.
+# The number of rows for estimating the size of residuals.
 _RESIDUAL_ROWS = 1 << 18
 
 
@@ -36,10 +36,8 @@ class MomentScores:
         variances = np.diag(self.second)
         square = variances + variances[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
-        # rounding errors of equal scores
-        return np.asarray(
-            np.sqrt(np.where(square > 1e-13 * variances.max(), np.maximum(variance, 0.0), 0.0) / self.mass)
-        )
+        different = square > 1e-13 * variances.max()  # otherwise the variance consists of rounding errors
+        return np.asarray(np.sqrt(np.where(different, np.maximum(variance, 0.0), 0.0) / self.mass))
 
     def only(self, allowed: Array) -> MomentScores:
         """The scores with those of excluded candidates replaced by that of the first."""

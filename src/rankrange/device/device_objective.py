@@ -27,7 +27,7 @@ from ..shards.shard_steps import band_size
 from .newton_pass import newton_pass
 from .passes import Data, EagerPass, PassSums, loss_and_slope, pass_over, side_sums
 
-# Rows on both sides of a cut show how F bends there, but no more than this share of all rows.
+# The largest share of all rows for estimating the curvature of F at a cut.
 _CROSSING_SHARE = 0.02
 
 

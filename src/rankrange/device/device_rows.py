@@ -40,7 +40,7 @@ from .device_objective import DeviceData
 from .passes import Data, EagerPass, Sizes, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
 
-# Rows that calibrate probabilities.
+# The number of rows for calibrating probabilities.
 SOME_ROWS = 1 << 15
 # The largest number of undecided rows that are copied to the host; otherwise a counting pass, which is cheaper, narrows
 # the brackets.

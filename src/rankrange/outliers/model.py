@@ -69,7 +69,8 @@ def outlier_posterior(
         present &= np.isfinite(expected)
     r, weight = residual[present], mass[present]
     z = _standardised(r, weight, None if expected is None else expected[present])
-    p = _by_side(z, weight) if clean == "skewed" else _as_normal(np.abs(z), weight)
+    size = np.abs(z)
+    p = _by_side(z, weight) if clean == "skewed" else _of_size(size, weight, quantile(size, MOST, weight), (2.0,))
     rate, low, high = _mean(p, weight)
     if clean == "normal" and not (low > 0 and rate <= 1.0 - MOST):
         p = np.zeros_like(p)
@@ -93,10 +94,6 @@ def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
     mean = float(mass @ p) / n
     error = _NORMAL * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
     return mean, max(0.0, mean - error), min(1.0, mean + max(error, 3.0 / n))
-
-
-def _as_normal(size: Array, mass: Array) -> Array:
-    return _of_size(size, mass, quantile(size, MOST, mass), (2.0,))
 
 
 def _by_side(residual: Array, mass: Array) -> Array:

@@ -155,8 +155,9 @@ class DaskShards:
         except CancelledError as error:
             raise LostDataError(self._what_was_lost()) from error
         except KilledWorker as error:
+            reason = str(error).strip().splitlines()[0][:200]
             raise LostDataError(
-                f"workers must survive each task, got workers that died repeatedly ({_first_line(error)}); "
+                f"workers must survive each task, got workers that died repeatedly ({reason}); "
                 "most likely a chunk does not fit into the memory of a worker: use smaller chunks or larger workers"
             ) from error
         finally:
@@ -194,10 +195,6 @@ class DaskShards:
             "were scattered exist once: read or compute them in Dask instead (dask.dataframe.read_parquet), or scatter "
             "them with broadcast=True"
         )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200]
 
 
 def _default_client() -> Any:

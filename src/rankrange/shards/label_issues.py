@@ -276,11 +276,8 @@ def _sums(rows: Predicted, present: Array) -> Array:
         *log_losses**2,
         gain**2,
     ]
-    return _per_class(rows.codes, columns, present, rows.mean.shape[1])
-
-
-def _per_class(codes: Array, columns: list[Array], present: Array, classes: int) -> Array:
-    return np.stack([np.bincount(codes, weights=column * present, minlength=classes) for column in columns])
+    classes = rows.mean.shape[1]
+    return np.stack([np.bincount(rows.codes, weights=column * present, minlength=classes) for column in columns])
 
 
 def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Array, Predicted]]:

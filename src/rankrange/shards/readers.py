@@ -135,12 +135,14 @@ def pyarrow_module(name: str = "") -> Any:
 
 def _parquet(part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
     parquet = pyarrow_module("parquet")
-    wanted = _wanted(layout)
+    columns = list(
+        dict.fromkeys([*layout.features, layout.target, *([] if layout.weight is None else [layout.weight])])
+    )
     with parquet.ParquetFile(part.path, memory_map=True) as file:
         if file.metadata.row_group(part.number).total_byte_size <= _GROUP_BYTES:
-            tables = iter([file.read_row_group(part.number, columns=wanted, use_threads=False)])
+            tables = iter([file.read_row_group(part.number, columns=columns, use_threads=False)])
         else:
-            tables = file.iter_batches(_ROWS_AT_A_TIME, row_groups=[part.number], columns=wanted, use_threads=False)
+            tables = file.iter_batches(_ROWS_AT_A_TIME, row_groups=[part.number], columns=columns, use_threads=False)
         yield from _tables(tables, part, layout, low, high)
 
 
@@ -149,12 +151,6 @@ def _arrow(part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
     with pyarrow.memory_map(part.path) as source:
         batch = ipc.open_file(source).get_batch(part.number)
         yield from _tables(iter([batch]), part, layout, low, high)
-
-
-def _wanted(layout: Layout) -> list[str]:
-    return list(
-        dict.fromkeys([*layout.features, layout.target, *([layout.weight] if layout.weight is not None else [])])
-    )
 
 
 def _tables(tables: Iterator[Any], part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:

@@ -123,14 +123,10 @@ def joined(parts: list[Batch]) -> Batch:
         if any(sp.issparse(part.X) for part in parts)
         else np.concatenate([part.X for part in parts])
     )
-    weights = [part.weight for part in parts]
-    weighted = any(weight is not None for weight in weights)
-    weight = np.concatenate([_or_ones(part) for part in parts]) if weighted else None
+    weight = None
+    if any(part.weight is not None for part in parts):
+        weight = np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in parts])
     return Batch(parts[0].first_row, X, np.concatenate([part.y for part in parts]), weight)
-
-
-def _or_ones(part: Batch) -> Array:
-    return np.ones(len(part.y)) if part.weight is None else part.weight
 
 
 def as_rows(X: Any, dtype: Any) -> Any:

@@ -293,8 +293,8 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
     return scores.contiguous(), target.contiguous(), by_index
 
 
-# --- autograd ----------------------------------------------------------------------------------------------------- In
-# eager mode a Function launches kernels directly, because the operators below take some tens of microseconds per call.
+# --- autograd ---------------------------------------------------------------------------------------------------------
+# In eager mode a Function launches kernels directly: the operators below take some tens of microseconds per call.
 
 
 class _RankedRange(torch.autograd.Function):

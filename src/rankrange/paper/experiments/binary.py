@@ -51,7 +51,7 @@ SETTINGS = {
     },
 }
 METRIC, EQUAL, MODELS = "error %", "error %, as many candidates", "error %, other models"
-# Random subsets of the larger grids, so that each method chooses among as many: sizes, and how often one is drawn.
+# Random subsets of the larger grids, so all methods choose among equally many candidates: sizes, and number of draws.
 BUDGETS, DRAWS = (6, 30, 66), 200
 TABLES = (
     TableSpec(
@@ -86,7 +86,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
-# For claims that ten splits left open and that thirty would decide in four of five runs, by their spread.
+# For claims that ten splits do not decide, but thirty would in four of five runs, by their standard deviation.
 MORE = {("australian", "hinge"): 30, ("splice", "hinge"): 30}
 PAPER_SPLITS = {"full": 10, "quick": 1, "smoke": 1}
 GRIDS = {
@@ -139,7 +139,7 @@ def run(cell: Cell) -> Outcome:
     chooser = 1 if cell.protocol == "paper" else 0
     chosen = {method: choose(candidates, chooser) for method, candidates in found.items()}
     measures = [Measure(method, cell.part, METRIC, best.errors[1]) for method, best in chosen.items()]
-    if cell.protocol == "honest":  # our own tables are about choices that see no test row
+    if cell.protocol == "honest":  # our own tables are about choices without test rows
         measures += _equal_choices(cell, found)
     if cell.protocol == "honest" and cell.part == "logistic":
         measures += [Measure(name, "all", MODELS, error) for name, error in other_models(bench, cell).items()]
@@ -200,9 +200,9 @@ def other_models(bench: Bench, cell: Cell) -> dict[str, float]:
     return found
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
-# Deviations of the paper's AoRR column are in expected.toml; the differences are the ones its text names.
+# The standard deviations of the paper's AoRR column are in expected.toml; the differences are those in its text.
 _AGAINST_AVERAGE = {("monk", "logistic"): -7.0, ("monk", "hinge"): -5.0, ("phoneme", "logistic"): -2.0}
 
 

@@ -184,8 +184,8 @@ def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: 
             if step % _EVALUATE_EVERY == 0 or step == inner - 1:
                 pairs = zip(parts[1:], truth, strict=True)
                 seen.append(np.array([((Z @ W > 0) != right[:, None]).mean(axis=0) for Z, right in pairs]))
-    errors = 100.0 * np.array(seen)  # (looks, 2, descents)
-    best = errors[:, 0].argmin(axis=0)  # the first of those that tie
+    errors = 100.0 * np.array(seen)  # (evaluations, 2, descents)
+    best = errors[:, 0].argmin(axis=0)  # the first of tied iterates
     return [
         Trace(*(float(v) for v in (errors[b, 0, j], errors[b, 1, j], errors[-1, 1, j], errors[:, 1, j].min())))
         for j, b in enumerate(best)
@@ -271,7 +271,7 @@ def _minimised(split: Split, loss: str, m: int, k: int, C: float) -> float:
     return split.test.error(model.predict(split.test.X))
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def claims(results: Results) -> list[Claim]:

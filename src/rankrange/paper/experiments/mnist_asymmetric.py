@@ -29,7 +29,7 @@ NOISE = (0.2, 0.3, 0.4)
 FLIPS = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
 TOPS = (1, 2, 3, 4, 5)
 SVM, TKML, LR = "SVM_alpha", "TKML", "LR"
-OWN_C, SHORT = "TKML, C=auto", "noise=0.2"  # the estimator's own choice, where top-5 is short of the printed number
+OWN_C, SHORT = "TKML, C=auto", "noise=0.2"  # chosen by the estimator, if top-5 is too low
 METHODS = (LR, SVM, TKML)
 TABLES = tuple(
     TableSpec(
@@ -75,7 +75,7 @@ def run(cell: Cell) -> Outcome:
     for method, fits in _models(cell, X, y).items():
         ranks = {C: _ranks(model.decision_function(X_test), data.test_target) for C, model in fits.items()}
         accuracy = {C: [_percent(each < top) for top in TOPS] for C, each in ranks.items()}
-        # One model, unless the test rows choose: then the best for each top.
+        # One model, unless C is chosen on the test rows: then the best for each k.
         measures += [
             Measure(method, cell.part, f"top-{top} accuracy %", max(found[index] for found in accuracy.values()))
             for index, top in enumerate(TOPS)
@@ -132,7 +132,7 @@ def _tkml(C: Any, cell: Cell) -> TKMLClassifier:
     return TKMLClassifier(1, C=C, validation=0.2, max_iter=40, random_state=cell.seed)
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def claims(results: Results) -> list[Claim]:

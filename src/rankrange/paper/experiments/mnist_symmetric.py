@@ -57,7 +57,7 @@ TABLES = (
 )
 SPLITS = {"full": 5, "quick": 1, "smoke": 1}
 PAPER_SPLITS = {"full": 2, "quick": 1, "smoke": 1}
-# Training and clean rows. Fewer rows come with coarser images, each pixel the mean of four.
+# Training and clean rows. With fewer rows, images are coarser: each pixel is the mean of four.
 ROWS = {"full": (50_000, 10_000), "quick": (5000, 2000), "smoke": (400, 200)}
 _PENALTY = 0.1  # scikit-learn's C
 _PENALTIES = (0.001, 0.01, _PENALTY)
@@ -141,7 +141,8 @@ def run(cell: Cell) -> Outcome:
         if method == "AoRR" and cell.protocol == "paper":
             fits[method] = _as_printed(split, C, fits[method])
         seconds[method] = time.process_time() - start
-    measures = [Measure(method, cell.part, ACCURACY, _accuracy(fit, split)) for method, fit in fits.items()]
+    accuracy = {method: 100.0 * float(fit.score(split.X_test, split.y_test)) for method, fit in fits.items()}
+    measures = [Measure(method, cell.part, ACCURACY, value) for method, value in accuracy.items()]
     truth = float(split.wrong.sum())
     measures.append(Measure("truth", cell.part, COUNT, truth))
     for method in _estimating(fits):
@@ -174,10 +175,6 @@ def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
     return _fit(split, C, m=int(fit.tuning_["m"][-1]), k=int(fit.tuning_["k"][-1]))
 
 
-def _accuracy(fit: AoRRClassifier, split: Split) -> float:
-    return 100.0 * float(fit.score(split.X_test, split.y_test))
-
-
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
     """Seconds are of one core. `found`: shares of the cut rows that are wrong, and of the wrong rows that are cut."""
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
@@ -197,7 +194,7 @@ def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, flo
     return extra
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def _rates(results: Results) -> list[float]:

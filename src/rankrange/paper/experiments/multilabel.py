@@ -78,8 +78,8 @@ TABLES = (
 )
 SPLITS = {"full": {"emotions": 30, "scene": 10, "yeast": 30}, "quick": dict.fromkeys(DATASETS, 2)}
 PAPER_SPLITS = 5
-FIRST = 10  # splits in which the paper's loss is run beside ours, and all k of it are minimised
-_LEFT_OPEN = 2  # the k that these splits did not decide
+FIRST = 10  # splits in which the paper's loss is fitted as well, and minimised for all k
+_LEFT_OPEN = 2  # the k that these splits do not decide
 CS = {"full": (3.0, 10.0, 30.0), "quick": (10.0,), "smoke": (10.0,)}
 PAPER_CS = {"full": (1e0, 1e1, 1e2, 1e3, 1e4, 1e5), "quick": (1e2, 1e4), "smoke": (1e4,)}
 VALIDATION = {"full": 5, "quick": 0.25, "smoke": 0.25}
@@ -121,7 +121,7 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
     tried = _tkml_paths(cell, rows)
     one_C = {name: best_C(fits, Cs, KS) for name, fits in tried.items()}
     chosen = {name: [fits[k, one_C[name]] for k in KS] for name, fits in tried.items()}
-    if cell.dataset == "emotions":  # whose AP is far below the printed one: is it the choice of C?
+    if cell.dataset == "emotions":  # its AP is far below the printed one: tests whether the choice of C is the reason
         settings: dict[str, Any] = {"validation": VALIDATION[cell.size], "random_state": cell.seed, "max_iter": 80}
         chosen[OWN_C] = [TKMLClassifier(k, C="auto", **settings).fit(rows.X, rows.Y) for k in KS]
     for name, fits in chosen.items():
@@ -220,7 +220,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
     return TKMLClassifier(k, C=C, loss="paper", **settings)
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def claims(results: Results) -> list[Claim]:

@@ -58,9 +58,9 @@ PAPER_SPLITS = {"full": 3, "quick": 1, "smoke": 1}
 CS = {"full": (3.0, 10.0, 30.0), "quick": (10.0,), "smoke": (10.0,)}
 TOPS = {"full": (1.0, 0.8), "quick": (1.0, 0.8), "smoke": (1.0,)}  # k as a share of the rows
 CUTS = {"full": (0.0, 0.1, 0.2, 0.3), "quick": (0.0, 0.1, 0.3), "smoke": (0.0, 0.2)}  # m, likewise
-CURVE = {"full": (0.5,), "quick": (), "smoke": ()}  # more of m for the figure, never chosen
+CURVE = {"full": (0.5,), "quick": (), "smoke": ()}  # further m for the figure, which are never chosen
 PANELS = (1, 3, 5)  # the k' of the figure
-SHORT = ("noise=0.2, k'=5", "noise=0.3, k'=5")  # where TKML-AoRR was more than a deviation below the printed number
+SHORT = ("noise=0.2, k'=5", "noise=0.3, k'=5")  # more than a deviation below the printed number
 VALIDATION = {"full": 5, "quick": 0.2, "smoke": 0.2}
 LARGE_C = 1e4
 
@@ -160,7 +160,7 @@ def _as_in_the_paper(cell: Cell, rows: Parts) -> Outcome:
     return Outcome(measures, {"chosen": chosen, "curves": curves})
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def _pairs() -> list[tuple[str, str]]:

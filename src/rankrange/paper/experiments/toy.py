@@ -48,8 +48,8 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 3, "smoke": 1}
-SPLITS_OF_ONE = {**SPLITS, "full": 30}  # one outlier: ten draws left open whether AoRR is better than Average
-_C = 1e4  # as the paper sets it for its other data; the toy settings leave it out
+SPLITS_OF_ONE = {**SPLITS, "full": 30}  # one outlier: ten draws do not decide whether AoRR is better than Average
+_C = 1e4  # the paper's value for its other data; its toy settings do not state it
 _PAPERS = "paper's points"
 _ROWS = {"full": 200, "quick": 200, "smoke": 60}
 _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
@@ -146,7 +146,7 @@ def _papers_points(cell: Cell) -> Outcome:
     return Outcome([], {"lines": lines, "points": points, "bayes": coef, "source": data.source})
 
 
-# --- what is read off -------------------------------------------------------------------------------------------------
+# --- claims and figures -----------------------------------------------------------------------------------------------
 
 
 def claims(results: Results) -> list[Claim]:

@@ -94,7 +94,7 @@ def _run(arguments: argparse.Namespace) -> int:
     store = Store(arguments.out)
     pages = arguments.pages or arguments.out
     if arguments.compare is not None:
-        earlier = read_record(arguments.compare)  # before any work: a file that cannot be read ends it here
+        earlier = read_record(arguments.compare)  # read before any work, so a damaged file is reported immediately
     if arguments.pages_only:
         report = write_pages(store, pages, arguments.readme, arguments.keep)
         _progress(f"pages are in {pages.resolve()}")

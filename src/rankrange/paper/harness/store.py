@@ -162,7 +162,7 @@ class Store:
     def _load(path: Path) -> dict[str, Any] | None:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):  # a file that was damaged is a cell to do again
+        except (FileNotFoundError, json.JSONDecodeError):  # the cell of a damaged file is computed again
             return None
 
     @staticmethod
