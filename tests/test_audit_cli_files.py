@@ -226,33 +226,71 @@ def test_an_existing_file_is_replaced_and_readable_by_others(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize(
-    "moment", ["while it writes", "before the first move", pytest.param("while it fits", marks=pytest.mark.slow)]
-)
+KILL = "lambda *a, **k: os.kill(os.getpid(), 9)"
+MOMENTS = {
+    "while it writes": f"os.fsync = {KILL}",
+    "before the first move": f"os.replace = {KILL}",
+    "while it fits": f"import rankrange.audit.classification as c; c.find_label_issues = {KILL}",
+}
+
+
+def killed(code, moment, folder, *arguments):
+    """Run code in a process that dies at a moment; no output is there that could be taken for one."""
+    (folder / "r.html").write_text("old")
+    before = {path.name for path in folder.iterdir()}
+    command = [sys.executable, "-c", f"import os, sys; {MOMENTS[moment]}; {code}", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (folder / "r.html").read_text() == "old"
+    others = {path.name for path in folder.iterdir()} - before
+    assert all(name.startswith(".") and name.endswith(".tmp") for name in others)
+    nameless = hasattr(os, "O_TMPFILE")  # what is written has no name until it is whole
+    assert bool(others) == (moment == "before the first move" or (moment == "while it writes" and not nameless))
+
+
+@pytest.mark.parametrize("moment", ["while it writes", "before the first move"])
 def test_kill_9_leaves_no_output_that_could_be_taken_for_one(moment, tmp_path):
+    """All files of an audit are written by this function; whole audits are killed by a slow test."""
+    outputs = "{Path(name): name.encode() for name in ('r.html', 's.csv', 'c.csv', 'm.skops')}"
+    killed(
+        f"from pathlib import Path; from rankrange.tables.write import write_whole; write_whole({outputs})",
+        moment,
+        tmp_path,
+    )
+
+
+def test_all_files_of_an_audit_are_moved_together(tmp_path, monkeypatch):
+    """Killed or out of order at the first move, a whole audit has written all of its files and moved none."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(GOOD)
+    (tmp_path / "r.html").write_text("old")
+    moved = []
+
+    def stop(source, target):
+        moved.append(os.path.basename(target))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", stop)
+    names = {"report": "r.html", "out": "s.csv", "clean": "c.csv", "model": "m.skops"}
+    places = [f"--{option}={tmp_path / name}" for option, name in names.items()]
+    assert cli.main(["audit", str(path), "-t", "y", "-q", *places]) == 130
+    assert len(moved) == 1
+    assert {p.name for p in tmp_path.iterdir()} == {"t.csv", "r.html"}
+    assert (tmp_path / "r.html").read_text() == "old"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_kill_9_of_a_whole_audit(moment, tmp_path):
     path = tmp_path / "t.csv"
     rng = np.random.default_rng(0)
     x = rng.normal(size=60)
     path.write_text(
         "x,z,y\n" + "".join(f"{a:.3f},{b:.3f},{int(a > 0)}\n" for a, b in zip(x, rng.normal(size=60), strict=True))
     )
-    (tmp_path / "r.html").write_text("old")
-    kill = "lambda *a, **k: os.kill(os.getpid(), 9)"
-    patch = {
-        "while it writes": f"os.fsync = {kill}",
-        "before the first move": f"os.replace = {kill}",
-        "while it fits": f"import rankrange.audit.classification as c; c.find_label_issues = {kill}",
-    }[moment]
     places = ["--report", "r.html", "--out", "s.csv", "--clean", "c.csv", "--model", "m.skops"]
-    code = f"import os, sys; from rankrange import cli; {patch}; sys.exit(cli.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "audit", "t.csv", "-t", "y", *places]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert (tmp_path / "r.html").read_text() == "old"
-    others = {p.name for p in tmp_path.iterdir()} - {"t.csv", "r.html"}
-    assert all(name.startswith(".") and name.endswith(".tmp") for name in others)
-    nameless = hasattr(os, "O_TMPFILE")  # what is written has no name until it is whole
-    assert bool(others) == (moment == "before the first move" or (moment == "while it writes" and not nameless))
+    code = "from rankrange import cli; sys.exit(cli.main(sys.argv[1:]))"
+    killed(code, moment, tmp_path, "audit", "t.csv", "-t", "y", *places)
 
 
 def test_ctrl_c_ends_an_audit_with_130_and_nothing_written(tmp_path):

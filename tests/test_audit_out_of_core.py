@@ -107,7 +107,7 @@ def test_its_model_predicts_a_table(tmp_path):
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
-@pytest.mark.parametrize("name", ["xor", "circle", "three classes"])
+@pytest.mark.parametrize("name", ["xor", "three classes", pytest.param("circle", marks=pytest.mark.slow)])
 def test_wrong_labels_out_of_core_are_those_in_memory(tmp_path, name, noise):
     X, y, _ = shaped(name, 3_000, noise)
     path = tmp_path / "t.parquet"

@@ -61,7 +61,11 @@ def dotted(path, root=ROOT):
 
 
 SOURCES = {dotted(path): path for path in sorted(ROOT.rglob("*.py"))}
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in SOURCES.items()}
+
+
+@cache
+def tree_of(module):
+    return ast.parse(SOURCES[module].read_text(encoding="utf-8"))
 
 
 def marked(tree):
@@ -105,13 +109,16 @@ def targets_of(node, module, is_package, known):
 @cache
 def homes():
     """Where the public names of the package live, as its own imports say."""
-    imports = [node for node in ast.walk(TREES[""]) if isinstance(node, ast.ImportFrom) and node.level]
+    imports = [node for node in ast.walk(tree_of("")) if isinstance(node, ast.ImportFrom) and node.level]
     return {alias.name: node.module for node in imports for alias in node.names}
 
 
-def imports_of(module, tree=None, is_package=None, known=SOURCES):
-    tree = TREES[module] if tree is None else tree
-    is_package = SOURCES[module].name == "__init__.py" if is_package is None else is_package
+@cache
+def imports_of(module):
+    return imports_in(tree_of(module), module, SOURCES[module].name == "__init__.py", SOURCES)
+
+
+def imports_in(tree, module, is_package, known):
     return [
         Import(target, name, node.lineno, lazy, typing_only)
         for node, lazy, typing_only in marked(tree)
@@ -202,7 +209,7 @@ def later():
     importlib.import_module("rankrange.issues.find")
 """
     known = {"core.select", "crossfit.fits", "cli.entry", "paper.harness", "audit.result", "issues.find"}
-    found = imports_of("crossfit.choose", ast.parse(source), False, known)
+    found = imports_in(ast.parse(source), "crossfit.choose", False, known)
     assert {(i.target or i.name, i.lazy, i.typing_only) for i in found} == {
         ("core.select", False, False),
         ("crossfit.fits", False, False),
@@ -213,7 +220,7 @@ def later():
         ("audit.result", True, False),
         ("issues.find", True, False),
     }
-    within = imports_of("crossfit", ast.parse("from .fits import Sets\nfrom ..core import select"), True, known)
+    within = imports_in(ast.parse("from .fits import Sets\nfrom ..core import select"), "crossfit", True, known)
     assert [i.target for i in sorted(within, key=lambda i: i.line)] == ["crossfit.fits", "core.select"]
 
 
