@@ -21,27 +21,28 @@ def run(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_current_folder(tmp_path):
-    result = run("demo", cwd=tmp_path)
-    assert result.returncode == 0
+def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_current_folder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo"]) == 0
+    out, err = capsys.readouterr()
     found = re.search(
         r"(\d+) rows are flagged as likely wrong; (\d+) of these are planted errors\..* of the (\d+) planted errors",
-        result.stdout.replace("\n", " "),
+        out.replace("\n", " "),
     )
     flagged, hits, planted = (int(group) for group in found.groups())
     assert planted == 40
     assert hits >= 0.85 * planted  # the others look like the digit that they are labelled as
     assert hits >= 0.9 * flagged
-    decided, kept, left = map(
-        int, re.search(r"(\d+) are relabelled, (\d+) kept\. (\d+) of the 40", result.stdout).groups()
-    )
+    decided, kept, left = map(int, re.search(r"(\d+) are relabelled, (\d+) kept\. (\d+) of the 40", out).groups())
     assert decided + kept == 15
     assert left == planted - decided
-    assert f"Decided so far: {decided} suspects were wrong, {kept} were right" in result.stdout
-    assert "fitting both models" in result.stderr  # progress is not on standard output
+    assert f"Decided so far: {decided} suspects were wrong, {kept} were right" in out
+    assert "fitting both models" in err  # progress is not on standard output
     assert [path.name for path in tmp_path.iterdir()] == ["rankrange-demo.html"]
     page = (tmp_path / "rankrange-demo.html").read_text(encoding="utf-8")
-    assert (tmp_path / "rankrange-demo.html").as_uri() in result.stdout.replace("\n", "")
+    assert (tmp_path / "rankrange-demo.html").as_uri() in out.replace("\n", "")
     assert page.startswith("<!DOCTYPE html>")
     assert len(page.encode()) < 2_000_000
 
