@@ -131,7 +131,7 @@ def test_a_class_that_loses_more_than_half_is_named():
         RankedRangeClassifier(GaussianNB(), m=40, n_repeats=1, random_state=0).fit(X, given)
 
 
-def test_a_class_of_a_few_rows_is_not_judged():
+def test_no_row_of_a_class_of_a_few_rows_is_dropped():
     X, y = make_blobs([100, 100, 3], centers=[[0, 0], [6, 0], [3, 0]], random_state=0)
     model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
     assert not model.dropped_[y == 2].any()
@@ -217,7 +217,7 @@ def test_groups_keep_copies_from_vouching_for_each_other():
     assert together.dropped_[given != y].mean() > apart.dropped_[given != y].mean() + 0.3
 
 
-def test_a_split_by_time_never_judges_the_first_rows():
+def test_a_split_by_time_never_drops_the_first_rows():
     X, y = moons(300)
     given = noise.symmetric(y, 0.2, 0)
     model = RankedRangeClassifier(QUICK, cv=TimeSeriesSplit(4), random_state=0).fit(X, given)
@@ -424,7 +424,7 @@ def test_one_class_or_too_few_groups_are_refused():
         RankedRangeClassifier(GaussianNB()).fit(X, y, groups=np.zeros(40))
 
 
-def test_too_few_rows_are_not_judged():
+def test_nothing_is_dropped_from_too_few_rows():
     X, y = moons(16)
     model = RankedRangeClassifier(GaussianNB()).fit(X, y)
     assert not model.dropped_.any()

@@ -246,7 +246,7 @@ def test_smooth_functions_of_label_sets_are_those_of_each_label_alone():
         np.testing.assert_allclose(P, alone, atol=0.01)  # two shares are made to sum to 1, one is clipped
 
 
-def test_folds_average_what_each_row_was_told():
+def test_folds_average_the_predictions_of_each_row():
     test = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
     found = Folds(~test, test).average([np.array([1.0, 2.0]), np.array([3.0, 5.0])])
     np.testing.assert_array_equal(found, [2.0, 2.0, 5.0, np.nan])

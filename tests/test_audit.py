@@ -64,7 +64,7 @@ def test_the_false_discovery_rate_is_the_mean_of_one_less_p_wrong_and_not_too_lo
     assert (right <= issues["fdr"] + 3.0 * error)[19:].all()
 
 
-def test_no_row_is_judged_by_a_fit_that_has_seen_it():
+def test_every_prediction_of_an_audit_is_out_of_fold():
     X, _, given = planted(2, rate=0.2)
     memory = DecisionTreeClassifier(random_state=0)  # gives probability 1 to every label that it has seen
     assert (memory.fit(X, given).predict_proba(X)[np.arange(300), given] == 1).all()
@@ -84,7 +84,7 @@ def test_ready_probabilities_do_as_the_estimator_that_made_them():
     np.testing.assert_allclose(alone.score, find_label_issues(X, given, pred_probs=P, neighbours=False).score)
 
 
-def test_where_a_line_does_not_fit_the_nearest_rows_judge():
+def test_if_a_line_does_not_fit_nearest_neighbours_predict():
     X, y = make_moons(800, noise=0.15, random_state=0)
     given = noise.symmetric(y, 0.1, 0)
     wrong = given != y

@@ -111,7 +111,7 @@ def test_a_bad_file_is_one_sentence_with_the_remedy_exit_code_2_and_no_output(na
     refused(audit(path, "--quiet"), capsys, tmp_path, {"t.csv"}, message)
 
 
-def test_a_folder_a_missing_file_and_a_pipe_are_told_with_the_nearest_name(tmp_path, capsys):
+def test_a_folder_a_missing_file_and_a_pipe_are_errors_with_the_nearest_name(tmp_path, capsys):
     (tmp_path / "table.csv").write_bytes(GOOD)
     (tmp_path / "folder.csv").mkdir()
     os.mkfifo(tmp_path / "pipe.csv")
@@ -122,7 +122,7 @@ def test_a_folder_a_missing_file_and_a_pipe_are_told_with_the_nearest_name(tmp_p
     refused(audit(tmp_path / "pipe.csv"), capsys, tmp_path, there, "regular file is needed, got .*pipe.csv, a pipe")
 
 
-def test_a_file_without_permission_is_told(tmp_path, capsys):
+def test_a_file_without_permission_is_an_error(tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     path.chmod(0)
@@ -141,13 +141,13 @@ def test_a_file_without_permission_is_told(tmp_path, capsys):
         ("diagnosis", "got 'diagnosis', which .* does not have; it has 'a', 'b', 'y'"),
     ],
 )
-def test_a_target_that_is_not_there_is_told_with_the_nearest_name(target, message, tmp_path, capsys):
+def test_an_unknown_target_is_an_error_with_the_nearest_name(target, message, tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     refused(audit(path, target=target), capsys, tmp_path, {"t.csv"}, message)
 
 
-def test_a_header_of_numbers_is_told_to_be_missing(tmp_path, capsys):
+def test_a_header_of_numbers_is_reported_as_missing(tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD[6:].replace(b"x", b"7").replace(b"z", b"2"))
     refused(audit(path), capsys, tmp_path, {"t.csv"}, "here it holds numbers; add a header")
@@ -165,7 +165,7 @@ def test_a_header_of_numbers_is_told_to_be_missing(tmp_path, capsys):
         (["--ignore", "a", "--ignore", "b"], "needs a column besides the target"),
     ],
 )
-def test_options_that_do_not_fit_the_file_are_told(more, message, tmp_path, capsys):
+def test_options_that_do_not_fit_the_file_are_errors(more, message, tmp_path, capsys):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     refused(audit(path, "-q", *more), capsys, tmp_path, {"t.csv"}, message)
@@ -443,6 +443,6 @@ def test_a_harmful_name_in_an_error_message_is_shown_not_obeyed(tmp_path, capsys
         ),
     ],
 )
-def test_options_that_would_be_ignored_are_told_before_the_file_is_read(options, message, capsys):
+def test_options_that_would_be_ignored_are_errors_before_the_file_is_read(options, message, capsys):
     assert cli.main(["audit", "nowhere.csv", "--target", "kind", *options]) == 2
     assert message in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audits):
     assert checked > 5
 
 
-def test_where_those_that_judge_disagree_each_is_named():
+def test_if_members_of_the_ensemble_disagree_each_is_named():
     from rankrange.audit.classification import _explanation
 
     opinions = [("ordinary", 0.5, np.array([[0.03, 0.97]])), ("robust", 0.5, np.array([[0.995, 0.005]]))]
@@ -229,7 +229,7 @@ def test_the_page_of_a_regression_does_not_speak_of_classes(regression):
     assert "A range of the target" in main
 
 
-def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_told(audits):
+def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_shown(audits):
     audit = next(audit for audit in audits if audit.result.m)
     j = audit.result
     assert j.k == len(j.wrong)
@@ -261,7 +261,7 @@ def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_time_that_is_left_lies_between_the_times_that_are_told(seed):
+def test_the_remaining_time_lies_between_the_reported_times(seed):
     from rankrange.cli.entry import _PARTS, Clock
 
     rng = np.random.default_rng(seed)
@@ -285,7 +285,7 @@ def test_the_time_that_is_left_lies_between_the_times_that_are_told(seed):
     assert clock.left() is not None
 
 
-def test_times_are_told_as_a_span_until_both_ends_agree():
+def test_times_are_reported_as_a_range_until_both_ends_agree():
     from rankrange.cli.entry import Clock
 
     now = [0.0]

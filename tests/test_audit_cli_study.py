@@ -172,7 +172,7 @@ def test_every_kind_of_table_is_encoded_alike(kind):
     np.testing.assert_allclose(TableEncoder().fit_transform(made), TableEncoder().fit_transform(pa.table(table)))
 
 
-def test_sets_of_labels_are_told_from_plain_texts_with_a_comma():
+def test_multi_label_cells_are_distinguished_from_plain_texts_with_a_comma():
     sets = find_target(pa.table({"y": ["a|b", "a", "b", "b|c", "c"] * 10}), ["y"])
     assert (sets.task, sets.names, sets.separator) == ("labels", ["a", "b", "c"], "|")
     places = find_target(pa.table({"y": ["Paris, France", "Rome, Italy"] * 20}), ["y"])

@@ -73,7 +73,7 @@ def test_a_weight_is_a_repetition():
     assert once == pytest.approx(np.bincount(rows, repeated))
 
 
-def test_the_first_rounds_use_all_rows_and_a_new_run_counts_anew():
+def test_the_first_rounds_use_all_rows_and_a_new_run_restarts_the_count():
     objective = BoostingObjective(2, warm_up=2)
     y = np.array([0, 0, 1, 1, 0])
     equal, scores = np.zeros(5), np.array([-1.0, 2.0, 1.0, -3.0, 0.5])

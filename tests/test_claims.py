@@ -111,7 +111,7 @@ def test_a_line_is_fitted_as_well_on_a_table_of_rare_levels_as_by_anyone_else(se
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 5])
-def test_trees_know_nothing_of_the_labels_that_they_judge(n_folds):
+def test_predictions_of_trees_do_not_depend_on_the_label_of_the_row(n_folds):
     """Labels are drawn by chance: whoever has seen a row's own label would guess it better than by chance."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 3)), rng.integers(0, 2, 1000)

@@ -54,7 +54,7 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
         ("missing/report.html", r"--report must lie in a folder that exists, got missing/report.html; make missing"),
     ],
 )
-def test_a_bad_place_for_the_report_is_told_before_any_work(place, message, tmp_path, monkeypatch, capsys):
+def test_a_bad_path_of_the_report_is_an_error_before_any_work(place, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     assert cli.main(["demo", "--report", place]) == 2
@@ -128,7 +128,7 @@ def test_bash_completes_a_command(tmp_path):
     assert done.stdout.split() == ["audit"]
 
 
-def test_datasets_tells_what_is_at_hand_and_where_it_looks(tmp_path, capsys):
+def test_datasets_lists_what_is_available_and_the_folders_that_it_searches(tmp_path, capsys):
     (tmp_path / "yeast.csv.gz").write_bytes(b"")
     assert cli.main(["datasets", "--data-home", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

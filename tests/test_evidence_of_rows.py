@@ -55,7 +55,7 @@ def test_a_value_called_unexpected_lies_outside_of_what_is_expected():
                 assert not low <= float(problem.value.replace(",", "")) <= high, problem.sentence
 
 
-def test_a_batch_is_never_told_by_two_equal_numbers():
+def test_the_sentence_of_a_batch_never_has_two_equal_numbers():
     rng = np.random.default_rng(0)
     values = np.where(rng.random(2000) < 0.8, 0.0, rng.normal(size=2000).round(2))
     values[700:740] = np.where(rng.random(40) < 0.55, 0.0, 6.0 + rng.normal(size=40).round(2))

@@ -72,7 +72,7 @@ def test_columns_are_in_units_of_the_rows_that_are_not_far(factor):
     np.testing.assert_allclose(scaled.std(axis=0), 1.0)
 
 
-def test_predictions_of_mended_labels_are_those_of_the_labels_themselves():
+def test_predictions_of_corrected_labels_are_those_of_the_labels_themselves():
     X, y = rows()
     mended = y.copy()
     mended[NEAR[:15]] = 1 - mended[NEAR[:15]]

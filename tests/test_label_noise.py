@@ -276,7 +276,7 @@ def test_units_of_a_sparse_table_are_kept_if_they_help_and_undone_if_not(informa
     assert losses[0] <= losses[1] + (-0.05 if informative > others else 0.05)
 
 
-def test_many_rows_can_tell_a_probability_of_one_in_ten_thousand_from_one_in_a_thousand():
+def test_many_rows_distinguish_a_probability_of_one_in_ten_thousand_from_one_in_a_thousand():
     """The more certain a calibrated prediction is, the more likely another label is wrong."""
     rng = np.random.default_rng(0)
     true = rng.integers(0, 3, 30_000)

@@ -123,7 +123,7 @@ def _audited(day, who, kind, **options):
 
 
 @pytest.mark.parametrize("option", ["time", "group"])
-def test_no_column_tells_what_the_target_usually_is_along_time_or_groups(option):
+def test_no_column_encodes_the_target_along_time_or_groups(option):
     rng = np.random.default_rng(2)
     day, who = list(range(N)), [f"g{i}" for i in rng.integers(0, 30, size=N)]
     kind = rng.choice(["a", "b"], size=N).tolist()
@@ -134,7 +134,7 @@ def test_no_column_tells_what_the_target_usually_is_along_time_or_groups(option)
     assert ["target encoding" in words for words in how] == [True, False]
 
 
-def test_neighbours_judge_no_label_of_a_set_where_groups_or_time_part_the_rows():
+def test_neighbours_predict_no_multi_label_target_with_groups_or_time():
     """The label of another row changes what its neighbours predict, unless the plan keeps the rows apart."""
     (X, z), noisy = _data(), np.random.default_rng(3)
     Y = _target(z, "labels")

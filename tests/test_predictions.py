@@ -47,7 +47,7 @@ def test_numbers_of_few_values_have_columns_of_levels_beside_them():
     assert with_levels(sparse) is sparse
 
 
-def test_no_opinion_of_trees_and_next_to_none_of_smooth_functions_has_seen_the_label_of_the_row():
+def test_predictions_of_trees_and_nearly_those_of_smooth_functions_do_not_depend_on_the_label_of_the_row():
     X, codes, _ = rings()
     before = smooth_forests(X, codes, 2, 0)
     smooth = smooth_functions(X, codes, 2, np.random.default_rng(0), None)
@@ -108,7 +108,7 @@ def test_small_leaves_are_joined_to_the_last_branch_that_holds_enough_rows():
         np.testing.assert_allclose(P[:, 1], members @ codes / members.sum(axis=1))
 
 
-def test_levels_that_are_numbered_are_told_apart_where_two_labels_of_five_are_wrong():
+def test_numbered_levels_are_distinguished_if_two_labels_of_five_are_wrong():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 4, size=(2400, 6)).astype(float)
     y = (np.isin(X[:, :3], (0, 2)).sum(axis=1) > 1).astype(np.intp)  # no order of the numbers tells

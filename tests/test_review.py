@@ -364,7 +364,7 @@ def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
 
 
 @given(st.lists(st.lists(cell, min_size=2, max_size=3), min_size=1, max_size=5))
-def test_records_are_told_apart_and_keep_their_bytes(rows):
+def test_records_are_split_and_keep_their_bytes(rows):
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
@@ -441,7 +441,7 @@ def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
-def test_after_half_of_the_errors_are_mended_the_others_are_still_found(task):
+def test_after_half_of_the_errors_are_corrected_the_others_are_still_found(task):
     """The rows that nobody has looked at are as often wrong as before, whether or not the decisions were applied."""
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

@@ -79,7 +79,7 @@ def test_the_limit_of_a_tail_goes_with_the_unit_and_grows_with_the_rows(unit, sh
     assert limit > 3.5
 
 
-def test_a_cell_far_outside_is_told_with_its_value_and_what_is_usual():
+def test_an_outlying_cell_is_reported_with_its_value_and_the_usual_range():
     table = a_table()
     table["weight"][41] = 41200.0
     (problem,) = problems(table)
@@ -285,7 +285,7 @@ def test_a_leak_is_found_where_classes_alternate():
     assert [(p.kind, p.column) for p in problems(table)] == [("leak", "result")]
 
 
-def test_drift_along_time_is_told_only_where_time_is_named():
+def test_drift_along_time_is_reported_only_with_a_time_column():
     table = a_table()
     table["when"] = np.arange(600) * 3
     table["height"] = table["height"] + np.arange(600) * 0.2

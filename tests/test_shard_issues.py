@@ -99,7 +99,7 @@ def test_the_table_lists_the_rows_from_a_fifth_on_with_their_given_labels(plain)
     assert_calibrated(p_wrong, wrong)
 
 
-def test_a_row_is_judged_by_fits_to_the_rows_outside_its_fold():
+def test_a_row_is_predicted_by_fits_to_the_rows_outside_its_fold():
     """Each fit of the judgement is the fit in memory to the rows whose hash gives them another fold."""
     X, given, _ = table()
     found = label_issues.issues_in_shards(sharded(X, given), AoRRClassifier(C=0.01), 3, False, 0, 0)
@@ -252,7 +252,7 @@ def test_decisions_about_rows_of_a_scan(of_files):
     assert np.flatnonzero(~kept).tolist() == [second]
 
 
-def test_what_cannot_judge_shards_is_said():
+def test_options_that_shards_do_not_support_are_errors():
     from sklearn.linear_model import LogisticRegression
 
     X, given, _ = table()

@@ -43,7 +43,7 @@ def test_every_row_is_dealt_into_every_fold_by_some_seed():
     assert not (repeats[0] == repeats[1]).all()
 
 
-def test_folds_that_judge_what_they_have_seen_are_refused():
+def test_folds_that_test_their_training_rows_are_errors():
     rows = np.arange(10)
     with pytest.raises(ValueError, match="must not overlap, got 2 rows"):
         given_folds([(rows[:6], rows[4:])], None, rows)

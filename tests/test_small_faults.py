@@ -29,7 +29,7 @@ def test_missing_cells_of_polars_are_filled_and_marked(kind):
     np.testing.assert_array_equal(found[~np.isnan(known), 0], known[~np.isnan(known)])
 
 
-def test_a_polars_frame_with_missing_truth_values_is_fitted_and_judged():
+def test_a_polars_frame_with_missing_booleans_is_fitted_and_searched_for_issues():
     pl = pytest.importorskip("polars")
     from sklearn.tree import DecisionTreeClassifier
 
@@ -107,7 +107,7 @@ def _without_suspects(audit, low, high):
     return replace(audit, result=result, row_problems=[])
 
 
-def test_an_open_share_is_never_told_beside_nothing_to_do(audit):
+def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit):
     unclear = _without_suspects(audit, 0.0, 0.269)
     said, page = " ".join(unclear.sentences()), unclear.report()
     worst = int(np.argmax(audit.result.losses))

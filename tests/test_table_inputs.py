@@ -102,7 +102,7 @@ def test_half_of_a_file_is_an_error_with_a_remedy(name, tmp_path):
         ("[]", "array of objects"),
     ],
 )
-def test_json_that_is_no_table_is_told(text, message, tmp_path):
+def test_json_that_is_no_table_is_an_error(text, message, tmp_path):
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
@@ -238,7 +238,7 @@ def reviews(n, rng):
     ]
 
 
-def test_prose_becomes_numbers_that_tell_its_meaning():
+def test_prose_becomes_informative_features():
     from sklearn.linear_model import LogisticRegression
 
     y, texts = reviews(300, np.random.default_rng(0))
@@ -290,7 +290,7 @@ def test_a_group_is_never_in_two_parts(groups):
     assert set(parts) == set(range(5))
 
 
-def test_time_parts_are_in_order_and_the_past_judges_the_future():
+def test_folds_along_time_are_in_order_and_the_past_predicts_the_future():
     from rankrange.crossfit.folds import Folds
 
     rng = np.random.default_rng(0)
@@ -328,7 +328,7 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
         ({"dates": "american"}, "dates is one of day-first, month-first"),
     ],
 )
-def test_options_that_cannot_be_used_are_told_before_anything_is_fitted(options, message):
+def test_options_that_cannot_be_used_are_errors_before_anything_is_fitted(options, message):
     stages = []
     with pytest.raises(UserError, match=message):
         audit_table(pa.Table.from_pylist(ROWS), "y", progress=stages.append, **options)
@@ -444,7 +444,7 @@ def test_money_is_a_target_of_numbers(tickets, task):
     np.testing.assert_allclose(target.y, plain)
 
 
-def test_rows_in_time_are_judged_by_one_model_that_nobody_gave(tickets):
+def test_rows_along_time_are_predicted_by_the_default_model_only(tickets):
     table = tickets.drop(["amount"]).append_column("when", pa.array(np.arange(260)))
     audit = audit_table(table, "queue", time="when", models="linear")
     assert any("predicted by the linear model alone" in note for note in audit.notes)
@@ -477,7 +477,7 @@ def overlap(found, wanted):
     return len(found & wanted) / len(wanted), len(found & wanted) / max(len(found), 1)
 
 
-def test_probabilities_from_elsewhere_judge_labels_that_the_columns_do_not_tell(tmp_path, capsys):
+def test_given_probabilities_find_errors_that_the_columns_do_not_predict(tmp_path, capsys):
     rng = np.random.default_rng(0)
     truth = rng.random(400) < 0.5
     given, wrong = with_errors(truth, rng)
@@ -490,7 +490,7 @@ def test_probabilities_from_elsewhere_judge_labels_that_the_columns_do_not_tell(
     assert audited(tmp_path, columns)[0] == set()
 
 
-def test_embeddings_are_columns_that_judge_like_others(tmp_path, capsys):
+def test_embeddings_are_used_like_other_columns(tmp_path, capsys):
     rng = np.random.default_rng(1)
     E = rng.normal(size=(400, 3))
     given, wrong = with_errors(E @ [3.0, -3.0, 2.0] > 0, rng)
@@ -501,7 +501,7 @@ def test_embeddings_are_columns_that_judge_like_others(tmp_path, capsys):
     assert right > 0.8
 
 
-def test_along_time_the_past_judges_the_future_and_drift_is_told(tmp_path, capsys):
+def test_along_time_the_past_predicts_the_future_and_drift_is_reported(tmp_path, capsys):
     n, shares = 400, []
     for seed in (2, 3, 4):
         rng = np.random.default_rng(seed)
@@ -517,7 +517,7 @@ def test_along_time_the_past_judges_the_future_and_drift_is_told(tmp_path, capsy
     assert right > 0.85
 
 
-def test_trees_judge_what_no_line_tells():
+def test_trees_predict_labels_that_no_linear_model_predicts():
     """Two columns whose signs say it together: linear models are at chance, and yet the labels are not blind."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(500, 2))

@@ -202,7 +202,7 @@ def test_certificate_bounds_what_other_starts_can_gain_nearby():
     assert min(near) >= result.value * (1 - 1e-4)
 
 
-def test_no_certificate_where_labels_tie_between_those_told_apart_and_those_left_out():
+def test_no_certificate_if_compared_labels_tie_with_labels_that_are_left_out():
     """Each row twice, once with either label. With both told apart the least value is that of W = 0, without a gap; but
     the loss lets one label go first for nothing, so that every W near zero is lower."""
     rng = np.random.default_rng(0)

@@ -321,7 +321,7 @@ def test_where_the_kernel_runs_a_step_has_at_most_eight_launches_more_than_cross
 
 
 @pytest.mark.parametrize("task", ["regression", "many labels"])
-def test_losses_without_classes_are_judged_by_themselves(task):
+def test_losses_without_classes_are_weighted_by_their_running_mean(task):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(800, 6, generator=generator)
     true = torch.randn(6, 4, generator=generator)

@@ -212,7 +212,7 @@ def test_the_chosen_m_stays_below_a_given_k():
     assert max(fit.tuning_["m"]) < 0.3
 
 
-def test_the_table_tells_the_scores_that_were_compared():
+def test_the_table_has_the_scores_that_were_compared():
     X, y = overlapping(200, far=0.1)
     table = AoRRClassifier(C=100.0, random_state=0).fit(X, y).tuning_
     assert table["m"][0] == 0
