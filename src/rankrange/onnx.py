@@ -287,7 +287,7 @@ class _Graph:
         return self.op("Div", node, self.row_sum(node))
 
     def spread(self, node: Any, columns: Array, n: int) -> Any:
-        """The columns at the given places of n columns; the others are 0."""
+        """The columns at the given positions of n columns; the others are 0."""
         if len(columns) == n:
             return node
         return self.op("MatMul", node, np.eye(n)[columns])

@@ -381,7 +381,7 @@ def _score_on(grid: Array, values: Array) -> Array:
     if not len(grid):
         return scores
     # The score of a value is that of its position in the grid, or of its mean position if the grid contains it.
-    index = _places_in(grid, values)
+    index = _positions_in(grid, values)
     steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
     between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
     within = ndtri((steps[:-1] + 0.5 * repeats + 0.5) / (len(grid) + 1.0)).astype(np.float32)
@@ -392,7 +392,7 @@ def _score_on(grid: Array, values: Array) -> Array:
     return scores
 
 
-def _places_in(grid: Array, values: Array) -> Array:
+def _positions_in(grid: Array, values: Array) -> Array:
     """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value."""
     width = float(grid[-1] - grid[0]) / _STEPS
     if len(values) < _STEPS or not 0.0 < width < np.inf:

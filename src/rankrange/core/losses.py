@@ -308,7 +308,7 @@ class Softmax:
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
     def _parts(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
-        """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the places of the classes y.
+        """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the indices of the classes y.
 
         The logarithm of 1 plus that sum is accurate for small losses. Arrays are class-major, because NumPy sums and
         copies short rows slowly.

@@ -134,7 +134,7 @@ class Sets:
     def _each(self, work: Callable[[int], None], firsts: range) -> None:
         """Process all blocks, in threads if there are several jobs.
 
-        Blocks write to disjoint places, so their order does not matter.
+        Blocks write to disjoint memory, so their order does not matter.
         """
         if self.n_jobs == 1 or len(firsts) == 1:
             for first in firsts:

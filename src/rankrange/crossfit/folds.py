@@ -437,7 +437,7 @@ class CrossFit:
 
 
 def _cutting(fits: Fits, shares: Array) -> Fits:
-    """These ordinary fits, and a path of fits with increasing m from there."""
+    """The ordinary fits, and a path of fits with increasing m that starts at them."""
     m, k = masses_of(fits.sets, shares, 1.0)
     W = np.concatenate([fits.W, upward(fits.sets, fits.W[0], m, k)])
     return Fits(fits.sets, np.array([0.0, *shares]), ["none", *["up"] * len(shares)], W)

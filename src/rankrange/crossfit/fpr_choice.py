@@ -205,14 +205,14 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Arr
 
 
 def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
-    """The splits that have positives and negatives to fit and to score."""
+    """The splits with positives and negatives among the training and among the test rows."""
     return [split for split in splits if all(len(np.unique(rows.positive[mask])) == 2 for mask in split)]
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
     """The fold of each row, balanced within classes and equal for equal rows; and the size of the rarer class.
 
-    Of whole groups: the groups that have rows of the rarer class.
+    With groups, the size is the number of groups that have rows of the rarer class.
     """
     if groups is not None:
         least = min(len(np.unique(groups[rows.positive == side])) for side in (True, False))

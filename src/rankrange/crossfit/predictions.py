@@ -96,7 +96,7 @@ def linear_predictions(
 def label_shares(
     X: Any, codes: Array, n_classes: int, markers: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
-    """(asked, n_classes): the class shares among the neighbours of each row, excluding the row itself.
+    """(rows, n_classes): the class shares among the neighbours of each row, excluding the row itself.
 
     Columns are standardised.
     """
@@ -149,7 +149,7 @@ def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overa
 
 
 def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | None) -> Array:
-    """(asked, count): the nearest rows among all, or among a sample if there are many."""
+    """(rows, count): the nearest rows among all, or among a sample if there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
     size = int(np.clip(pairs / max(len(markers), 1), _NEIGHBOURS + 1, POOL))
@@ -163,7 +163,7 @@ def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | 
 
 
 def _nearest(X: Any, pool: Array, markers: Array, count: int) -> Array:
-    """(asked, count): positions in `pool` of the nearest neighbours."""
+    """(rows, count): positions in `pool` of the nearest neighbours."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[markers], return_distance=False))
 
 

@@ -88,7 +88,7 @@ class _Some:
         self.run = pass_over(self.data)
 
     def losses(self, W: Array) -> Tensor:
-        """The losses of all of them."""
+        """The losses of the rows."""
         n, chunk = self.data.n, self.run.chunk
         return torch.cat([self.run.losses(W, start, min(start + chunk, n)) for start in range(0, n, chunk)])
 
@@ -107,13 +107,13 @@ class _Near(NamedTuple):
     share: Tensor
 
     def of(self, chosen: Tensor) -> _Near:
-        """Some of them."""
+        """A subset of the rows."""
         return _Near(
             self.rows[chosen], self.losses[chosen], self.scores[:, chosen], self.mass[chosen], self.share[chosen]
         )
 
     def chunks(self, size: int) -> Iterator[_Near]:
-        """Blocks of this size."""
+        """The rows in blocks of this size."""
         for start in range(0, len(self.rows), size):
             yield self.of(torch.arange(start, min(start + size, len(self.rows)), device=self.rows.device))
 
@@ -157,7 +157,7 @@ class DeviceData(FullData):
             cuts = self._cuts_among(found, request)
             missed = [name for name, cut in cuts.items() if cut is None]
             if not missed:
-                iterate = self._finish_there(request, found, cuts.get("lower"), cuts.get("upper"))
+                iterate = self._finish_on_device(request, found, cuts.get("lower"), cuts.get("upper"))
                 for name, bracket in self._around.items():
                     bracket.found(cuts[name].value, s, self._rank_mass)  # type: ignore[union-attr]
                 return super().evaluate_at(W) if iterate is None else iterate
@@ -166,7 +166,7 @@ class DeviceData(FullData):
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def _cuts_among(self, found: PassSums, request: Request) -> dict[str, Cut | None]:
-        """The exact cuts, None for one that lies outside its bracket."""
+        """The exact cuts; None for a cut outside its bracket."""
         _, _, kept, in_high, above = map(float, found.masses)
         mass, low, high = self.data.mass(found.rows), request.lower, request.upper
         merged = _merged(request)
@@ -180,7 +180,9 @@ class DeviceData(FullData):
             cuts["lower"] = cut_among(found.losses[inside], mass[inside], over, self.k)
         return cuts
 
-    def _finish_there(self, request: Request, found: PassSums, lower: Cut | None, upper: Cut | None) -> Iterate | None:
+    def _finish_on_device(
+        self, request: Request, found: PassSums, lower: Cut | None, upper: Cut | None
+    ) -> Iterate | None:
         """The result of a pass, given its cuts; None if too many rows are tied at a cut for the host."""
         W = request.W
         mass, share = self.data.mass(found.rows), _kept_share(found.losses, lower, upper)

@@ -96,7 +96,7 @@ class _Baseline(LabelRanker, ABC):
 
     @abstractmethod
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
-        """The coefficients (L, p), the objective there, the number of steps, and whether it converged."""
+        """The coefficients (L, p), their objective, the number of steps, and whether the solver converged."""
 
 
 class LogisticPerLabel(_Baseline):

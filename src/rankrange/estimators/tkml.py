@@ -340,7 +340,7 @@ class TKMLClassifier(LabelRanker):
 
 
 class _Stop(NamedTuple):
-    """Early stopping: the number of steps, the held-out accuracy there, and the accuracy after every step."""
+    """Early stopping: the number of steps, the held-out accuracy at the stop, and the accuracy after every step."""
 
     steps: int
     score: float

@@ -154,7 +154,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def _logistic_regressions(bench: Bench) -> list[Candidate]:
-    """Another library's, with a finer grid of penalties: 25 from 10^-1 to 10^5, in our scale of C."""
+    """Logistic regressions of scikit-learn with a finer grid: 25 penalties from 10^-1 to 10^5, in our scale of C."""
     found = []
     for C in np.logspace(-1, 5, 25):
         model = LogisticRegression(C=C / bench.n, max_iter=2000).fit(bench.train.X, bench.train.y)
@@ -219,7 +219,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results, method: str = "AoRR", what: str = "AoRR's error") -> list[Claim]:
-    """Whether AoRR reaches what the paper prints for it."""
+    """Whether AoRR reaches the number that the paper prints."""
     from ..harness.printed import printed
 
     reached: list[str] = []

@@ -44,7 +44,7 @@ def figures(results: Results) -> dict[str, Any]:
 
 
 def _aggregates() -> Any:
-    """Figure 1: which of the ranked losses each aggregate looks at, and with what weight."""
+    """Figure 1: the weight of each ranked loss in each aggregate."""
     from ..harness import figures as plots
 
     n, m, k = 24, 3, 14

@@ -193,7 +193,7 @@ def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: 
 
 
 def _pull(descents: list[Descent], X: Array, signs: Array, loss: str, W: Array) -> Array:
-    """The sub-gradient of the top m at the outer point, which the inner steps move along."""
+    """The subgradient of the sum of the m largest losses at the outer iterate, which the inner steps use."""
     s, slope = losses_and_slopes(loss, signs, X @ W)
     weights = [top_weights(s[:, place], d.m) / (d.k - d.m) for place, d in enumerate(descents)]
     return np.asarray(X.T @ (slope * np.column_stack(weights)))
@@ -288,7 +288,7 @@ def _pairs(results: Results) -> list[tuple[str, str]]:
 
 
 def _reached(results: Results, metric: str, method: str, row: str, what: str = "") -> list[Claim]:
-    """Within one of the paper's deviations of what Table 3 prints for this aggregate, or below."""
+    """Whether the error is below the number in Table 3, or within one standard deviation of it."""
     lines, missed = [], 0
     for dataset, loss in _pairs(results):
         mean, deviation = printed("binary", METRIC, dataset, loss, row)
@@ -307,7 +307,7 @@ def _reached(results: Results, metric: str, method: str, row: str, what: str = "
 
 
 def _against(results: Results, other: str) -> list[Claim]:
-    """With the same early stopping for both."""
+    """Compare AoRR with another aggregate, with the same early stopping for both."""
     lines, verdicts = [], []
     for dataset, loss in _pairs(results):
         difference, error, _ = results.paired(dataset, "AoRR", other, loss, METRIC)

@@ -65,7 +65,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def _curve(best: dict[int, Candidate], k: int, shares: tuple[float, ...]) -> dict[str, list[float]]:
-    """Errors at the shares m/k of the grid, the same on every split although k is not."""
+    """Errors at the shares m/k of the grid, which are the same for all splits although k differs."""
     nearest = [min(best, key=lambda m: (abs(m - share * k), m)) for share in sorted(shares)]
     return {"m/k": sorted(shares), "error %": [best[m].errors[1] for m in nearest]}
 

@@ -91,13 +91,13 @@ def _percent(hits: Array) -> float:
 
 
 def _ranks(scores: Array, y: Array) -> Array:
-    """How many classes stand above the true one."""
+    """The number of classes with a higher score than the true one."""
     of_label = np.take_along_axis(scores, y.astype(np.intp)[:, None], axis=1)
     return np.sum(scores > of_label, axis=1)
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
-    """Each method with the C that does best on noisy rows held out, by its C; in the paper protocol with every C."""
+    """Each method with the best C on held-out noisy rows, by its C; in the protocol "paper" with every C."""
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),
@@ -119,7 +119,7 @@ def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
 
 
 def _held_out_C(make: Any, X: Array, y: Array, Cs: tuple[float, ...]) -> float:
-    """The C of the best top-1 accuracy on a fifth of the rows; they are in random order."""
+    """The C with the best top-1 accuracy on a fifth of the rows, which are in random order."""
     first = len(y) * 4 // 5
     right = {}
     for C in Cs if len(Cs) > 1 else ():
@@ -154,7 +154,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _top_5(results: Results) -> list[Claim]:
-    """Ours: what the choice of C does where top-5 accuracy is short of the printed number."""
+    """Our claim: the effect of the choice of C if the top-5 accuracy is below the printed number."""
     metric = "top-5 accuracy %"
     mean, deviation = printed(NAME, metric, "mnist", SHORT, TKML)
     found = {name: list(results.values("mnist", name, SHORT, metric).values()) for name in (TKML, OWN_C, SVM, LR)}
@@ -182,7 +182,7 @@ def _grows(results: Results) -> list[Claim]:
 
 
 def _flipped(results: Results) -> list[Claim]:
-    """The paper: TKML errs less on the flipped classes, such as 2 and 3 and especially 5."""
+    """The paper: TKML has fewer errors in the noisy classes, such as 2 and 3 and especially 5."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     n = 0
     for digit in (2, 3, 5):

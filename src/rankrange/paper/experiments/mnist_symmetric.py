@@ -164,19 +164,19 @@ def _estimating(fits: dict[str, AoRRClassifier]) -> list[str]:
 
 
 def _tuned(split: Split, average: AoRRClassifier) -> AoRRClassifier:
-    """The ordinary fit with the C that predicts the clean rows best; the smallest of those that tie."""
+    """The ordinary fit with the C that predicts the clean rows best; the smallest one if several tie."""
     fits = [_fit(split, penalty, m=0, k=1.0) for penalty in _PENALTIES if penalty < _PENALTY]
     fits.append(average)
     return max(fits, key=lambda fit: fit.score(split.X_clean, split.y_clean))
 
 
 def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
-    """Algorithm 2 and no more: m and k are those of its last look at the clean rows."""
+    """Algorithm 2 without the additional last step: m and k are those of its last update."""
     return _fit(split, C, m=int(fit.tuning_["m"][-1]), k=int(fit.tuning_["k"][-1]))
 
 
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
-    """Seconds are of one core. `found`: shares of the cut rows that are wrong, and of the wrong rows that are cut."""
+    """Data for figures: core seconds, and as `found` the precision and the recall of the cut rows."""
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
     if TUNED in fits:
         extra["C of " + TUNED] = float(fits[TUNED].C)

@@ -132,7 +132,7 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
 
 
 def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TKMLClassifier]]:
-    """All k and C of our loss and, in the first splits, of the paper's: each stopped by the rows held out."""
+    """Fits for all k and C, stopped early on held-out rows: with our loss and, in the first splits, the paper's."""
     settings = {"validation": VALIDATION[cell.size], "random_state": cell.seed}
     grid = [(k, C) for k in KS for C in CS[cell.size]]
     found = {OURS: {(k, C): stopped(k, C, rows.X, rows.Y, **settings) for k, C in grid}}
@@ -146,7 +146,7 @@ def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TK
 
 
 def _measured(rows: Parts, scores: dict[str, list[Array]]) -> list[Measure]:
-    """Accuracy at each k and the mean AP; a method has one array of scores per k, or one for all."""
+    """Accuracy at each k and the mean AP; a method has one array of scores per k, or one for all k."""
     measures = [
         Measure(name, f"k={k}", METRIC, rows.accuracy(each[index if len(each) > 1 else 0], k))
         for index, k in enumerate(KS)
@@ -205,7 +205,7 @@ def _as_in_the_paper(cell: Cell) -> Outcome:
 
 
 def _papers_scores(name: str, k: int, Cs: tuple[float, ...], rows: Parts, size: str) -> dict[float, Array]:
-    """Scores of the rows held out and of the test rows, by C."""
+    """Scores of the held-out rows and of the test rows, by C."""
     n = len(rows.X)
     return {C: _papers_model(name, k, C / n, size).fit(rows.X, rows.Y).decision_function(rows.X_test) for C in Cs}
 
@@ -245,7 +245,7 @@ def _claim(
     metric: str = METRIC,
     more: str = "",
 ) -> list[Claim]:
-    """That TKML is above another method by the bar in all of these cells."""
+    """The claim that TKML exceeds another method by the threshold in all of these cells."""
     differences = paired(results, OURS, other, pairs, metric)
     if not differences:
         return []
@@ -297,7 +297,7 @@ def _against_the_papers_loss(results: Results) -> list[Claim]:
 
 
 def _emotions_ap(results: Results) -> list[Claim]:
-    """Ours: whether any choice of C reaches the AP that the paper prints for TKML on Emotions."""
+    """Our claim: whether any C reaches the AP that the paper prints for TKML on Emotions."""
     mean = printed(NAME, AP, "emotions", "all", OURS)[0]
     found = {name: list(results.values("emotions", name, "all", AP).values()) for name in (*METHODS, OWN_C, BEST)}
     found = {name: values for name, values in found.items() if len(values) > 1}

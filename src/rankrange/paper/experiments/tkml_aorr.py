@@ -180,7 +180,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results) -> list[Claim]:
-    """Whether TKML-AoRR reaches what is printed, and if not, the results with clean labels or another C."""
+    """Whether TKML-AoRR reaches the printed numbers, and if not, the results with clean labels or another C."""
     missed, n = [], 0
     for _, setting in _pairs():
         mean, deviation = printed(NAME, METRIC, "yeast", setting, AORR)

@@ -106,7 +106,7 @@ def _fit(data: Any, m: int, k: int, loss: str) -> AoRRClassifier:
 
 
 def _error(model: AoRRClassifier, data: Any, fresh: Any) -> float:
-    """In per cent; a model that is no better than zero predicts the larger class."""
+    """The error in percent; a model that is no better than zero predicts the larger class."""
     if model.objective_ / _C >= 0.999 * ZERO[model.loss]:
         return 100.0 * float(np.mean(fresh.target != np.bincount(data.target).argmax()))
     return 100.0 * float(np.mean(model.predict(fresh.data) != fresh.target))
@@ -119,7 +119,7 @@ def _models(data: Any, h: int, loss: str) -> dict[str, AoRRClassifier]:
 
 
 def _line(model: AoRRClassifier) -> list[float]:
-    """w1, w2, b of class 1 where w @ x + b > 0."""
+    """w1, w2 and b of the rule: class 1 if w @ x + b > 0."""
     return [*map(float, model.coef_[0]), float(model.intercept_[0])]
 
 
@@ -289,7 +289,7 @@ def _scatter(axes: Any, x: Array, y: Array, outliers: Array) -> None:
 
 
 def _boundaries(axes: Any, extra: dict[str, Any], loss: str, bayes: list[float]) -> None:
-    """All lines, the broad ones first; below them the methods whose model is zero and has none."""
+    """Draw all lines, the broad ones first; the legend also lists methods whose model is zero and has no line."""
     from ..harness.figures import NAMES
 
     _boundary(axes, bayes, "Bayes")

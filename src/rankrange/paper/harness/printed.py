@@ -90,14 +90,14 @@ def higher_is_better(name: str, metric: str) -> bool | None:
 def rows_of(outcomes: Iterable[tuple[Cell, Outcome]]) -> list[Row]:
     """One row for each experiment, dataset, method, setting, metric and protocol; protocols are never mixed."""
     values: dict[tuple[str, ...], list[float]] = {}
-    for cell, outcome in sorted(outcomes, key=lambda pair: _place(pair[0])):
+    for cell, outcome in sorted(outcomes, key=lambda pair: _position(pair[0])):
         for measure in outcome.measures:
             key = (cell.experiment, cell.dataset, measure.method, measure.setting, measure.metric, cell.protocol)
             values.setdefault(key, []).append(measure.value)
     return [_row(key, np.array(found)) for key, found in values.items()]
 
 
-def _place(cell: Cell) -> tuple[int, int, str]:
+def _position(cell: Cell) -> tuple[int, int, str]:
     """The position of a cell in the plan of its experiment, which orders the tables."""
     order = _order(cell.experiment, Plan(cell.protocol, cell.size))
     return list(EXPERIMENTS).index(cell.experiment), order.get(cell.key, len(order)), cell.key

@@ -80,7 +80,7 @@ def _cost(cell: Cell) -> float:
 
 
 def _work(cell: Cell, store: Store) -> tuple[float, str]:
-    """Run a cell and write it: the seconds it took, and what went wrong if anything did.
+    """Run a cell and write it; return the seconds it took, and the error, if any.
 
     A cell that another run on the same folder has finished meanwhile is not run again.
     """
