@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from rankrange.audit.problems import KINDS, count_problems, problems_in_words, quantiles  # noqa: E402
-from rankrange.audit.row_problems import _places_in, find_row_problems, tail_limit  # noqa: E402
+from rankrange.audit.row_problems import _positions_in, find_row_problems, tail_limit  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
 
@@ -177,7 +177,7 @@ def test_places_in_a_grid_are_those_of_searchsorted(grid, seed):
     grid = np.sort(np.array(grid))
     rng = np.random.default_rng(seed)
     values = rng.choice([*grid, *rng.normal(scale=700, size=50), -np.inf, np.inf, 0.0], 20_000)
-    np.testing.assert_array_equal(_places_in(grid, values), np.searchsorted(grid, values))
+    np.testing.assert_array_equal(_positions_in(grid, values), np.searchsorted(grid, values))
 
 
 def test_problems_do_not_depend_on_how_many_columns_are_looked_at_at_a_time():
