@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import linprog, minimize
+from sklearn.datasets import make_regression
 
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.solvers.sparse import Cut, trimmed_net
@@ -96,6 +97,16 @@ def test_a_vanishing_l1_penalty_is_the_l2_penalty(classes, stratify):
     fits = [AoRRClassifier(0, 0.6, l1_ratio=ratio, C=0.5, stratify=stratify).fit(X, y) for ratio in (0.0, 1e-7)]
     assert fits[1].objective_ == pytest.approx(fits[0].objective_, rel=1e-5)
     np.testing.assert_allclose(fits[1].coef_, fits[0].coef_, atol=1e-2)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_fewer_ranks_never_cost_more(seed):
+    """The losses of ranks m+1 to k are some of those of ranks m+1 to n: the search must not end above the latter."""
+    X, y = make_regression(n_samples=40, n_features=60, n_informative=6, noise=5, random_state=seed)
+    y[:4] += 1000
+    settings = {"l1_ratio": 1.0, "C": 0.01, "random_state": 0}
+    ends = [AoRRRegressor(0.15, k, **settings).fit(X, y).objective_ for k in (1.0, 0.8)]
+    assert ends[1] <= ends[0]
 
 
 def test_all_ranks_are_no_range():

@@ -142,22 +142,38 @@ def trimmed_net(
             smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
         )
         return _concentrate(net, cut, found, tol, max_iter, report)
-    small = exchange and _is_small(net, cut)
-    n_starts *= _MORE if small else 1
     columns = _screened(net)
     part = replace(net, X=net.columns[:, columns])
-    rough = _competing(part, cut, None if start is None else (start[0][:, columns], start[1]), n_starts, rng)
-    rough.sort(key=lambda fit: fit.value)
-    for fit in rough:
-        report("start", fit.value)
-    count = max(3, round(_FINALISTS * n_starts))
-    fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:count]]
-    if small:
-        fine = [_exchanged(part, cut, fit, max_iter) for fit in _distinct(fine)]
+    begin = None if start is None else (start[0][:, columns], start[1])
+    fine = _finalists(part, cut._replace(k=None), begin, n_starts, rng, max_iter, exchange, report)
+    if cut.k is not None:
+        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(fine)]
     best = min(fine, key=lambda fit: fit.value)
     coef, _ = net.zero()
     coef[:, columns] = best.coef
     return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+
+
+def _finalists(
+    net: ElasticNet,
+    cut: Cut,
+    start: tuple[Array, Array] | None,
+    n_starts: int,
+    rng: np.random.Generator,
+    max_iter: int,
+    exchange: bool,
+    report: Report,
+) -> list[Net]:
+    """The starts that are best after rough steps, with concentration steps until their rows stay, and exchanges."""
+    small = exchange and _is_small(net)
+    n_starts *= _MORE if small else 1
+    rough = _competing(net, cut, start, n_starts, rng)
+    rough.sort(key=lambda fit: fit.value)
+    for fit in rough:
+        report("start", fit.value)
+    count = max(3, round(_FINALISTS * n_starts))
+    fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:count]]
+    return [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)] if small else fine
 
 
 def _screened(net: ElasticNet) -> Array | slice:
@@ -278,9 +294,9 @@ def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
     return fit._replace(value=cut.value(net, fit, losses, cut.weights(losses)))
 
 
-def _is_small(net: ElasticNet, cut: Cut) -> bool:
+def _is_small(net: ElasticNet) -> bool:
     """Whether rows are exchanged."""
-    return cut.k is None and len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
+    return len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
 
 
 def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:

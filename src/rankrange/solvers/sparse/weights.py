@@ -7,7 +7,7 @@ leaves the mass K. Rows strictly between 0 and h, the tied ones, add curvature a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -73,6 +73,8 @@ class Smoothed:
     mass: float
     centre: Array
     mu: float
+    # The level of the last call, which is a good guess of the next one.
+    _last: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
     def at(self, losses: Array) -> Array:
         """The weights (n,)."""
@@ -91,7 +93,7 @@ class Smoothed:
 
     def _shares(self, losses: Array) -> tuple[Array, float]:
         pushed = self.centre + losses / self.mu
-        level = level_of_mass(pushed[:, None], self.h, self.mass)
+        self._last[0] = level = level_of_mass(pushed[:, None], self.h, self.mass, self._last[0])
         return np.clip(pushed - level, 0.0, 1.0), level
 
 
