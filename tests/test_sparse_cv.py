@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import make_regression
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -39,6 +40,21 @@ def test_one_outlier_in_a_test_fold_changes_no_score_by_its_size():
         tables.append(AoRRRegressorCV((0.1,), n_penalties=6, cv=3, n_starts=0, random_state=0).fit(X, y))
     assert tables[0].path_["score"].min() == pytest.approx(tables[1].path_["score"].min(), rel=0.5)
     assert tables[0].path_["score"].min() < 2.0
+
+
+@pytest.mark.parametrize("kind", [AoRRRegressorCV, AoRRClassifierCV])
+@pytest.mark.parametrize("density", [1.0, 0.1])
+def test_sparse_rows_have_the_choice_of_the_same_rows_as_a_dense_array(kind, density):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 100)) * (rng.random((60, 100)) < density)
+    y = 3 * X[:, 0] - 3 * X[:, 1] + 0.1 * rng.normal(size=60)
+    y = y > 0 if kind is AoRRClassifierCV else y
+    settings = {"n_penalties": 10, "cv": 3, "n_starts": 2, "random_state": 0}
+    dense, sparse = (kind((0.0, 0.1), **settings).fit(rows, y) for rows in (X, sp.csr_matrix(X)))
+    assert sparse.m_ == dense.m_
+    assert sparse.C_ == pytest.approx(dense.C_, rel=1e-10)
+    np.testing.assert_allclose(sparse.path_["score"], dense.path_["score"], rtol=1e-6)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
 
 
 def test_the_one_standard_error_rule_takes_the_larger_penalty():

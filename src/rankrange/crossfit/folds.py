@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from ..core.arrays import Array
 from ..core.objective import Objective
@@ -121,14 +122,29 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
 
 
 def row_keys(X: Any, seed: int) -> Array:
-    """A number for each row that is the same for equal rows: a random sum of its entries, with its bits mixed."""
-    direction = np.random.default_rng(seed).normal(size=X.shape[1])
+    """A number for each row that is the same for equal rows, dense or sparse: a sum of mixed bits of its entries.
+
+    Sums of integers do not depend on the order, unlike those of floats. Zeros add nothing.
+    """
+    columns = np.random.default_rng(seed).integers(2**64, size=X.shape[1], dtype=np.uint64)
     if hasattr(X, "toarray"):
-        sums = np.asarray(X @ direction, dtype=np.float64)
-    else:  # not a matrix product, whose rounding depends on where a row stands
-        sums = np.concatenate([(X[i : i + 4096] * direction).sum(axis=1) for i in range(0, len(X), 4096)])
-    bits = (sums + 0.0).view(np.uint64)
-    return np.asarray((bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15))
+        rows = csr_matrix(X)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+        ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(rows.data, columns[rows.indices]))])
+        return np.asarray(np.diff(ends[rows.indptr]))
+    step = max(1, 1_000_000 // max(1, X.shape[1]))
+    parts = [_mixed(np.asarray(X[i : i + step]), columns).sum(axis=1) for i in range(0, len(X), step)]
+    return np.concatenate(parts)
+
+
+def _mixed(values: Array, keys: Array) -> Array:
+    """Bits of values and keys, mixed as in the generator splitmix64; 0 if the value is 0."""
+    bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64) ^ keys
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return np.where(values != 0, bits ^ (bits >> np.uint64(31)), np.uint64(0))
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:

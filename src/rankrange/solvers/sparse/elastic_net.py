@@ -448,7 +448,7 @@ class _Columns:
             back = np.linalg.pinv(E)
             of_columns, of_response = back @ M, back @ response
             M, response = M - E @ of_columns, response - E @ of_response
-        theta = _coordinate_descent(M, response, net.l1_ratio, at.theta, tol)
+        theta = _coordinate_descent(M, response, net.l1_ratio, at.theta, tol * at.value)
         intercept = of_response - of_columns @ theta if net.fit_intercept else at.intercept
         return self._search(at, theta, intercept)
 
@@ -550,8 +550,8 @@ def _share(squares: float, room: float) -> float:
     return squares / room if room else np.inf
 
 
-def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array, tol: float) -> Array:
-    """min 1/2 ||response - M theta||^2 + the elastic net penalty, by scikit-learn."""
+def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array, gap: float) -> Array:
+    """min 1/2 ||response - M theta||^2 + the elastic net penalty to a duality gap, by scikit-learn."""
     n, q = M.shape
     if q == 0:
         return start
@@ -568,7 +568,8 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
             precompute=gram,
             Xy=None if gram is False else M.T @ response,
             coef_init=start.copy(),  # it is written to
-            tol=min(max(tol, 1e-10), 1e-3),
+            # Scikit-learn's is relative to ||response||^2, which may be far larger than the objective.
+            tol=min(max(gap / max(float(response @ response), 1e-300), 1e-14), 1e-3),
             max_iter=1000,
             check_input=False,
         )

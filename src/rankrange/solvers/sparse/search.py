@@ -379,13 +379,19 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 
 
 def _leverages(X: Any) -> Array:
-    """How far each row is from the medians of the columns of largest variance, in robust standard deviations."""
-    if sp.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
-    spread = np.einsum("ij,ij->j", X, X) / len(X) - X.mean(axis=0) ** 2
-    count = min(_LEVERAGE_COLUMNS, X.shape[1])
-    part = X[:, np.argpartition(-spread, count - 1)[:count]]
+    """How far each row is from the medians of the columns of largest variance, in robust standard deviations.
+
+    Where half of the values of a column are equal, as in text, the standard deviation takes its place.
+    """
+    n, p = X.shape
+    squares = X.multiply(X).mean(axis=0) if sp.issparse(X) else np.einsum("ij,ij->j", X, X) / n
+    spread = np.ravel(squares) - np.ravel(X.mean(axis=0)) ** 2
+    count = min(_LEVERAGE_COLUMNS, p)
+    chosen = np.argpartition(-spread, count - 1)[:count] if count else np.arange(0)
+    chosen = chosen[spread[chosen] > 1e-12 * np.ravel(squares)[chosen]]
+    part = X[:, chosen]
+    part = part.toarray() if sp.issparse(part) else part
     part = part - np.median(part, axis=0)
     scale = np.median(np.abs(part), axis=0)
-    usable = scale > 0
-    return np.asarray(((part[:, usable] / scale[usable]) ** 2).sum(axis=1))
+    scale = np.where(scale > 0, 1.4826 * scale, np.sqrt(spread[chosen]))
+    return np.asarray(((part / scale) ** 2).sum(axis=1))
