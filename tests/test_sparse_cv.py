@@ -11,6 +11,10 @@ from rankrange import AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV
 from rankrange.plots import path
 
 matplotlib.use("Agg")
+# Few penalties and little noise: most choices lie at the end of the path, which has its own test.
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{start}:UserWarning") for start in ("the chosen C", "all coefficients are zero")
+]
 
 
 def wide(seed, share, n=80, d=100):
@@ -52,7 +56,7 @@ def test_sparse_rows_have_the_choice_of_the_same_rows_as_a_dense_array(kind, den
     settings = {"n_penalties": 10, "cv": 3, "n_starts": 2, "random_state": 0}
     dense, sparse = (kind((0.0, 0.1), **settings).fit(rows, y) for rows in (X, sp.csr_matrix(X)))
     assert sparse.m_ == dense.m_
-    assert sparse.C_ == pytest.approx(dense.C_, rel=1e-10)
+    assert pytest.approx(dense.C_, rel=1e-10) == sparse.C_
     np.testing.assert_allclose(sparse.path_["score"], dense.path_["score"], rtol=1e-6)
     np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
 
@@ -118,6 +122,48 @@ def test_settings_that_make_no_sense_are_errors(settings, message):
         AoRRRegressorCV(**settings).fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"m": "auto"}, "m must hold fractions .* got m='auto'"),
+        ({"m": ("half",)}, "m must hold fractions"),
+        ({"l1_ratio": (0.5, 1.0)}, r"l1_ratio must be .* got l1_ratio=\(0.5, 1.0\)"),
+        ({"eps": "small"}, "eps must be in"),
+        ({"score_trim": None}, "score_trim must be in"),
+    ],
+    ids=str,
+)
+def test_each_wrong_setting_has_its_own_message(settings, message):
+    with pytest.raises(ValueError, match=message):
+        AoRRRegressorCV(**settings).fit(np.eye(4), np.arange(4.0))
+    with pytest.raises(TypeError, match=r"AoRRRegressorCV.__init__\(\) got an unexpected keyword argument 'C'"):
+        AoRRRegressorCV(C=1.0)
+
+
+@pytest.mark.parametrize("kind", [AoRRRegressor, AoRRRegressorCV])
+def test_words_as_a_numeric_target_are_an_error_that_names_y(kind):
+    for y in (["low", "high"] * 3, np.array(["low", "high"] * 3, dtype=object)):
+        with pytest.raises(ValueError, match="y must be numeric, got the string 'low'"):
+            kind().fit(np.eye(6), y)
+
+
+def test_a_model_without_columns_and_a_choice_at_the_end_are_warned_of():
+    X, y, _ = wide(0, 0.0, n=40, d=20)
+    noise = np.random.default_rng(0).normal(size=40)
+    with pytest.warns(UserWarning, match="all coefficients are zero"):
+        assert not AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, noise).coef_.any()
+    with pytest.warns(UserWarning, match="lower eps=0.5"):
+        model = AoRRRegressorCV((0.0,), n_penalties=5, eps=0.5, random_state=0).fit(X, y)
+    assert model.path_["C"][-1] == model.C_
+
+
+def test_one_split_has_no_standard_error_and_takes_the_best():
+    X, y, _ = wide(1, 0.0, n=60, d=20)
+    split = [(np.arange(40), np.arange(40, 60))]
+    model = AoRRRegressorCV((0.0,), n_penalties=8, eps=1e-3, cv=split, random_state=0).fit(X, y)
+    assert model.path_["C"][model.path_["score"][0].argmin()] == model.C_
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [AoRRRegressorCV, AoRRClassifierCV])
 @pytest.mark.filterwarnings("ignore")
@@ -138,19 +184,10 @@ def test_the_path_is_that_of_single_fits_and_passes_through_the_model():
     np.testing.assert_array_equal(model.path_["coef"][model.path_["C"] == model.C_][0, 0], model.coef_)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"cv": 100}, "at least 100 rows, got 40"),
-        ({"m": "auto"}, "m='auto'"),
-        ({"l1_ratio": (0.5, 1.0)}, "l1_ratio=\\(0.5, 1.0\\)"),
-    ],
-    ids=str,
-)
-def test_settings_that_cannot_be_fitted_say_which_they_are(settings, message):
+def test_more_folds_than_rows_are_an_error():
     X, y = make_regression(40, 5, random_state=0)
-    with pytest.raises(ValueError, match=message):
-        AoRRRegressorCV(**settings).fit(X, y)
+    with pytest.raises(ValueError, match="at least 100 rows, got 40"):
+        AoRRRegressorCV(cv=100).fit(X, y)
 
 
 def test_a_row_stays_however_large_m_is():

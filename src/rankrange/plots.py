@@ -148,7 +148,7 @@ def path(model: Any, *, ax: Any = None) -> Any:
     >>> from rankrange import AoRRRegressorCV
     >>> from rankrange.plots import path
     >>> X = np.random.default_rng(0).normal(size=(40, 10))
-    >>> path(AoRRRegressorCV((0.0,), n_penalties=5).fit(X, X[:, 0])).get_xlabel()
+    >>> path(AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, X[:, 0] + X[:, 1] ** 2)).get_xlabel()
     'C'
     """
     table = getattr(model, "path_", None)
@@ -158,6 +158,7 @@ def path(model: Any, *, ax: Any = None) -> Any:
     lines = table["coef"].reshape(len(table["C"]), -1)
     ax.semilogx(table["C"], lines[:, lines.any(axis=0)], lw=1)
     ax.axvline(model.C_, color=SOFT, lw=1, ls=":")
+    _label_decades(ax, float(table["C"][-1] / table["C"][0]))
     ax.set(xlabel="C", ylabel="coefficient", title=f"m = {model.m_:g}")
     return ax
 
@@ -411,3 +412,12 @@ def _axis(ax: Any) -> Any:
     import matplotlib.pyplot
 
     return matplotlib.pyplot.subplots(layout="constrained")[1]
+
+
+def _label_decades(ax: Any, reach: float) -> None:
+    """Labels at 1, 2 and 5 of each decade of a short axis, otherwise at decades; none of them overlap."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < 300 else (1.0,)))
+    ax.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.xaxis.set_minor_formatter(NullFormatter())

@@ -140,7 +140,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ordinary_share_ : float
         The weight of the ordinary fit to all rows in `predict_proba`, with m="auto"; 0 if no row was dropped.
     objective_ : float
-        C times the sum of the kept losses + ||coef_||^2 / 2.
+        C times the sum of the kept losses + (1 - l1_ratio) / 2 ||coef_||^2 + l1_ratio ||coef_||_1.
     certificate_ : float
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows dropped.
         For m = 0 that is the global minimum, otherwise a local one (if the m-th loss is above the next). Infinite if

@@ -109,7 +109,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
 
     def _check_params(self) -> None:
-        check_C(self.C, most=self._largest_C)
+        check_C(self.C, most=self._largest_C, auto=not self.l1_ratio)
         if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
             raise ValueError(f"tol must be a number above 0 and finite, got {self.tol!r}")
         for name, least in (("max_iter", 1), ("n_starts", 0)):
@@ -450,12 +450,14 @@ def group_names(groups: Any, X: Any) -> Array:
     return groups.astype(str) if groups.dtype == object else groups
 
 
-def check_C(C: Any, *, most: float = np.finfo(np.float64).max) -> None:
-    """Raise a ValueError unless C is "auto" or a positive number of at most `most`."""
+def check_C(C: Any, *, most: float = np.finfo(np.float64).max, auto: bool = True) -> None:
+    """Raise a ValueError unless C is "auto" or a positive number of at most `most`; `auto`: whether to name "auto"."""
     if isinstance(C, str) and C == "auto":
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) <= most:
-        raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
+        end = " (inf is no penalty)" if np.isinf(most) else " and finite"
+        word = "'auto' or " if auto else ""
+        raise ValueError(f"C must be {word}a number above 0{end}, got {C!r}; 1.0 is scikit-learn's default")
 
 
 def _many_columns(X: Any) -> bool:

@@ -29,6 +29,8 @@ from .sparse import follows_a_stream
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
+# How to do without what `_check_steps` found impossible.
+_WITHOUT = {"reweight=True": "reweight=False", "efficiency": "efficiency=None", "C=inf": "a finite C"}
 
 
 class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
@@ -237,6 +239,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()
+        check_numeric_target(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
         weight = None
         if sample_weight is not None:
@@ -309,8 +312,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         if wrong:
             needed, given = (", ".join(side) for side in zip(*wrong, strict=True))
             raise ValueError(
-                f"{' and '.join(names)} need{'s' * (len(names) == 1)} {needed}, got {given}; use a finite C without "
-                "these steps"
+                f"{' and '.join(names)} need{'s' * (len(names) == 1)} {needed}, got {given}; change that, or use "
+                f"{' and '.join(_WITHOUT[name] for name in names)}"
             )
         p = d + bool(self.fit_intercept)
         if np.inf == self.C and n - keep.counts(n)[0] <= p:
@@ -515,3 +518,18 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         """
         predicted = self._linear(X)[:, 0]
         return (predicted, prediction_error(self, X)) if return_std else predicted
+
+
+def check_numeric_target(y: Any) -> None:
+    """Raise an error that names y if it holds words, which scikit-learn's message does not."""
+    for value in np.ravel(np.asarray(y, dtype=object)) if np.asarray(y).dtype.kind in "OUS" else ():
+        if isinstance(value, str) and not _is_number(value):
+            raise ValueError(f"y must be numeric, got the string {value!r}; use a classifier for labels")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

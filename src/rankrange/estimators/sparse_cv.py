@@ -9,6 +9,7 @@ best. A whole weight is the row so many times, dealt out one by one; other weigh
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -26,7 +27,7 @@ from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
 from .linear import seed_of
-from .regressor import AoRRRegressor
+from .regressor import AoRRRegressor, check_numeric_target
 from .sparse import as_float64
 from .weights import is_whole, scale_of
 
@@ -39,34 +40,18 @@ _LAST_TOL = 1e-6
 class _SparseCV(BaseEstimator):
     """What both estimators share."""
 
+    m: Any
+    loss: str
+    l1_ratio: float
+    n_penalties: int
+    eps: float
+    cv: Any
+    score_trim: float
+    rule: str
+    fit_intercept: bool
+    n_starts: int
+    random_state: Any
     path_: dict[str, Array]
-
-    def __init__(
-        self,
-        m: Any = (0.0, 0.1, 0.2, 0.3),
-        *,
-        loss: str = "squared",
-        l1_ratio: float = 1.0,
-        n_penalties: int = 50,
-        eps: float = 0.02,
-        cv: Any = 5,
-        score_trim: float = 0.3,
-        rule: str = "one-se",
-        fit_intercept: bool = True,
-        n_starts: int = 10,
-        random_state: Any = None,
-    ) -> None:
-        self.m = m
-        self.loss = loss
-        self.l1_ratio = l1_ratio
-        self.n_penalties = n_penalties
-        self.eps = eps
-        self.cv = cv
-        self.score_trim = score_trim
-        self.rule = rule
-        self.fit_intercept = fit_intercept
-        self.n_starts = n_starts
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Any:
         """Choose m and C, and fit the model with them to all rows.
@@ -88,6 +73,8 @@ class _SparseCV(BaseEstimator):
             The fitted model itself.
         """
         self._check()
+        if not is_classifier(self):
+            check_numeric_target(y)
         X, y = validate_data(
             self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=not is_classifier(self), ensure_min_samples=2
         )
@@ -118,31 +105,49 @@ class _SparseCV(BaseEstimator):
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
         self.dropped_ = self.best_estimator_.dropped_
         self.path_ = {**self.path_, "coef": self._path_of_model(net, mass, Cs)}
+        self._warn_of_the_choice()
         return self
 
-    def _check(self) -> None:
-        if isinstance(self.m, str) or not isinstance(self.l1_ratio, numbers.Real):
-            raise ValueError(
-                f"m must hold fractions of the rows and l1_ratio be one number in (0, 1], got m={self.m!r} and "
-                f"l1_ratio={self.l1_ratio!r}; the best of the given m is chosen"
+    def _warn_of_the_choice(self) -> None:
+        """Warn if no column is used, or if a penalty beyond the path may be better."""
+        if not self.coef_.any():
+            warnings.warn(
+                f"all coefficients are zero with the chosen C={self.C_:.3g}: no smaller penalty predicts better by one "
+                "standard error; use rule='best', another m, or look at path_['score']",
+                UserWarning,
+                stacklevel=3,
             )
-        shares = np.atleast_1d(np.asarray(self.m, dtype=np.float64))
+        Cs = self.path_["C"]
+        if len(Cs) > 1 and Cs[-1] == self.C_:
+            warnings.warn(
+                f"the chosen C={self.C_:.3g} is the largest that was compared, and a larger one may be better; lower "
+                f"eps={self.eps!r}",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _check(self) -> None:
+        try:
+            shares = np.atleast_1d(np.asarray(self.m, dtype=np.float64))
+        except (TypeError, ValueError):  # a word such as "auto"
+            shares = np.full(1, np.nan)
         if not len(shares) or not ((shares >= 0) & (shares < 1)).all():
             raise ValueError(
-                f"m must hold fractions of the rows in [0, 1), got {self.m!r}; pass for example (0.0, 0.2)"
+                f"m must hold fractions of the rows in [0, 1), of which the best is chosen, got m={self.m!r}; pass for "
+                "example (0.0, 0.2)"
             )
         if not _is_count(self.n_penalties, 1):
             raise ValueError(f"n_penalties must be an int of at least 1, got {self.n_penalties!r}")
         if not (_is_count(self.cv, 2) or hasattr(self.cv, "split") or _holds_pairs(self.cv)):
             raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
-        if not 0 < float(self.l1_ratio) <= 1:
+        if not _is_number(self.l1_ratio) or not 0 < self.l1_ratio <= 1:
             raise ValueError(
-                f"l1_ratio must be in (0, 1], got {self.l1_ratio!r}; without an l1 penalty use AoRRClassifier or "
-                "AoRRRegressor"
+                f"l1_ratio must be in (0, 1], one number, got l1_ratio={self.l1_ratio!r}; without an l1 penalty use "
+                "AoRRClassifier or AoRRRegressor"
             )
-        if not 0 < float(self.eps) < 1:
+        if not _is_number(self.eps) or not 0 < self.eps < 1:
             raise ValueError(f"eps must be in (0, 1), got {self.eps!r}; 0.02 is the default")
-        if not 0 <= float(self.score_trim) < 1:
+        if not _is_number(self.score_trim) or not 0 <= self.score_trim < 1:
             raise ValueError(f"score_trim must be in [0, 1), got {self.score_trim!r}; 0.3 is the default")
         if self.rule not in ("one-se", "best"):
             raise ValueError(f"rule must be 'one-se' or 'best', got {self.rule!r}")
@@ -152,8 +157,9 @@ class _SparseCV(BaseEstimator):
 
     def _choose(self, scores: Array, Cs: Array, shares: Array) -> None:
         """m by the best score of any penalty; of its penalties the largest within one standard error of the best."""
-        mean = scores.mean(axis=2)
-        error = scores.std(axis=2, ddof=1) / np.sqrt(scores.shape[2])
+        mean, folds = scores.mean(axis=2), scores.shape[2]
+        # One split has no standard error, and the best score is taken.
+        error = scores.std(axis=2, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros_like(mean)
         i, j = np.unravel_index(int(mean.argmin()), mean.shape)
         within = np.flatnonzero(mean[i] <= mean[i, j] + (error[i, j] if self.rule == "one-se" else 0.0))
         self.m_, self.C_ = float(shares[i]), float(Cs[within[0]])
@@ -305,12 +311,39 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     >>> from rankrange import AoRRRegressorCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 100))
-    >>> y = 3 * X[:, 0] - 3 * X[:, 1] + 0.1 * rng.normal(size=60)
+    >>> y = 3 * X[:, 0] - 3 * X[:, 1] + rng.normal(size=60)
     >>> y[:6] = 50.0
     >>> model = AoRRRegressorCV((0.0, 0.1), n_penalties=10, random_state=0).fit(X, y)
     >>> model.m_, int(model.dropped_[:6].sum())
     (0.1, 6)
     """
+
+    def __init__(
+        self,
+        m: Any = (0.0, 0.1, 0.2, 0.3),
+        *,
+        loss: str = "squared",
+        l1_ratio: float = 1.0,
+        n_penalties: int = 50,
+        eps: float = 0.02,
+        cv: Any = 5,
+        score_trim: float = 0.3,
+        rule: str = "one-se",
+        fit_intercept: bool = True,
+        n_starts: int = 10,
+        random_state: Any = None,
+    ) -> None:
+        self.m = m
+        self.loss = loss
+        self.l1_ratio = l1_ratio
+        self.n_penalties = n_penalties
+        self.eps = eps
+        self.cv = cv
+        self.score_trim = score_trim
+        self.rule = rule
+        self.fit_intercept = fit_intercept
+        self.n_starts = n_starts
+        self.random_state = random_state
 
     def _net(self, X: Any, y: Array) -> ElasticNet:
         losses = {"squared": Squared, "absolute": Absolute, "huber": Huber}
@@ -383,7 +416,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     >>> from rankrange import AoRRClassifierCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(80, 60))
-    >>> y = X[:, 0] + X[:, 1] > 0
+    >>> y = X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=80) > 0
     >>> model = AoRRClassifierCV((0.0,), n_penalties=10, random_state=0).fit(X, y)
     >>> {0, 1} <= set(np.flatnonzero(model.coef_[0]))
     True
@@ -407,20 +440,18 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         stratify: bool = True,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            m,
-            loss=loss,
-            l1_ratio=l1_ratio,
-            n_penalties=n_penalties,
-            eps=eps,
-            cv=cv,
-            score_trim=score_trim,
-            rule=rule,
-            fit_intercept=fit_intercept,
-            n_starts=n_starts,
-            random_state=random_state,
-        )
+        self.m = m
+        self.loss = loss
+        self.l1_ratio = l1_ratio
+        self.n_penalties = n_penalties
+        self.eps = eps
+        self.cv = cv
+        self.score_trim = score_trim
+        self.rule = rule
+        self.fit_intercept = fit_intercept
+        self.n_starts = n_starts
         self.stratify = stratify
+        self.random_state = random_state
 
     def _net(self, X: Any, y: Array) -> ElasticNet:
         if self.loss != "logistic":
@@ -457,6 +488,10 @@ def _same_columns(estimator: Any, X: Any) -> Any:
 
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _holds_pairs(cv: Any) -> bool:
