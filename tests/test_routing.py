@@ -25,6 +25,9 @@ from rankrange.crossfit.grid import RangeSearchCV
 from rankrange.estimators import tkml
 from rankrange.estimators.linear import AoRRLinear
 
+# Three penalties are a path whose end is often chosen.
+pytestmark = pytest.mark.filterwarnings("ignore:the chosen C:UserWarning")
+
 GRID = {"m": [0, 0.1], "k": [1.0]}
 X, Y = make_classification(120, 4, flip_y=0.1, random_state=0)
 Y = np.sort(Y)  # folds that are not dealt out within classes would lack one
