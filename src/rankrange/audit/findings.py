@@ -331,7 +331,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """A note if the rows that the model ignores and the likely wrong ones differ in class; otherwise ''."""
+        """A note if most ignored rows and most likely wrong rows have different labels; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:

@@ -56,7 +56,7 @@ class PairSquaredHinge:
     """max(0, 1 - (u - v))^2."""
 
     def kernel(self, t: Array, order: int) -> Array:
-        """The squared hinge at the margin 1 + t; twice the margin; or 2 if the margin is positive."""
+        """Of the margin 1 + t: the squared hinge (order 0), twice the positive part (1), or 2 if positive (2)."""
         margin = np.maximum(0.0, 1.0 + t)
         return margin**2 if order == 0 else 2.0 * margin if order == 1 else 2.0 * (margin > 0)
 
@@ -90,7 +90,7 @@ class PairLogistic:
     """log(1 + exp(-(u - v)))."""
 
     def kernel(self, t: Array, order: int) -> Array:
-        """softplus(t), sigmoid(t), or the derivative of the sigmoid."""
+        """softplus(t) (order 0), sigmoid(t) (1), or the derivative of the sigmoid (2)."""
         if order == 0:
             return softplus(t)
         p = expit(t)

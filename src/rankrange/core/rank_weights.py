@@ -42,7 +42,7 @@ class Spectrum:
     Parameters
     ----------
     knots : ndarray of shape (J + 1,)
-        Rank shares from 0 to 1, rising.
+        Rank shares from 0 to 1, increasing.
     cumulative : ndarray of shape (J + 1,)
         The weight of the largest share of the values, from 0 to 1 and nondecreasing.
     """

@@ -296,7 +296,7 @@ def draw_folds(
 
 
 def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
-    """A fold (n,) for each row, the same for all rows of a group, and even within the strata as far as possible."""
+    """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible."""
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     found = len(np.unique(groups))

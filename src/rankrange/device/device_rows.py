@@ -241,7 +241,7 @@ class DeviceRows:
         return total.cpu().numpy()
 
     def sure_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
-        """Side sums at the parameters `at` of the rows whose loss at W lies strictly between two values."""
+        """The side sums at the parameters `at`, over the rows whose loss at W lies strictly between two values."""
         data = self.pass_of(model).data
         weight = torch.empty(
             self.n_rows, dtype=torch.uint8 if self.weight is None else self.weight.dtype, device=self.X.device

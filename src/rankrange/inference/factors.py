@@ -78,7 +78,7 @@ def share_of(h: int, n: int, p: int) -> float:
 
 
 def consistency(share: float) -> float:
-    """The ratio of the standard deviation of a normal to that of its central `share`."""
+    """The standard deviation of a normal distribution divided by that of its central `share`."""
     if share >= 1.0:
         return 1.0
     q = norm.ppf((1 + share) / 2)

@@ -87,7 +87,7 @@ class Widths:
 
     @classmethod
     def of(cls, residual: Array, X: Any) -> Widths:
-        """Select columns one at a time, the most significant first."""
+        """Select binary columns that affect the scale, one at a time, the most significant first."""
         candidates, found = sides(X), cls()
         while candidates and len(found.sides) < _FOLLOWED:
             left = residual / found.of_rows(X)

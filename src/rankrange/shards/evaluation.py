@@ -51,7 +51,7 @@ class Iterate:
 
 
 class Movable(NamedTuple):
-    """Some certainly kept rows: their mass, and a function for their side sums with tangents at other parameters."""
+    """Rows that are certainly kept: their mass, and a function that returns their side sums at other parameters."""
 
     mass: float
     sums: Callable[[Array], Array]
@@ -123,8 +123,8 @@ class FullData:
 
     `sample` is the same objective on the sampled rows, with the same loss, C and shares.
 
-    An engine may have its own subclass, which is `smooth` if it has `hessians`: with many rows next to a cut, F is
-    nearly smooth there.
+    An engine may have its own subclass. If `smooth` is True, it has the method `hessians`: with many rows near a cut, F
+    is nearly smooth at the cut.
     """
 
     smooth = False

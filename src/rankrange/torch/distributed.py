@@ -34,8 +34,9 @@ def joint_ranked_range(
 ) -> tuple[Tensor, Tensor]:
     """(value, cut) of the joined batch; 0 if it is empty.
 
-    Ranks outside the joined batch are an error on a CPU; on a GPU the value is NaN, because checking would wait for
-    the device. `in_batches` keeps at least one loss (`counts_in_batch`); if `keep_all` is true all are kept.
+    If the ranks exceed the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because a
+    check would synchronise with the device. `in_batches` keeps at least one loss (`counts_in_batch`), `keep_all` keeps
+    all losses.
     """
     wide = losses.detach().to(sum_dtype(losses))
     keys = _ordered_bits(wide)
