@@ -70,6 +70,11 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_sessionfinish():
+    """What was imported is freed in order when Python ends; extension modules print a warning if it is not."""
+    gc.unfreeze()
+
+
 def pytest_runtest_setup(item):
     """Tests marked `data` skip, visibly, where the paper's data are not at hand."""
     if item.get_closest_marker("data") and not os.path.isdir(os.environ.get("RANKRANGE_DATA", "")):

@@ -137,7 +137,7 @@ def test_what_dask_cannot_use_is_refused(name):
 # ---- what is done with a scan after the fit --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("m", [0.05, "auto"])
+@pytest.mark.parametrize("m", [0.05, pytest.param("auto", marks=pytest.mark.slow)])
 def test_predictions_and_scores_on_a_scan_are_those_on_its_rows(m):
     X, y, numbers = _rows()
     weight = np.random.default_rng(1).integers(1, 4, size=N).astype(float)
@@ -307,7 +307,7 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
 
 
 def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
-    path = _file(tmp_path, 200)
+    path = _file(tmp_path, 60)
     from rankrange.audit import memory
     from rankrange.cli import main
 

@@ -112,7 +112,8 @@ def test_a_hostile_folder_is_a_clear_error(tmp_path, kind):
 # ---- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def audited():
+@pytest.fixture(scope="module")
+def audit_of_table():
     rng = np.random.default_rng(0)
     n = 300
     x = rng.normal(size=n).round(3)
@@ -124,8 +125,15 @@ def audited():
     return table, audit_table(table, "kind", models="linear")
 
 
-def test_rules_are_what_all_unflagged_cells_satisfy():
-    table, audit = audited()
+@pytest.fixture
+def audited(audit_of_table):
+    """(table, its audit), without decisions of other tests."""
+    audit_of_table[1].decided.clear()
+    return audit_of_table
+
+
+def test_rules_are_what_all_unflagged_cells_satisfy(audited):
+    table, audit = audited
     rules = {rule.name: rule for rule in column_rules(audit)}
     assert any(7 in problem.rows and problem.column == "age" for problem in audit.row_problems)
     assert rules["age"].high < 80
@@ -134,8 +142,8 @@ def test_rules_are_what_all_unflagged_cells_satisfy():
     assert not rules["x"].nullable
 
 
-def test_rows_that_were_dropped_do_not_widen_a_range():
-    table, audit = audited()
+def test_rows_that_were_dropped_do_not_widen_a_range(audited):
+    table, audit = audited
     largest = int(np.argmax(table["x"]))
     audit.decide(largest, "drop")
     rules = {rule.name: rule for rule in column_rules(audit)}
@@ -143,10 +151,10 @@ def test_rows_that_were_dropped_do_not_widen_a_range():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_pandera_accepts_the_fixed_table_and_rejects_what_was_wrong():
+def test_pandera_accepts_the_fixed_table_and_rejects_what_was_wrong(audited):
     pandas = pytest.importorskip("pandas")
     pandera = pytest.importorskip("pandera.pandas")
-    table, audit = audited()
+    table, audit = audited
     schema = audit.to_pandera()
     frame = pandas.DataFrame(table)
     schema.validate(frame.drop(index=7))

@@ -70,6 +70,8 @@ def test_linear_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
         assert not (allowed & test).any()
         if how == "time" and f:
             assert plan.together[allowed].max() < f
+        if f not in (0, 2):  # the first, which along time is predicted by the second, and one of the others
+            continue
         before = MEMBERS[kind](X, y, f, plan)
         X2, y2 = _changed(X, y, np.flatnonzero(~allowed), kind)
         X2[test] = X[test]  # what is asked is the same

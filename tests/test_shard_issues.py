@@ -73,7 +73,9 @@ def assert_calibrated(p_wrong, wrong):
     assert error < 0.03
 
 
-@pytest.mark.parametrize(("classes", "noise"), [(2, 0.0), (2, 0.02), (2, 0.3), (3, 0.1), (3, 0.3)])
+@pytest.mark.parametrize(
+    ("classes", "noise"), [(2, 0.0), (2, 0.02), (2, 0.3), (3, 0.1), pytest.param(3, 0.3, marks=pytest.mark.slow)]
+)
 def test_p_wrong_is_calibrated_and_ranks_as_well_as_in_memory(classes, noise):
     X, given, wrong = table(classes, noise)
     outside = find_label_issues(sharded(X, given), random_state=0)
@@ -144,7 +146,15 @@ def test_the_judgement_has_the_same_bits_however_the_rows_are_cut_and_whoever_ru
     assert told.count("over the data") <= 8
 
 
-@pytest.mark.parametrize("name", ["xor", "circle", "checkerboard", "overlap", "three classes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "xor",
+        "overlap",
+        "three classes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("circle", "checkerboard")),
+    ],
+)
 def test_clean_labels_are_not_called_wrong(name):
     """A line at chance is no evidence: what trees explain is right, and overlap is no noise."""
     X, y, _ = shaped(name, 3_000, 0.0)

@@ -132,7 +132,9 @@ def test_the_page_marks_the_button_of_the_action_that_is_proposed(audit):
     assert 'button.classList.toggle("primary", button.dataset.choice === s.action)' in audit.report()
 
 
-@pytest.mark.parametrize("name", ["=kind", "+kind", "[kind", "@kind", "kind"])
+@pytest.mark.parametrize(
+    "name", ["=kind", "[kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ("+kind", "@kind", "kind"))]
+)
 def test_decisions_about_a_target_of_any_name_are_applied(name, tmp_path, capsys):
     pytest.importorskip("pyarrow")
     from rankrange.audit import audit_file, read_decisions

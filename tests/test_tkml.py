@@ -356,12 +356,12 @@ def test_bad_weights_and_bad_questions_get_a_clear_error(problem):
     X, Y = problem
     with pytest.raises(ValueError, match="non-zero"):
         TKMLClassifier().fit(X, Y, sample_weight=np.zeros(len(X)))
-    model = TKMLClassifier(2).fit(X, Y)
+    model = TKMLClassifier(2, m=0, C=1.0).fit(X, Y)
     with pytest.raises(ValueError, match="need 1 <= k"):
         model.predict_top_k(X, 6)
     with pytest.raises(ValueError, match="one column per label"):
         model.score(X, Y[:, :4])
-    named = TKMLClassifier(1).fit(X, ["a", "b", "c"] * 50)
+    named = TKMLClassifier(1, m=0, C=1.0).fit(X, ["a", "b", "c"] * 50)
     with pytest.raises(ValueError, match="unknown"):
         named.score(X, ["a", "b", "z"] * 50)
 

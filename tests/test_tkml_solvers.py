@@ -172,7 +172,9 @@ def test_no_step_raises_the_objective(solver, two_sided, m, kept_to):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["emotions", "scene", "yeast"])
+@pytest.mark.parametrize(
+    "name", ["emotions", *(pytest.param(name, marks=pytest.mark.slow) for name in ("scene", "yeast"))]
+)
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_no_step_raises_the_objective_on_the_papers_data(name, rate):
     """Small and large k of the paper on 200 rows and 15 features; benchmarks/tkml_descent.py does the same on all."""

@@ -91,7 +91,14 @@ def test_autocast_ranks_what_the_criterion_computed(dtype):
 
 
 @compiled
-@pytest.mark.parametrize("settings", [{}, {"ranking": "stream"}, {"warmup": 2}, {"ranking": "stream", "warmup": 2}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ranking": "stream", "warmup": 2},
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({"ranking": "stream"}, {"warmup": 2})),
+    ],
+)
 def test_compiles_into_one_graph_and_tracks_as_in_eager(settings):
     base = nn.CrossEntropyLoss(reduction="none")
     eager, other = (rrt.AoRRLoss(base, m=0.1, k=0.9, **settings) for _ in range(2))
