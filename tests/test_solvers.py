@@ -104,20 +104,72 @@ def test_batched_descent_equals_one_start_at_a_time():
         assert value == pytest.approx(alone_value[0])
 
 
+@pytest.mark.parametrize("memory", [10, None])
 @pytest.mark.parametrize("metric", [None, Metric(np.eye(5) + 0.1)])
 @pytest.mark.parametrize(("name", "outputs"), [("logistic", 1), ("hinge", 1), ("squared", 1), ("softmax", 3)])
-def test_one_start_alone_takes_the_steps_of_many_to_the_last_bit(name, outputs, metric):
+def test_one_start_alone_takes_the_steps_of_many_to_the_last_bit(name, outputs, metric, memory):
     """On rugged problems another last bit would be another minimum."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(200, 4))
     y = rng.integers(0, 3, size=200) if outputs > 1 else np.where(X[:, 0] + rng.normal(size=200) > 0, 1.0, -1.0)
     problem = Objective(Design(X, True), y, LOSSES[name](), 50.0, outputs, m=20, k=160)
     start = rng.normal(size=(1, outputs, 5))
-    one = descend(problem.batch, start, metric, tol=1e-12, left=problem.gap_left)
-    many = descend(lambda W, which: problem.batch(W), start, metric, tol=1e-12, left=problem.gap_left, numbered=True)
+    settings = {"memory": memory, "tol": 1e-12, "left": problem.gap_left}
+    one = descend(problem.batch, start, metric, **settings)
+    many = descend(lambda W, which: problem.batch(W), start, metric, numbered=True, **settings)
     assert one[2] == many[2] > 5
     np.testing.assert_array_equal(one[0], many[0])
     np.testing.assert_array_equal(one[1], many[1])
+
+
+def test_the_full_matrix_minimises_a_quadratic_in_as_many_steps_as_it_has_dimensions():
+    """BFGS with exact gradients ends a quadratic at its minimum; the matrix is then the inverse Hessian."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(6, 6))
+    hessian, b = root @ root.T + np.eye(6), rng.normal(size=6)
+
+    def batch(W):
+        return np.array([0.5 * w[0] @ hessian @ w[0] - b @ w[0] for w in W]), W @ hessian - b
+
+    ends, _, steps = descend(batch, rng.normal(size=(3, 1, 6)), memory=None, tol=0.0, max_iter=60)
+    np.testing.assert_allclose(ends[:, 0], np.tile(np.linalg.solve(hessian, b), (3, 1)), atol=1e-6)
+    assert steps < 60
+
+
+def test_every_random_state_finds_the_minimum_that_keeps_few_rows_of_a_rare_class():
+    """m leaves 15 rows of the rare class; a sample of 600 rows would have three of them."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3000, 4))
+    y = np.where(X[:, 0] + rng.logistic(size=3000) > np.log(2.0), 1.0, -1.0)
+    wild = rng.random(3000) < 0.1
+    X[wild], y[wild] = 10.0 * X[wild], -y[wild]
+    m = int((y > 0).sum()) - 15
+    values = [
+        multistart(
+            Objective(Design(X, True), y, LOSSES["logistic"](), 10.0, 1, m=m, k=3000), rng=np.random.default_rng(seed)
+        ).value
+        for seed in range(5)
+    ]
+    assert max(values) <= 1.05 * min(values)
+
+
+@pytest.mark.parametrize("seed", [2, 7])
+def test_no_random_state_is_above_the_descent_from_equal_scores_that_drop_rows_of_a_rare_class_only(seed):
+    """m leaves 8 of 220 rows of the rare class. Starts that drop rows of both classes end in higher minima."""
+    rng = np.random.default_rng(seed)
+    n, d, left = 500, 30, 8
+    X = (rng.random((n, d)) < rng.uniform(0.1, 0.9, size=d)).astype(float)
+    z = X @ rng.normal(size=d)
+    z = 3.0 * (z - z.mean()) / z.std() + rng.logistic(size=n)
+    y = np.where(z > np.quantile(z, 0.56), 1.0, -1.0)
+    m = int((y > 0).sum()) - left
+    problem = Objective(Design(X, True), y, LOSSES["logistic"](), 34.0 * (n - m), 1, m=m, k=n)
+    equal = np.zeros((1, 1, d + 1))
+    equal[..., -1] = np.log(left / (y < 0).sum())
+    metric = Metric(problem.design.gram(np.full(n, 0.25 / n)) + np.diag(problem.penalty_diagonal()))
+    plain = float(descend(problem.batch, equal, metric, max_iter=200, tol=1e-8)[1][0])
+    for state in range(3):
+        assert multistart(problem, rng=np.random.default_rng(state)).value <= plain
 
 
 def splits(X, y, n_splits, flipped=0.0):

@@ -73,6 +73,10 @@ def select(
     Selection
         The selection; its weights sum to k - m.
     """
+    if sample_weight is None and out is None and len(values) < _SAMPLED_FROM:
+        chosen = _select_untied(values, int(m), int(k))
+        if chosen is not None:
+            return chosen
     lower, upper = cuts_of(values, m, k, sample_weight, trail)
     weights = np.empty_like(values) if out is None else out
     # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
@@ -94,6 +98,32 @@ def select(
             share = kept / cut.tied * (1.0 if sample_weight is None else sample_weight[block])
             np.copyto(weights[block], share, where=tied, casting="same_kind")
     return Selection(weights, total, lower.value, upper.value)
+
+
+def _select_untied(values: Array, m: int, k: int) -> Selection | None:
+    """The selection of few values if none are tied at a cut, in as few calls as possible; otherwise None."""
+    n, part, inside, upper = len(values), values, None, math.inf
+    if m:
+        part = values.copy()
+        part.partition(n - m)
+        upper, part = part[n - m], part[: n - m]
+        inside = values < upper
+        if np.count_nonzero(inside) != n - m:
+            return None
+    if k < n:
+        part = part if m else values.copy()
+        part.partition(n - k)
+        lower = part[n - k]
+        above = values >= lower
+        if np.count_nonzero(above) != k:
+            return None
+        inside = above if inside is None else np.logical_and(inside, above, out=inside)
+    else:
+        lower = part.min()
+    if inside is None:
+        inside = np.ones(n, dtype=bool)
+    weights = inside.astype(values.dtype)
+    return Selection(weights, _dot(weights, values), float(lower), float(upper))
 
 
 def cuts_of(
@@ -186,19 +216,19 @@ def select_rows(values: Array, m: float, k: float, mass: Array | None = None) ->
     """
     if mass is not None:
         return _shared(values, *cuts_of_mass(values, m, k, mass), mass)
+    n_rows, n = values.shape
     at_k, at_m = _ranked_values(values, int(m), int(k))
-    inside = values > at_k
+    inside = values >= at_k
+    untied = np.count_nonzero(inside) == n_rows * k
     if m:
-        inside &= values < at_m
-    weights = inside.astype(values.dtype)
-    total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
-    tied = values == at_k
-    if np.count_nonzero(tied) == len(values) and (not m or np.count_nonzero(values == at_m) == len(values)):
-        # The usual case without ties: the value at the lower cut is kept, the value at the upper cut is not.
-        np.copyto(weights, 1, where=tied, casting="same_kind")
-        total += at_k[:, 0]
+        below = values < at_m
+        untied = untied and np.count_nonzero(below) == n_rows * (n - m)
+        inside &= below
+    if untied:  # the usual case: the value at the lower cut is kept, the value at the upper cut is not
+        weights = inside.astype(values.dtype)
+        total = np.einsum("ij,ij->i", weights, values, dtype=np.float64)
         return Selection(weights, total, at_k[:, 0], at_m[:, 0])
-    return _shared(values, *cuts_of_rows(values, int(m), int(k)), np.ones(values.shape[1]))
+    return _shared(values, *cuts_of_rows(values, int(m), int(k)), np.ones(n))
 
 
 def _shared(values: Array, lower: Cut, upper: Cut, mass: Array) -> Selection:

@@ -80,7 +80,7 @@ class Design:
         total = np.zeros((len(R), self.d))
         for start in range(0, self.n, _BLOCK):
             part = slice(start, start + _BLOCK)
-            total += R[:, part].astype(self.X.dtype) @ self.X[part]
+            total += R[:, part].astype(self.X.dtype, copy=False) @ self.X[part]
         return total
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:

@@ -191,7 +191,7 @@ def descend(
     metric: Metric | None = None,
     *,
     max_iter: int = 100,
-    memory: int = 10,
+    memory: int | None = 10,
     tol: float = 1e-10,
     left: Callable[[Array], Array] | None = None,
     on_step: Callable[[float], None] | None = None,
@@ -203,6 +203,8 @@ def descend(
     A start is finished when a step lowers its value by less than the share `tol`, or no step lowers it. With `numbered`
     the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
     one start, `lazily` returns the value and a function for the gradient, with exactly the results of the batch.
+    `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix per start (BFGS), which
+    takes less time if there are few parameters.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -211,16 +213,20 @@ def descend(
     live = np.arange(len(W))  # the numbers of the starts that are not finished
     values, gradients = evaluate(W, live)
     ends, lows, before = W.copy(), values.copy(), values.copy()
-    pairs: list[tuple[Array, Array, Array]] = []  # (step, change of gradient, 1 / <step, change>), oldest first
+    pairs: _Pairs | _Matrices
+    if memory is None:
+        pairs = _Matrices(metric, W.shape, _MANY)
+    else:
+        pairs = _Pairs(None if metric is None else metric.solve, memory)
     for iteration in range(max_iter):
-        direction = -inverse_hessian(gradients, pairs, None if metric is None else metric.solve)
+        direction = -pairs.applied(gradients)
         slope = _inner(direction, gradients)
         uphill = ~((slope < 0) & np.isfinite(slope))
         if uphill.any():  # stale or overflowed curvature: use steepest descent in the metric
             steepest = -(gradients if metric is None else metric.solve(gradients))
             direction[uphill], slope[uphill] = steepest[uphill], _inner(steepest, gradients)[uphill]
         step = np.ones(len(W))
-        if metric is None and not pairs:
+        if metric is None and not iteration:
             step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
         moved, new_values, new_gradients = _backtrack(evaluate, W, values, gradients, direction, slope, step, live)
         gained = values - new_values
@@ -243,11 +249,10 @@ def descend(
         curvature = _inner(s, y)
         # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
-        pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
-        del pairs[:-memory]
+        pairs.learn(s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0))
         if not active.all():
             live, W, values, gradients = live[active], W[active], values[active], gradients[active]
-            pairs = [(s[active], y[active], rho[active]) for s, y, rho in pairs]
+            pairs.keep(active)
     return ends, lows, max_iter
 
 
@@ -264,7 +269,7 @@ def have_met(W: Array, values: Array, metric: Metric) -> Array:
 
 
 def _inner(a: Array, b: Array) -> Array:
-    return _einsum("srp,srp->s", a, b)
+    return _einsum("srp,srp->s" if a.ndim == 3 else "sq,sq->s", a, b)
 
 
 def _dot(a: Array, b: Array) -> float:
@@ -284,7 +289,7 @@ def _inverse_each(lengths: Array) -> Array:
     return np.where(lengths > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 1.0)
 
 
-_MANY = _Numbers(_inner, lambda a, y: a[:, None, None] * y, _inverse_each)
+_MANY = _Numbers(_inner, lambda a, y: a.reshape(-1, *[1] * (y.ndim - 1)) * y, _inverse_each)
 _ONE = _Numbers(_dot, operator.mul, lambda length: 1.0 / length if length > 0 else 1.0)
 
 
@@ -313,6 +318,58 @@ def inverse_hessian(
     return r
 
 
+class _Pairs:
+    """The inverse Hessian of L-BFGS: the last pairs of steps and changes of the gradient, oldest first."""
+
+    def __init__(self, solve: Callable[[Array], Array] | None, memory: int, numbers: _Numbers = _MANY) -> None:
+        self.solve, self.numbers = solve, numbers
+        self.pairs: deque[tuple[Array, Array, Any]] = deque(maxlen=memory)
+
+    def applied(self, G: Array) -> Array:
+        return inverse_hessian(G, self.pairs, self.solve, self.numbers)
+
+    def learn(self, s: Array, y: Array, rho: Any) -> None:
+        """Add a step, the change of the gradient and 1 / <step, change>, which is 0 if the pair is not to be used."""
+        self.pairs.append((s, y, rho))
+
+    def keep(self, active: Array) -> None:
+        """Drop the pairs of all other starts."""
+        self.pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in self.pairs), self.pairs.maxlen)
+
+
+class _Matrices:
+    """The inverse Hessian of BFGS as a matrix (q, q) per start, where q = r p. The first pair scales the metric."""
+
+    def __init__(self, metric: Metric | None, shape: tuple[int, ...], numbers: _Numbers) -> None:
+        self.inner, self.times, self.inverse = numbers
+        base = np.eye(shape[-1]) if metric is None else metric.solve(np.eye(shape[-1]))
+        self.matrix = base if shape[-2] == 1 else np.kron(np.eye(shape[-2]), base)
+        self.scaled = False
+
+    def applied(self, G: Array) -> Array:
+        return self._product(G.reshape(*G.shape[:-2], -1) if G.ndim > 1 else G).reshape(G.shape)
+
+    def _product(self, g: Array) -> Array:
+        return (self.matrix @ g[..., None])[..., 0]
+
+    def learn(self, s: Array, y: Array, rho: Any) -> None:
+        """Change the matrix by a step, the change of the gradient and 1 / <step, change>, 0 if it is not to be used."""
+        s, y = (a.reshape(*a.shape[:-2], -1) if a.ndim > 1 else a for a in (s, y))
+        u = self._product(y)
+        if not self.scaled:
+            factor = self.inverse(self.inner(y, u) * rho)
+            self.matrix = self.times(factor, self.matrix[None] if s.ndim > 1 else self.matrix)
+            u, self.scaled = self.times(factor, u), True
+        v = self.times(0.5 * rho * (1.0 + rho * self.inner(y, u)), s) - self.times(rho, u)
+        change = s[..., :, None] * v[..., None, :]
+        self.matrix += change
+        self.matrix += change.swapaxes(-1, -2)
+
+    def keep(self, active: Array) -> None:
+        """Drop the matrices of all other starts."""
+        self.matrix = self.matrix[active]
+
+
 def _at_once(batch: Batch) -> Lazily:
     def evaluate(W: Array) -> tuple[float, Callable[[], Array]]:
         values, gradients = batch(W[None])
@@ -326,7 +383,7 @@ def _descend_from_one(
     W: Array,
     metric: Metric | None,
     max_iter: int,
-    memory: int,
+    memory: int | None,
     tol: float,
     left: Callable[[Array], Array] | None,
     on_step: Callable[[float], None] | None,
@@ -334,19 +391,20 @@ def _descend_from_one(
     """`descend` for one start with identical results, on vectors and scalars, which halves the overhead."""
     value, ask = evaluate(W[0])
     gradient, at = ask().ravel(), W.ravel()
-    pairs: deque[tuple[Array, Array, float]] = deque(maxlen=memory)
 
     def solve(vector: Array) -> Array:
         return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
 
+    pairs: _Pairs | _Matrices
+    pairs = _Matrices(metric, W.shape, _ONE) if memory is None else _Pairs(solve, memory, _ONE)
     for iteration in range(max_iter):
-        direction = -inverse_hessian(gradient, pairs, solve, _ONE)
+        direction = -pairs.applied(gradient)
         slope = _dot(direction, gradient)
         if not (slope < 0 and math.isfinite(slope)):  # stale or overflowed curvature, as in `descend`
             direction = -solve(gradient)
             slope = _dot(direction, gradient)
         step = 1.0
-        if metric is None and not pairs:
+        if metric is None and not iteration:
             step /= max(1.0, math.sqrt(_dot(gradient, gradient)))
         old_value, old_gradient, old = value, gradient, at
         for _ in range(25):
@@ -366,7 +424,7 @@ def _descend_from_one(
         s, y = at - old, gradient - old_gradient
         curvature = _dot(s, y)
         usable = curvature > max(1e-12 * math.sqrt(_dot(s, s)) * math.sqrt(_dot(y, y)), 1e-200)
-        pairs.append((s, y, 1.0 / curvature if usable else 0.0))
+        pairs.learn(s, y, 1.0 / curvature if usable else 0.0)
     return at.reshape(W.shape), np.array([value]), max_iter
 
 

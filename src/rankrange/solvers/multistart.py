@@ -35,6 +35,8 @@ PRODUCTS_FROM = 200
 # The number of products with sparse rows in a Newton step, and the cost of their operations relative to a dense
 # Hessian.
 _PRODUCTS, _SLOWER = 40, 5
+# The pairs that L-BFGS keeps, and the number of parameters up to which a full matrix takes less time in longer runs.
+_PAIRS, _FULL_MATRIX = 10, 100
 # With this many rows, the minima of a sample are those of all rows, and neighbours are searched there.
 _ENOUGH_ROWS = 10_000
 # If m leaves less than this share of the rare classes, a sample may have too few of their rows.
@@ -97,16 +99,32 @@ def multistart(
         return _search_all_rows(objective, rough, starts, metric, rng, tol, max_iter, log)
     simple = rough.outward(starts[: -n_starts or None])
     for survivors, steps in _ROUNDS:
-        starts, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
+        starts, values, _ = _steps(screen, starts, metric, steps, 1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # If the screened rows cannot determine all parameters, further steps would only overfit these rows.
     steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
-    ends, values, _ = descend(screen.batch, starts, metric, max_iter=steps, tol=1e-4)
+    ends, values, _ = _steps(screen, starts, metric, steps, 1e-4)
     log("screen", float(values.min()))
     ends = rough.outward(_distinct(ends, values))
     if rare_left(objective) < _RARE:
         ends = _checked(objective, ends, simple, rng)
     return _on_all_rows(objective, ends, rng, tol, max_iter, log)
+
+
+def _steps(
+    objective: Objective,
+    starts: Array,
+    metric: Metric,
+    max_iter: int,
+    tol: float,
+    **settings: Any,
+) -> tuple[Array, Array, int]:
+    """Quasi-Newton steps from each start, as in `descend`."""
+    few = objective.m > 0 and objective.n_outputs * objective.design.p <= _FULL_MATRIX
+    # Short runs from far away need the metric rescaled in each step, as L-BFGS does.
+    memory = None if few and max_iter > _PAIRS else _PAIRS
+    settings |= {"max_iter": max_iter, "memory": memory, "tol": tol}
+    return descend(objective.batch, starts, metric, lazily=objective.value_then_gradient, **settings)
 
 
 def _start_without_rare_rows(objective: Objective) -> Array:
@@ -131,7 +149,7 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
     part = subsample(objective, hessian_rows(objective), rng)
     metric = Metric(hessian(part, simple[int(values[len(ends) :].argmin())]))
     starts = np.concatenate([ends[[int(values[: len(ends)].argmin())]], simple])
-    ends, values, _ = descend(objective.batch, starts, metric, max_iter=30, tol=1e-4)
+    ends, values, _ = _steps(objective, starts, metric, 30, 1e-4)
     return ends[[int(values.argmin())]]
 
 
@@ -173,21 +191,15 @@ def _search_all_rows(
 ) -> Result:
     """Few rows: some of the starts are run to their ends, and the search goes on from the best of these."""
     low, (survivors, steps) = rough.objective, _FEW_ROWS
-    starts, values, _ = descend(low.batch, starts, metric, max_iter=min(steps, max_iter), tol=1e-4)
+    starts, values, _ = _steps(low, starts, metric, min(steps, max_iter), 1e-4)
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    ends, values, _ = descend(low.batch, starts, metric, max_iter=min(100, max_iter), tol=1e-5)
+    ends, values, _ = _steps(low, starts, metric, min(100, max_iter), 1e-5)
     log("screen", float(values.min()))
     best = int(values.argmin())
     curved = hessian(low, ends[best])
     found = _searched_nearby(low, ends[best], float(values[best]), Metric(curved), len(_NEARBY), max_iter)
-    W = descend(
-        objective.batch,
-        rough.outward(found[None]),
-        Metric(rough.outward_metric(curved)),
-        max_iter=min(100, max_iter),
-        tol=1e-6,
-        lazily=objective.value_then_gradient,
-    )[0][0]
+    exact = Metric(rough.outward_metric(curved))
+    W = _steps(objective, rough.outward(found[None]), exact, min(100, max_iter), 1e-6)[0][0]
     result = _polish(objective, W, rng, tol, max_iter, log)
     if not result.converged:  # for example because all losses tie there: the end of the screening is next to it
         other = _polish(objective, rough.outward(ends[best]), rng, tol, max_iter, log)
@@ -208,14 +220,7 @@ def _searched_nearby(
     while failures < patience and used < max_iter:
         trial, reached = W, value
         for problem, most, tol in ((_NEARBY[failures](objective), 10, 1e-4), (objective, 100, 1e-5)):
-            found, values, steps = descend(
-                problem.batch,
-                trial[None],
-                metric,
-                max_iter=min(most, max_iter),
-                tol=tol,
-                lazily=problem.value_then_gradient,
-            )
+            found, values, steps = _steps(problem, trial[None], metric, min(most, max_iter), tol)
             trial, reached, used = found[0], float(values[0]), used + steps
         if reached < value * (1.0 - 1e-5):
             W, value, failures = trial, reached, 0
@@ -259,9 +264,7 @@ def _on_all_rows(
     size, searched = max(part.design.n, low.design.n // 10), False
     if low.design.n > 5 * size:
         middle = subsample(low, size, rng)
-        candidates, values, _ = descend(
-            middle.batch, candidates, Metric(curved), max_iter=30, tol=1e-5, lazily=middle.value_then_gradient
-        )
+        candidates, values, _ = _steps(middle, candidates, Metric(curved), 30, 1e-5)
         searched = objective.m > 0 and middle.design.n >= _ENOUGH_ROWS
         if searched:
             found = _searched_nearby(middle, candidates[0], float(values[0]), Metric(curved), len(_NEARBY), max_iter)
@@ -270,23 +273,20 @@ def _on_all_rows(
         del middle
     del part  # copies of rows: the steps on all rows need their memory
     if low is not objective:
-        ends, values, used = descend(
-            low.batch, candidates, Metric(curved), max_iter=budget, tol=1e-5, lazily=low.value_then_gradient
-        )
+        ends, values, used = _steps(low, candidates, Metric(curved), budget, 1e-5)
         budget -= used
         if budget > 0 and not searched:
             ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
         candidates = rough.outward(ends)
     metric = Metric(rough.outward_metric(curved))
-    ends, _, n_iter = descend(
-        objective.batch,
+    ends, _, n_iter = _steps(
+        objective,
         candidates,
         metric,
-        max_iter=max(1, budget),  # the other half is for steps that prove the minimum
-        tol=close_enough(objective, tol) * tol,
+        max(1, budget),  # the other half is for steps that prove the minimum
+        close_enough(objective, tol) * tol,
         left=objective.gap_left,
         on_step=lambda v: log("descent", v),
-        lazily=objective.value_then_gradient,
     )
     n_iter += -(-max_iter // 2) - budget
     result = _polish(objective, ends[0], rng, tol, max(1, max_iter - n_iter), log, metric)
@@ -401,7 +401,7 @@ def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array
     rows = np.ones(objective.design.n, dtype=bool)
     metric = rough_metric(objective, rows)
     start = one_step(objective, rows, metric)
-    return descend(every.batch, start[None], metric, max_iter=10, tol=1e-2, lazily=every.value_then_gradient)[0][0]
+    return _steps(every, start[None], metric, 10, 1e-2)[0][0]
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:

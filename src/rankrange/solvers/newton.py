@@ -178,7 +178,8 @@ class _Loop:
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * iterate.value > 0:
-            self.width = min(max(8 * self.width, self._reached(iterate, proposal)), self.widest)
+            # Narrower bands would fail again.
+            self.width = self.least_width = min(max(8 * self.width, self._reached(iterate, proposal)), self.widest)
         return self.width > before
 
     def _reached(self, iterate: Iterate, proposal: Proposal) -> int:

@@ -11,6 +11,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Design, Objective
 
+# The largest sample for screening starts.
+_MOST_SCREENED = 20_000
 # With more rows a pass is so expensive that a better metric is worthwhile.
 _MANY_ROWS = 500_000
 
@@ -72,9 +74,13 @@ def in_single_precision(objective: Objective) -> Rough:
 
 
 def screen_rows(objective: Objective) -> int:
-    """The number of rows for screening starts: twelve per parameter, within limits."""
+    """The number of rows for screening starts: twelve per parameter, within limits.
+
+    If m leaves few rows of the rare classes, the sample is so large that two per parameter of these are expected.
+    """
     p, r = objective.design.p, objective.n_outputs
-    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600)
+    left = max(rows_that_settle(objective), 1.0) / objective.total
+    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600, math.ceil(min(2 * p / left, _MOST_SCREENED)))
 
 
 def hessian_rows(objective: Objective) -> int:

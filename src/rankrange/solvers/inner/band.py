@@ -137,25 +137,24 @@ class BandStep(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The unknowns; `below` = xi - (values + A d - t), `over` = xi and `room` = caps - q are positive."""
+    """The unknowns d and t, and four positive ones of each line as the rows of an array (4, lines).
+
+    They are q, room = caps - q, below = xi - (values + A d - t) and over = xi.
+    """
 
     d: Array
     t: float
-    q: Array
-    room: Array
-    below: Array
-    over: Array
+    positive: Array
 
     def complementarity(self) -> float:
-        return float(self.q @ self.below + self.room @ self.over)
+        return float(np.vdot(self.positive[:2], self.positive[2:]))
 
     def moved(self, by: _Point, length: float) -> _Point:
-        moved = [a + length * b for a, b in zip(self[2:], by[2:], strict=True)]
-        return _Point(self.d + length * by.d, self.t + length * by.t, *moved)
+        return _Point(self.d + length * by.d, self.t + length * by.t, self.positive + length * by.positive)
 
     def reach(self, by: _Point) -> float:
         """The largest step along `by`, at most 1, that keeps the unknowns positive."""
-        fastest = min(float((change / now).min()) for now, change in zip(self[2:], by[2:], strict=True))
+        fastest = float((by.positive / self.positive).min())
         return 1.0 if fastest >= 0 else min(1.0, -1.0 / fastest)
 
 
@@ -178,11 +177,12 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
     s = values - middle
     width = max(float(np.abs(s).mean()), 1e-12)
     q = caps * (K / caps.sum())
-    point = _Point(np.zeros(len(g)), 0.0, q, caps - q, np.maximum(-s, 0) + width, np.maximum(s, 0) + width)
+    positive = np.array([q, caps - q, np.maximum(-s, 0) + width, np.maximum(s, 0) + width])
+    point = _Point(np.zeros(len(g)), 0.0, positive)
     enough = max(enough, 1e-16 * K * float(np.abs(s).max()))  # rounding
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         point = _followed(point, g, H, A, enough)
-    q = point.q * min(1.0, K / float(point.q.sum()))
+    q = point.positive[0] * min(1.0, K / float(point.positive[0].sum()))
     return BandStep(point.d, q, _value(point.d, g, H, A, values, caps, K))
 
 
@@ -195,19 +195,19 @@ def _followed(point: _Point, g: Array, H: Array, A: Array, enough: float) -> _Po
     best, least, steep = point, np.inf, 1e-9 * (1.0 + float(np.abs(g).max()))
     for _ in range(_BAND_STEPS):
         total = point.complementarity()
-        pull = g + H @ point.d + point.q @ A
+        pull = g + H @ point.d + point.positive[0] @ A
         off = max(total / max(enough, 1e-300), float(np.abs(pull).max()) / steep)
         if off < least:
             best, least = point, off
         if off <= 1.0 or total <= _FAR_BELOW * enough:
             break
         newton = _Newton(H, A, point, pull)
-        mean = total / (2 * len(point.q))
+        mean = total / (2 * len(A))
         first = newton.direction(point, 0.0)
         ahead = point.moved(first, point.reach(first)).complementarity()
         centre = mean * (max(ahead, 0.0) / total) ** 3
         second = newton.direction(point, centre, first)
-        if not (np.isfinite(second.d).all() and np.isfinite(second.q).all()):  # the limit of rounding
+        if not (np.isfinite(second.d).all() and np.isfinite(second.positive[0]).all()):  # the limit of rounding
             break
         point = point.moved(second, min(1.0, 0.995 * point.reach(second)))
     return best
@@ -225,7 +225,8 @@ class _Newton:
 
     def __init__(self, H: Array, A: Array, point: _Point, pull: Array) -> None:
         self.A, self.pull = A, pull
-        self.D = 1.0 / (point.below / point.q + point.over / point.room)
+        self.slopes = point.positive[2:] / point.positive[:2]  # below / q and over / room
+        self.D = 1.0 / self.slopes.sum(axis=0)
         gram, root = np.zeros_like(H), np.sqrt(self.D)
         for start in range(0, len(A), _BLOCK):
             weighted = A[start : start + _BLOCK] * root[start : start + _BLOCK, None]
@@ -237,17 +238,13 @@ class _Newton:
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
         """The step towards products of `centre`; with the predictor `first`, its second-order part is subtracted."""
-        low = centre / point.q - point.below
-        high = centre / point.room - point.over
-        if first is not None:
-            low = low - first.q * first.below / point.q
-            high = high - first.room * first.over / point.room
-        rho = low - high
+        products = centre if first is None else centre - first.positive[:2] * first.positive[2:]
+        ends = products / point.positive[:2] - point.positive[2:]
+        rho = ends[0] - ends[1]
         lost = float(self.D @ rho)
         right = -self.pull - (self.D * rho) @ self.A + self.drift * (lost / self.total)
         d = self.metric.solve(right)
         t = (float(self.drift @ d) + lost) / self.total
         q = self.D * (self.A @ d - t + rho)
-        below = low - point.below / point.q * q
-        over = high + point.over / point.room * q
-        return _Point(d, t, q, -q, below, over)
+        change = np.array([q, -q])
+        return _Point(d, t, np.concatenate([change, ends - self.slopes * change]))
