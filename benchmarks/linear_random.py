@@ -1,8 +1,8 @@
 """What a certified fit costs on problems drawn at random, in ordinary fits of the same loss.
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/linear_random.py --seed S --count N
-        [--losses logistic,sparse,softmax3,softmax10,hinge,squared,absolute] [--index I] [--record NAME]
-        [--against NAME]
+        [--losses logistic,sparse,softmax3,softmax10,hinge,squared,absolute] [--index I] [--kind any|convex|rare]
+        [--record NAME] [--against NAME]
 
 A problem is drawn from its loss, the seed and its number alone. Rows: n log-uniform from 500 to 100,000 (30,000 if the
 loss is not logistic), d log-uniform from 3 to 100 (50 for several classes and hinge). Columns: normal, heavy-tailed
@@ -11,6 +11,10 @@ class: uniform from 3 to 50%. Outliers: none, or 2 to 20% of the rows with wrong
 cluster. m is 0 for one problem of four, 0.7 to 1 times the share of the rare class for one of eight, otherwise uniform
 from 0 to 0.4; k is 1 for one of four, otherwise uniform from 0.3 (and from m + 0.1) to 1; C log-uniform from 0.001 to
 100. Sparse rows are text-like: 500 to 30,000 rows of 20 to 100 words of a Zipf law from 200 to 20,000.
+
+With --kind convex the same problems have m = 0 (average top-k). With --kind rare, 12% of normal rows are positive and
+m = 0.1: the sizes 2,000 x 10, 20,000 x 50 and 200,000 x 30 in turn, each with k = 1 and k = 0.9, C = 1. Their records
+belong into files of their own.
 
 The ordinary fit is scikit-learn's with the same C (tol=1e-6); the ratio is that of the median core seconds. Objectives
 are computed from the definition. Development uses seeds from 51 to 899; recorded are the seeds 0 to 4. Targets for the
@@ -40,6 +44,8 @@ CLASSES = {"softmax3": 3, "softmax10": 10}
 COLUMNS = ("normal", "heavy", "correlated", "binary", "unscaled")
 OUTLIERS = ("none", "flipped", "scattered", "cluster")
 NUMERIC = ("squared", "absolute")
+KINDS = ("any", "convex", "rare")
+RARE_SIZES = ((2000, 10), (20_000, 50), (200_000, 30))
 MOST_CELLS, MOST_SECONDS = 6_000_000, 2.0
 
 
@@ -88,6 +94,18 @@ def draw(loss: str, seed: int, index: int) -> tuple[Problem, np.random.Generator
     k = 1.0 if rng.random() < 0.25 else rng.uniform(max(0.3, m + 0.1), 1.0)
     C = log_uniform(rng, 0.001, 100.0)
     return Problem(loss, seed, index, n, d, columns, outliers, share, float(wild), float(m), float(k), C), rng
+
+
+def of_kind(kind: str, loss: str, seed: int, index: int) -> tuple[Problem, np.random.Generator]:
+    """The problem of this number as it is, with m = 0, or with a rare class of which m takes most rows."""
+    problem, rng = draw(loss, seed, index)
+    if kind == "convex":
+        problem = problem._replace(m=0.0)
+    if kind == "rare":
+        n, d = RARE_SIZES[index // 2 % len(RARE_SIZES)]
+        plain = {"columns": "normal", "outliers": "none", "share": 0.12, "wild": 0.0}
+        problem = problem._replace(n=n, d=d, m=0.1, k=0.9 if index % 2 else 1.0, C=1.0, **plain)
+    return problem, rng
 
 
 def data(problem: Problem, rng: np.random.Generator) -> tuple[Any, Any]:
@@ -265,6 +283,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20, help="problems of each loss")
     parser.add_argument("--losses", default=",".join(LOSSES))
     parser.add_argument("--index", type=int, help="the problem of this number alone")
+    parser.add_argument("--kind", choices=KINDS, default="any", help="as drawn, with m = 0, or with a rare class")
     parser.add_argument("--record", help="append the rows to benchmarks/results/NAME.csv")
     parser.add_argument("--against", help="an earlier record to compare objectives and times with")
     arguments = parser.parse_args()
@@ -273,7 +292,7 @@ def main() -> None:
     rows = []
     for loss in arguments.losses.split(","):
         for index in range(arguments.count) if arguments.index is None else [arguments.index]:
-            problem, rng = draw(loss, arguments.seed, index)
+            problem, rng = of_kind(arguments.kind, loss, arguments.seed, index)
             row = measure(problem, rng)
             rows.append(row)
             change = ""

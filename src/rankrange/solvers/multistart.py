@@ -273,7 +273,8 @@ def _on_all_rows(
         del middle
     del part  # copies of rows: the steps on all rows need their memory
     if low is not objective:
-        ends, values, used = _steps(low, candidates, Metric(curved), budget, 1e-5)
+        # Steps in double precision take twice as long.
+        ends, values, used = _steps(low, candidates, Metric(curved), budget, 1e-6 if searched else 1e-5)
         budget -= used
         if budget > 0 and not searched:
             ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
