@@ -30,7 +30,8 @@ def test_lsep_is_the_log_of_one_plus_a_sum_over_pairs():
 @pytest.mark.parametrize("mu", [0.5, 0.05])
 def test_slopes_are_finite_differences(mu):
     step = 1e-6
-    for one_label, loss in ((False, lsep), (True, lambda true, f: top_k_hinge(true, f, 2, mu))):
+    losses = [(True, lambda true, f: top_k_hinge(true, f, 2, mu))]
+    for one_label, loss in losses if mu < 0.5 else [(False, lsep), *losses]:
         for true, f in cases(one_label=one_label):
             if one_label and f.shape[1] < 3:
                 continue
