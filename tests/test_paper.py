@@ -38,7 +38,6 @@ from rankrange.paper.harness.split import Part, Split
 from rankrange.paper.harness.store import Store, commit, versions
 
 ROOT = Path(__file__).parent.parent
-DATA = os.environ.get("RANKRANGE_DATA")
 MADE = ("monk", "titanic", "toy_multimodal", "toy_imbalanced")  # data sets that need no folder
 
 
@@ -431,21 +430,20 @@ def test_choices_among_equal_numbers_of_candidates_are_means_over_subsets():
     assert all(measure.value == 0.0 for measure in measures)
 
 
-def in_smoke(name):
-    """A smoke of an experiment needs the folder unless its data are made here."""
-    needs = {cell.dataset for cell in experiment(name).cells(Plan("honest", "smoke"))}
-    return pytest.param(name, marks=[] if needs <= set(MADE) else pytest.mark.data)
+def smokes():
+    """Experiments and the protocols in which they have cells; they need the folder unless their data are made here."""
+    for name in EXPERIMENTS:
+        for protocol, marks in (("honest", []), ("paper", [pytest.mark.slow])):
+            needs = {cell.dataset for cell in experiment(name).cells(Plan(protocol, "smoke"))}
+            if needs and name != "illustrations":
+                more = [] if needs <= set(MADE) else [pytest.mark.data]
+                yield pytest.param(name, protocol, marks=[*marks, *more])
 
 
-@pytest.mark.parametrize("protocol", ["honest", pytest.param("paper", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [in_smoke(name) for name in EXPERIMENTS if name != "illustrations"])
+@pytest.mark.parametrize(("name", "protocol"), list(smokes()))
 def test_smoke_of_each_experiment(name, protocol, tmp_path):
     """Every cell runs, the rows fill their tables, and the pages hold every table and figure."""
     cells = experiment(name).cells(Plan(protocol, "smoke"))
-    if not cells:
-        pytest.skip("this experiment has no cells in this protocol")
-    if not DATA and not {cell.dataset for cell in cells} <= set(MADE):
-        pytest.skip("needs the paper's data: set RANKRANGE_DATA")
     store = Store(tmp_path)
     store.open("smoke", resume=False)
     assert run_cells(cells, store, progress=quietly) == []
