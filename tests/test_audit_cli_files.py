@@ -264,17 +264,19 @@ def test_all_files_of_an_audit_are_moved_together(tmp_path, monkeypatch):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     (tmp_path / "r.html").write_text("old")
-    moved = []
+    written, moved = [], []
+    flush = os.fsync
 
     def stop(source, target):
-        moved.append(os.path.basename(target))
+        moved.append(len(written))
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(os, "fsync", lambda file: written.append(file) or flush(file))
     monkeypatch.setattr(os, "replace", stop)
     names = {"report": "r.html", "out": "s.csv", "clean": "c.csv", "model": "m.skops"}
     places = [f"--{option}={tmp_path / name}" for option, name in names.items()]
     assert cli.main(["audit", str(path), "-t", "y", "-q", *places]) == 130
-    assert len(moved) == 1
+    assert moved == [len(names)]
     assert {p.name for p in tmp_path.iterdir()} == {"t.csv", "r.html"}
     assert (tmp_path / "r.html").read_text() == "old"
 
