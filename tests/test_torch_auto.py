@@ -455,13 +455,20 @@ def test_a_class_that_is_being_cut_away_is_protected_with_a_warning():
 
 
 def test_protection_lasts_until_every_class_would_keep_its_share():
-    from rankrange.torch.protect import ENOUGH, LEAST
+    from rankrange.torch.protect import KEPT_TO_PROTECT, KEPT_TO_RELEASE
 
     criterion = rrt.AoRRLoss(m=0.5)
     guard, target = criterion.guard, torch.arange(400) % 4
     guard.prepare(4, target.device)
     states = []
-    for kept in (1.0, LEAST + 0.05, LEAST - 0.05, LEAST + 0.05, ENOUGH + 0.05, LEAST + 0.05):
+    for kept in (
+        1.0,
+        KEPT_TO_PROTECT + 0.05,
+        KEPT_TO_PROTECT - 0.05,
+        KEPT_TO_PROTECT + 0.05,
+        KEPT_TO_RELEASE + 0.05,
+        KEPT_TO_PROTECT + 0.05,
+    ):
         weights = torch.where(target == 0, 0.5 * kept, 0.5)
         for _ in range(20):  # long enough for the past to be forgotten
             guard(weights, target, 0.5)

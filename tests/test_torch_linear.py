@@ -21,7 +21,7 @@ compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::Use
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks of a few rows, so that small batches take several."""
-    monkeypatch.setitem(token_scores._MOST_BYTES, "cpu", 1 << 10)
+    monkeypatch.setitem(token_scores._MAX_BYTES, "cpu", 1 << 10)
 
 
 def definition(hidden, weight, target, m, k, key="excess", per="token", bias=None, reference=None, softcap=None,
@@ -231,7 +231,7 @@ def test_all_logits_are_never_in_memory(monkeypatch):
         return logits
 
     monkeypatch.setattr("rankrange.torch.token_passes.logits_of", watched)
-    monkeypatch.setitem(token_scores._MOST_BYTES, "cpu", 8 * 50 * 20)
+    monkeypatch.setitem(token_scores._MAX_BYTES, "cpu", 8 * 50 * 20)
     for ranks, products in [((0.1, 0.5), 2), ((0, 1.0), 1)]:
         sizes.clear()
         gradients(rrt.linear_ranked_range(hidden, weight, target, *ranks), hidden, weight)

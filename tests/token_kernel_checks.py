@@ -69,7 +69,7 @@ def check_losses():
         for m, k, room in ranges[number % 2 :: 2] if INTERPRETED else ranges:  # each dtype meets all, over the shapes
             if room < 1 << 29 and tokens * words > 1 << 22:
                 room <<= 3
-            token_scores._MOST_BYTES[DEVICE] = room if not INTERPRETED else 200
+            token_scores._MAX_BYTES[DEVICE] = room if not INTERPRETED else 200
             criterion = rrt.LinearAoRRLoss(m, k)
             value = criterion(hidden, weight, target, bias)
             leaves = [x for x in (hidden, weight, bias) if x is not None]

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # A lower bound of second derivatives: the value of a leaf divides by their sum.
-_LEAST_HESSIAN = 1e-16
+_MIN_HESSIAN = 1e-16
 WARM_UP = 10
 
 
@@ -92,7 +92,7 @@ class BoostingObjective:
         else:
             weights = range_weights(losses, self.range, sample_weight=sample_weight)
         weights = weights if scores.ndim == 1 else weights[:, None]
-        return weights * gradient, np.maximum(weights * hessian, _LEAST_HESSIAN)
+        return weights * gradient, np.maximum(weights * hessian, _MIN_HESSIAN)
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> float:
         """The mean of the kept losses, which the matching metric reports."""

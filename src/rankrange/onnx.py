@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .core.arrays import Array
-from .core.flips import IN_FRONT, LEAST
+from .core.flips import IN_FRONT, MIN_PROBABILITY
 from .crossfit.models import Renumbered
 from .estimators import (
     AoRRClassifier,
@@ -311,7 +311,7 @@ class _Graph:
         return self.op("Gather", names, best, axis=0)
 
     def tempered(self, P: Any, temperature: float) -> Any:
-        clipped = self.op("Clip", P, np.array(LEAST), np.array(1.0))
+        clipped = self.op("Clip", P, np.array(MIN_PROBABILITY), np.array(1.0))
         return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / temperature), axis=1)
 
     def joined(self, robust: Any, ordinary: Any, share: float) -> Any:

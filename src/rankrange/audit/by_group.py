@@ -12,7 +12,7 @@ from .target import group_numbers
 from .task_result import TaskResult
 
 # Groups with fewer rows are listed, but none is reported as the worst, because their mean losses vary too much.
-_LEAST_ROWS = 20
+_MIN_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
 
 def in_words(groups: list[GroupRow], name: str, loss_name: str) -> list[str]:
     """One sentence about the group with the largest loss; empty if fewer than two groups are large enough."""
-    large = [group for group in groups if group.rows >= _LEAST_ROWS]
+    large = [group for group in groups if group.rows >= _MIN_ROWS]
     if len(large) < 2:
         return []
     worst, total = large[0], sum(group.rows for group in groups)

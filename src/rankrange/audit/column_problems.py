@@ -7,22 +7,22 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .problems import BLOCK, MOST_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, value_text
+from .problems import BLOCK, MAX_COLUMNS, Column, RowProblem, covariance, each, median, quantiles, value_text
 from .target import Target
 
 # The mean of neighbouring rows is unusual if it deviates by at least this many standard deviations of single rows.
-_LEAST_OFF = 0.5
+_MIN_OFF = 0.5
 # A column leaks if it removes the first share of the errors and every other column less than the second; or the third
 # share.
 _LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
 # The number of bins of a column, and the least number of rows in a bin.
-_MOST_BINS, _LEAK_ROWS = 200, 100_000
+_MAX_BINS, _LEAK_ROWS = 200, 100_000
 # A column drifts if the largest difference between two distribution functions is at least this.
 _DRIFT = 0.5
 # A sentence compares means only if they differ by at least this many standard deviations.
 _SHOWN = 0.1
 # The least number of rows of a batch that is found by outlying cells or by digits.
-_LEAST_TOGETHER = 5
+_MIN_TOGETHER = 5
 _UNITS = {
     "1,000": 1000.0,
     "100": 100.0,
@@ -48,7 +48,7 @@ def find_batches(
     Values are compared within their class, because a table may be sorted by its target. `far` marks the outlying cells
     of each column, -1 below and 1 above.
     """
-    if not numeric or len(numeric) > MOST_COLUMNS:
+    if not numeric or len(numeric) > MAX_COLUMNS:
         return []
     kinds = _kinds(target)
     levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), numeric, jobs))
@@ -148,11 +148,11 @@ def _has_more_digits(x: Array, digits: int) -> Array:
 def _together_in(mask: Array) -> list[tuple[int, int]]:
     """Spans in which the rows of the mask are closer together than chance explains."""
     rows, n = np.flatnonzero(mask), len(mask)
-    if len(rows) < _LEAST_TOGETHER or len(rows) > 0.2 * n:
+    if len(rows) < _MIN_TOGETHER or len(rows) > 0.2 * n:
         return []
     share = len(rows) / n
     near = 1.0 - (1.0 - share) ** 4
-    least = max(_LEAST_TOGETHER, 1.0 + np.log(1e-3 / (n * share)) / np.log(near))
+    least = max(_MIN_TOGETHER, 1.0 + np.log(1e-3 / (n * share)) / np.log(near))
     pieces = np.split(rows, np.flatnonzero(np.diff(rows) > 4) + 1)
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
@@ -188,7 +188,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
         for sign, ends in ((-1.0, low[::-1]), (1.0, [third, ninth, last])):
             usual = float(np.median(sign * (np.array(ends) - centre) / ndtri(levels)))
             scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows are ordered
-            least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _LEAST_OFF)
+            least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _MIN_OFF)
             far = np.flatnonzero(sign * (means - centre) > least)
             if 0 < len(far) <= max(12, 0.15 * len(means)):
                 spans += [
@@ -366,12 +366,12 @@ def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
     """Up to 200 bins with equal numbers of rows. Each text has its own bin; texts after the first 200 share one."""
     if column.values is None:
         assert column.codes is not None
-        return np.minimum(column.codes[sample] + 1, _MOST_BINS)
+        return np.minimum(column.codes[sample] + 1, _MAX_BINS)
     x = column.values[sample]
     present = x[~np.isnan(x)]
     if not len(present):
         return np.zeros(len(x), dtype=np.intp)
-    edges = np.unique(np.quantile(present, np.linspace(0, 1, min(_MOST_BINS, max(2, len(present) // 10)))))
+    edges = np.unique(np.quantile(present, np.linspace(0, 1, min(_MAX_BINS, max(2, len(present) // 10)))))
     bins = np.searchsorted(edges, x, side="right")
     return np.where(np.isnan(x), 0, bins + 1).astype(np.intp)
 

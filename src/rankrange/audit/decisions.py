@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
 NO_LABELS = "(none)"
 # A larger file is not a file of decisions.
-_MOST_BYTES = 200_000_000
+_MAX_BYTES = 200_000_000
 # The number of first rows in the fingerprint of a table, which also has the column names and the number of rows.
 _SAMPLED = 200
 
@@ -143,7 +143,7 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise UserError(f"decisions are a small CSV, got {path.stat().st_size:,} bytes in {path}; is it the table?")
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

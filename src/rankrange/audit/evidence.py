@@ -19,7 +19,7 @@ from ..core.arrays import Array
 from ..core.flips import POSSIBLE
 from ..pages.text import number
 from ..tables.cell_values import codes_of, numbers_of
-from ..tables.encode import MOST_LEVELS
+from ..tables.encode import MAX_LEVELS
 from ..tables.texts import is_prose
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
@@ -89,7 +89,7 @@ class Values:
             self.codes, self.levels = codes_of(column)
         self._usual: dict[int, Any] = {}
         self._word_shares: dict[int, dict[str, float]] = {}
-        self.prose = self.numbers is None and len(self.levels) > MOST_LEVELS and is_prose(self.levels)
+        self.prose = self.numbers is None and len(self.levels) > MAX_LEVELS and is_prose(self.levels)
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""

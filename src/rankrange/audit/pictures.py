@@ -19,7 +19,7 @@ from .task_result import TaskResult
 _STEPS, _LOSS_BARS = 200, 48
 # The largest number of bars of a numeric and of a text column, of colours, of points in the scatter plot, and of labels
 # in the table of confusions.
-_BARS, _VALUES, MOST_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
+_BARS, _VALUES, MAX_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def colours(target: Target) -> list[str]:
     """The most frequent labels, which have their own colours; the others share one colour."""
     if target.task != "classes":
         return ["rows"]
-    frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MOST_COLOURS)]
-    if len(target.names) > MOST_COLOURS:
-        return [*sorted(frequent[: MOST_COLOURS - 1]), "other labels"]
+    frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MAX_COLOURS)]
+    if len(target.names) > MAX_COLOURS:
+        return [*sorted(frequent[: MAX_COLOURS - 1]), "other labels"]
     return sorted(frequent)
 
 

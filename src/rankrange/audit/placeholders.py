@@ -18,7 +18,7 @@ from ..pages.text import visible
 from .problems import Column, RowProblem, quantiles, value_text
 
 # The least number of cells with the placeholder, of other cells, and of distinct values among these.
-_LEAST_CELLS, _LEAST_OTHERS, _LEAST_VALUES = 3, 20, 5
+_MIN_CELLS, _MIN_OTHERS, _MIN_VALUES = 3, 20, 5
 # A code lies outside the bulk. The cells near it are at most this share of its own cells; near means within this share
 # of the range of 98% of the other cells.
 _APART, _NEARBY = 0.5, 1 / 3
@@ -27,7 +27,7 @@ _APART, _NEARBY = 0.5, 1 / 3
 _DIGITS, _ALONE = 3, 2.0
 # If a larger share is zero, zero is a usual value. The tail must end this many steps above zero, and all values must
 # exceed this share of the median.
-_MOST_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
+_MAX_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 
 
 def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
@@ -63,18 +63,18 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
     """A placeholder of the column and the strength of the evidence; None if there is none."""
     assert column.values is not None
     present = column.values[~np.isnan(column.values)]
-    if len(present) < _LEAST_OTHERS:
+    if len(present) < _MIN_OTHERS:
         return None
     values, counts = np.unique(present, return_counts=True)
-    enough = len(present) - counts >= _LEAST_OTHERS
-    often, twice = enough & (counts >= _LEAST_CELLS), enough & (counts >= 2)
+    enough = len(present) - counts >= _MIN_OTHERS
+    often, twice = enough & (counts >= _MIN_CELLS), enough & (counts >= 2)
     for value, count in zip(values[twice].tolist(), counts[twice].tolist(), strict=True):
         if _is_code(value) and _lies_apart(value, count, present[present != value]):
             return value, 0.85
     if (
         values[0] == 0
         and often[0]
-        and counts[0] <= _MOST_ZEROS * len(present)
+        and counts[0] <= _MAX_ZEROS * len(present)
         and _never_near_zero(present[present != 0])
     ):
         return 0.0, 0.7
@@ -96,18 +96,15 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
 
     For -1 it is enough that no other cell is negative.
     """
-    if len(np.unique(others[:10_000])) < _LEAST_VALUES:
+    if len(np.unique(others[:10_000])) < _MIN_VALUES:
         return False
     if code == -1:
         whole = bool((others == np.floor(others)).all())
         return (
-            count >= _LEAST_CELLS
-            and whole
-            and float(others.min()) >= 0
-            and len(np.unique(others[:10_000])) > _LEAST_OTHERS
+            count >= _MIN_CELLS and whole and float(others.min()) >= 0 and len(np.unique(others[:10_000])) > _MIN_OTHERS
         )
     low, high = quantiles(others, [0.01, 0.99])
-    few = count < _LEAST_CELLS
+    few = count < _MIN_CELLS
     if few and len(_digits(code)) < _DIGITS:
         return False
     near = np.abs(others - code) <= (_ALONE if few else _APART) * max(float(high - low), 1e-300)
@@ -117,7 +114,7 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
 def _never_near_zero(others: Array) -> bool:
     """Whether positive values end so far above zero that a zero cannot be a usual value."""
     values = np.unique(others)
-    if values[0] <= 0 or len(values) < _LEAST_VALUES or values[0] < _NEAR * float(np.median(others)):
+    if values[0] <= 0 or len(values) < _MIN_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False
     logs = np.log(others)
     fifth, tenth, quarter, centre = quantiles(logs, [0.05, 0.1, 0.25, 0.5])

@@ -38,7 +38,7 @@ KINDS = {
     "drift": Kind("column that drifts over time", "columns that drift over time", of_columns=True),
 }
 # Columns are predicted from each other only up to this number of columns.
-MOST_COLUMNS = 150
+MAX_COLUMNS = 150
 # Quantiles are exact up to this many values. Otherwise they come from a sample of this size, which estimates a share of
 # a half to .0016.
 EXACT_UP_TO, _DRAWN = 200_000, 100_000
@@ -48,7 +48,7 @@ BLOCK = 1 << 16
 _CHANCE_ROWS, _LEFT_OUT = 100_000, 12
 # A column identifies rows if two rows agree in it at most this often. The largest number of nearly equal rows that are
 # errors.
-_IDENTIFYING, _MOST_NEAR = 0.05, 0.05
+_IDENTIFYING, _MAX_NEAR = 0.05, 0.05
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
 # range of their column.
 _FEW_CELLS, _STEP = 3, 5e-4
@@ -277,7 +277,7 @@ def _nearly_equal(
 
     found: dict[tuple[int, ...], RowProblem] = {}
     for j, groups in zip(identifying, each(without, identifying, jobs), strict=True):
-        for rows in groups if len(groups) <= _MOST_NEAR * n else []:
+        for rows in groups if len(groups) <= _MAX_NEAR * n else []:
             shown = tuple(int(numbers[i]) for i in rows)
             values = " and ".join(dict.fromkeys(columns[j].cell_text(int(i)) for i in rows[:4]))
             name = visible(columns[j].name, 60)
@@ -383,7 +383,7 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
     if len(identifying) < 4:
         return []
     near = _near_pairs(columns, identifying, _STEP, len(numbers), jobs)
-    if not 0 < len(near) <= _MOST_NEAR * len(numbers):
+    if not 0 < len(near) <= _MAX_NEAR * len(numbers):
         return []
     if len(_near_pairs(columns, identifying, 4.0 * _STEP, len(numbers), jobs)) > 3 * len(near) + 2:
         return []

@@ -8,13 +8,13 @@ from .target import RowNames, Target
 from .task_result import TaskResult
 
 # The largest number of features for distances, and of bad leverage points to name.
-_MOST_FEATURES, _NAMED = 50, 5
+_MAX_FEATURES, _NAMED = 50, 5
 
 
 def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
     """The note, as a list of sentences; empty if there are too many features for robust distances."""
     fitted = getattr(result.model, "regressor_", None)
-    if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MOST_FEATURES:
+    if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MAX_FEATURES:
         return []
     if getattr(fitted, "_training", None) is None or fitted.k_ != len(target.y):  # out of core there is no scale
         return []

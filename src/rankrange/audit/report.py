@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
 # The largest size of a page. If a page is larger, the last suspects are left out.
-_MOST_BYTES = 1_900_000
+_MAX_BYTES = 1_900_000
 _TEXT = 80
 
 
@@ -35,7 +35,7 @@ def audit_page(audit: Audit) -> str:
     script = f"{asset('audit.js')}\n{asset('review.js')}"
     while True:
         text = page(f"Audit of {audit.name}", _body(audit, limit, identified), script=script)
-        if len(text.encode()) <= _MOST_BYTES or limit <= 1:
+        if len(text.encode()) <= _MAX_BYTES or limit <= 1:
             return text
         limit //= 2
 

@@ -24,7 +24,7 @@ from .problems import (
     BLOCK,
     EXACT_UP_TO,
     KINDS,
-    MOST_COLUMNS,
+    MAX_COLUMNS,
     CheckedRows,
     Column,
     RowProblem,
@@ -37,9 +37,9 @@ from .problems import (
 from .target import Target
 
 # The least number of cells for estimating a tail, the largest share of outliers, and the largest number to list.
-_LEAST, _MOST_FAR, MOST_LISTED = 20, 0.03, 1000
+_MIN_CELLS, _MAX_FAR, MAX_LISTED = 20, 0.03, 1000
 # At least this many outlying cells with the same value are one finding.
-_LEAST_EQUAL = 3
+_MIN_EQUAL = 3
 # Ranks are exact up to this many rows; otherwise they are ranks among 2,000 of them.
 _RANKED_ALL = 100_000
 _STEPS = 1 << 14
@@ -152,7 +152,7 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
     assert values is not None
     sides = np.zeros((2, len(values)), dtype=np.int8)
     present = np.flatnonzero(~np.isnan(values))
-    if len(present) < _LEAST or column.kind in ("yes or no", "empty"):
+    if len(present) < _MIN_CELLS or column.kind in ("yes or no", "empty"):
         return sides[0], sides[1]
     for rows, x, heaviest in _scales(values, present):
         *low, centre, third, ninth, last = quantiles(x, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
@@ -160,7 +160,7 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
             q = sign * (np.array(ends) - centre)
             far = np.flatnonzero(_beyond_tail(sign * (x - centre), q, tests, heaviest))
             sides[1, rows[far]] = sign
-            if len(far) <= _MOST_FAR * len(present):
+            if len(far) <= _MAX_FAR * len(present):
                 sides[0, rows[far]] = sign
     return sides[0], sides[1]
 
@@ -183,7 +183,7 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
     """Which signed distances are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
     n = len(d)
-    if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _LEAST * 2):
+    if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):
         inner = d[d > 0]  # most cells have the same value: check only the others
         q = quantiles(inner, [0.5, 0.8, 0.9])
     if q[0] > 0:
@@ -219,7 +219,7 @@ def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) ->
             for value in repeated.tolist()
         ]
         rows = rows[~np.isin(values[rows], repeated)]
-        for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MOST_LISTED].tolist():
+        for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MAX_LISTED].tolist():
             size = abs(float(values[i]) - middle) / span
             if i not in found or size > found[i][0]:
                 usual = (low, high, len(inner))
@@ -230,7 +230,7 @@ def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) ->
 def _repeated_values(values: Array) -> Array:
     """The values that occur in so many cells that they are one finding."""
     different, counts = np.unique(values, return_counts=True)
-    return np.asarray(different[counts >= _LEAST_EQUAL])
+    return np.asarray(different[counts >= _MIN_EQUAL])
 
 
 def _outlier_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
@@ -272,7 +272,7 @@ def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
 
     Ranks bound the effect of an outlier on the correlations.
     """
-    found = each(_scores_of, numeric[:MOST_COLUMNS], jobs)
+    found = each(_scores_of, numeric[:MAX_COLUMNS], jobs)
     return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
 
 
@@ -292,7 +292,7 @@ def _unusual_combinations(
 ) -> list[RowProblem]:
     """Find rows with inconsistent columns, or whose values fit better when shifted by one column."""
     p, n = z.shape
-    if n < 5 * p or n < _LEAST or p < 2 or len(numeric) > p:
+    if n < 5 * p or n < _MIN_CELLS or p < 2 or len(numeric) > p:
         return []
     inverse = np.linalg.inv(_robust_correlation(z))
     z = _filled(z, [np.flatnonzero(np.isnan(column.values)) for column in numeric], inverse)  # type: ignore[arg-type]
@@ -306,10 +306,10 @@ def _unusual_combinations(
     for column in numeric:
         far[np.flatnonzero(masks[column.name])] = False  # outlying cells are reported as such
     far &= moved == 0
-    found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MOST_LISTED].tolist()]
-    if far.sum() > _MOST_FAR * n:
+    found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MAX_LISTED].tolist()]
+    if far.sum() > _MAX_FAR * n:
         return found
-    rows = np.flatnonzero(far)[:MOST_LISTED]
+    rows = np.flatnonzero(far)[:MAX_LISTED]
     worst = np.abs(residuals[:, rows]).argmax(axis=0)
     ordered = {j: _ordered(numeric[j]) for j in set(worst.tolist())}
     pairs = [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .findings import Audit
 
 # A text column with more levels is free text and gets no rule.
-_MOST_LEVELS = 50
+_MAX_LEVELS = 50
 _FLAGGED = ("outlier", "impossible", "placeholder")
 
 
@@ -62,7 +62,7 @@ def _rule(name: str, column: Any, kept: Array) -> ColumnRule:
         return ColumnRule(name, kind, nullable, ends["min"], ends["max"])
     if kind == "text":
         levels = compute.unique(cells.cast(pyarrow.string())).to_pylist()
-        allowed = sorted(levels) if 0 < len(levels) <= min(_MOST_LEVELS, len(cells) / 2) else None
+        allowed = sorted(levels) if 0 < len(levels) <= min(_MAX_LEVELS, len(cells) / 2) else None
         return ColumnRule(name, kind, nullable, levels=allowed)
     return ColumnRule(name, kind, nullable)
 

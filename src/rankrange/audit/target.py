@@ -17,8 +17,8 @@ from ..tables.columns import typed
 
 TASKS = ("classes", "numbers", "labels")
 # The least number of rows of a table, and of a class, which must be in every fold.
-LEAST_ROWS, LEAST_OF_CLASS = 20, 5
-_MOST_CLASSES, _MOST_LABELS = 200, 500
+MIN_ROWS, MIN_OF_CLASS = 20, 5
+_MAX_CLASSES, _MAX_LABELS = 200, 500
 # Whole numbers with at most this many distinct values are classes, unless `task` is given.
 _FEW_VALUES = 20
 # This many of the largest groups are assigned to folds by size; the others are small.
@@ -132,7 +132,7 @@ def find_target(
 
 def _many(column: Any) -> bool:
     """Whether texts have too many values for classes and no separators of labels, as sums of money have."""
-    return len(codes_of(column)[1]) > _MOST_CLASSES and _separator_in(column) is None
+    return len(codes_of(column)[1]) > _MAX_CLASSES and _separator_in(column) is None
 
 
 def _one_column(column: Any, name: str, task: str, separator: str | None) -> Target:
@@ -169,7 +169,7 @@ def _looks_like_classes(numbers: Array, kind: str) -> bool:
     values = np.unique(present)
     if kind == "yes or no" or len(values) <= 2:
         return True
-    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(present) // LEAST_OF_CLASS)
+    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(present) // MIN_OF_CLASS)
 
 
 def _numbers(name: str, numbers: Array, strays: int) -> Target:
@@ -226,7 +226,7 @@ def _separator_in(column: Any) -> str | None:
         singles = {level.strip() for level, joined in zip(levels, several, strict=True) if not joined}
         # Labels repeat: a cell has one of them alone, or there are fewer labels than combinations.
         again = bool(singles & pieces) or (separator != "," and len(pieces) < several.sum())
-        if again and 1 < len(pieces | singles) <= _MOST_LABELS:
+        if again and 1 < len(pieces | singles) <= _MAX_LABELS:
             return separator
     return None
 
@@ -276,9 +276,9 @@ def _without_missing(target: Target, n_rows: int) -> Target:
     if target.task != "labels":
         labelled = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
         target = _kept(target, labelled, "{:,} rows without a target are left out")
-    if len(target.y) < LEAST_ROWS:
+    if len(target.y) < MIN_ROWS:
         raise UserError(
-            f"an audit needs at least {LEAST_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
+            f"an audit needs at least {MIN_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
             f"{_quoted(target.columns)}; add rows"
         )
     return target
@@ -286,35 +286,35 @@ def _without_missing(target: Target, n_rows: int) -> Target:
 
 def _without_rare(target: Target) -> Target:
     counts = np.bincount(target.y, minlength=len(target.names))
-    common = counts >= LEAST_OF_CLASS
-    if len(target.names) > _MOST_CLASSES:
+    common = counts >= MIN_OF_CLASS
+    if len(target.names) > _MAX_CLASSES:
         raise UserError(
-            f"at most {_MOST_CLASSES} classes are audited, got {len(target.names):,} in {_quoted(target.columns)}; "
+            f"at most {_MAX_CLASSES} classes are audited, got {len(target.names):,} in {_quoted(target.columns)}; "
             "group them, or use task='numbers' for a column of numbers"
         )
     if common.sum() < 2:
         only = ", ".join(visible(name, 40) for name in target.names[:3])
         raise UserError(
-            f"a target needs two classes of at least {LEAST_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
+            f"a target needs two classes of at least {MIN_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
             f"({only}{' ...' if len(target.names) > 3 else ''}) in {_quoted(target.columns)}; choose another column"
         )
     new_code = np.cumsum(common) - 1
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
     rare = int((~common & (counts > 0)).sum())
-    note = f"{{:,}} rows of {rare} classes with fewer than {LEAST_OF_CLASS} rows are left out"
+    note = f"{{:,}} rows of {rare} classes with fewer than {MIN_OF_CLASS} rows are left out"
     return _kept(target, common[target.y], note, new_code[target.y], names)
 
 
 def _without_rare_labels(target: Target) -> Target:
     true = target.y.sum(axis=0)
-    common = (true >= LEAST_OF_CLASS) & (len(target.y) - true >= LEAST_OF_CLASS)
+    common = (true >= MIN_OF_CLASS) & (len(target.y) - true >= MIN_OF_CLASS)
     if common.sum() < 2:
         raise UserError(
-            f"a multi-label target needs two labels that at least {LEAST_OF_CLASS} rows have and as many do not, got "
+            f"a multi-label target needs two labels that at least {MIN_OF_CLASS} rows have and as many do not, got "
             f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
         )
-    if common.sum() > _MOST_LABELS:
-        raise UserError(f"at most {_MOST_LABELS} labels are audited, got {int(common.sum()):,}; keep those that matter")
+    if common.sum() > _MAX_LABELS:
+        raise UserError(f"at most {_MAX_LABELS} labels are audited, got {int(common.sum()):,}; keep those that matter")
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
     notes = [*target.notes]
     if not common.all():

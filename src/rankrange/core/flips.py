@@ -29,10 +29,10 @@ STARTS = (0.05, 0.35)
 # loss.
 APART, _PRIOR = 1.0, 1.0
 _SLICES = 250
-_MOST_ROWS = 10_000
+_MAX_ROWS = 10_000
 WIDTH = 1.96
 # Probabilities are at least this; and the standard deviation of the prior on the log temperature.
-LEAST, _LOG_TEMPERATURE = 1e-4, 0.5
+MIN_PROBABILITY, _LOG_TEMPERATURE = 1e-4, 0.5
 # The margin by which the predicted class exceeds an equally likely class.
 IN_FRONT = 1e-9
 
@@ -91,7 +91,7 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 def tempered(P: Array, temperature: float) -> Array:
     """Probabilities (n, classes) to the power 1 / temperature, normalised; above 1 they are less extreme."""
-    return softmax(np.log(np.clip(P, LEAST, 1.0)) / temperature)
+    return softmax(np.log(np.clip(P, MIN_PROBABILITY, 1.0)) / temperature)
 
 
 def probabilities_of(scores: Array) -> Array:
@@ -129,7 +129,7 @@ def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple
     if len(Z) <= 2 * slices:
         return Z, codes, share
     if Z.shape[1] > 2:
-        rows = np.arange(0, len(Z), 1 + len(Z) // _MOST_ROWS)
+        rows = np.arange(0, len(Z), 1 + len(Z) // _MAX_ROWS)
         return Z[rows], codes[rows], share[rows] / share[rows].sum()
     order = np.lexsort((Z[:, 1], codes))
     edges = np.flatnonzero(np.diff(codes[order], prepend=-1))

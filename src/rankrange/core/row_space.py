@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from .arrays import Array
 
 # Up to this many rows, factoring a matrix of rows by rows is fast; with more rows, solvers use products with X.
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class RowSpace:
     def of(cls, X: Any) -> RowSpace | None:
         """The span of the rows, or None if it saves no time: for sparse rows, many rows, or few columns."""
         n, p = X.shape
-        if sp.issparse(X) or not n < p or n > _MOST_ROWS:
+        if sp.issparse(X) or not n < p or n > _MAX_ROWS:
             return None
         basis, lower = np.linalg.qr(np.asarray(X, dtype=np.float64).T)
         return cls(np.ascontiguousarray(lower.T, dtype=X.dtype), basis)

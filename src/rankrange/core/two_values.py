@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from .arrays import Array
 
 # The number of rows that are checked first, and the least number of rows with each value.
-_SHOWN, _LEAST_SIDE = 2000, 20
+_SHOWN, _MIN_SIDE = 2000, 20
 
 
 class Side(NamedTuple):
@@ -40,7 +40,7 @@ def sides(X: Any) -> list[Side]:
     for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
         counts = [int((X[:, column] == end).sum()) for end in (low, high)]
-        if sum(counts) == n and min(counts) >= _LEAST_SIDE:
+        if sum(counts) == n and min(counts) >= _MIN_SIDE:
             parts = [others[shown[:, column] == end] for end in (low, high)]
             lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
             found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]

@@ -13,7 +13,7 @@ from .folds import Report, silent
 from .models import FittedFolds
 
 # The value must decrease by this share; otherwise the alternation ends.
-_LEAST_FALL = 1e-4
+_MIN_FALL = 1e-4
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def alternate(
         found = losses_of(last)
         values.append(_value(found, predicted, m, k, mass))
         report(f"round {len(values) - 1}: the ranked range of the out-of-fold losses is {values[-1]:.6g}")
-        if not values[-1] < values[-2] * (1.0 - _LEAST_FALL):
+        if not values[-1] < values[-2] * (1.0 - _MIN_FALL):
             break
         if len(values) <= rounds:
             losses = found

@@ -32,7 +32,7 @@ SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 
 # With many rows the estimated share of errors is also a candidate, so fewer of these are enough.
 _COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 # Fewer rows than this are uninformative about m.
-_LEAST_ROWS = 20
+_MIN_ROWS = 20
 # If X times scores per row is larger, m is chosen on a sample of the rows.
 _LARGEST = 6e8
 _RANDOM_STARTS = 6
@@ -40,7 +40,7 @@ _RANDOM_STARTS = 6
 # errors.
 _CAUTION = 40.0
 # The largest share of a class that may be cut.
-_MOST_OF_CLASS = 0.5
+_MAX_OF_CLASS = 0.5
 # For numeric targets, m is at most this multiple of the upper bound of the share of outliers. With peaked noise, such
 # as Laplace noise, dropping a third of correct rows would improve the score.
 _NO_MORE = 1.5
@@ -122,8 +122,8 @@ def choose_m(
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    if objective.total < _LEAST_ROWS or not len(shares) or _one_group(groups):
-        reason = f"fewer than {_LEAST_ROWS} rows, or one group of rows: nothing is cut"
+    if objective.total < _MIN_ROWS or not len(shares) or _one_group(groups):
+        reason = f"fewer than {_MIN_ROWS} rows, or one group of rows: nothing is cut"
         return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
@@ -208,7 +208,7 @@ def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
     """(S,): whether the largest losses s (S, n), up to the masses m (S,), contain more than half of a class."""
     cut, strata = model.aggregate.top(s, mass, m), model.strata
     classes = [strata == c for c in np.unique(strata)]
-    return np.any([cut[:, rows].sum(axis=1) > _MOST_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
+    return np.any([cut[:, rows].sum(axis=1) > _MAX_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
 
 
 def choose_C(
@@ -220,7 +220,7 @@ def choose_C(
     cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
 ) -> float:
     """Choose scikit-learn's C for an objective at its m and k. See `choose_m`."""
-    if objective.total < _LEAST_ROWS or _one_group(groups):
+    if objective.total < _MIN_ROWS or _one_group(groups):
         return 1.0
     part, groups = _some_rows(objective, rng, groups)
     total = objective.total if total is None else total

@@ -29,7 +29,7 @@ FOLDS_UP_TO = 20_000
 # With one score per row and at least this many rows, fits use a part of the rows and all others are test rows. The gain
 # of m hardly depends on the size of the training set, and many test rows measure it accurately.
 PART_FROM = 10_000
-_LEAST_FITTED = 4000
+_MIN_FITTED = 4000
 _FITTED_PER_COLUMN = 60
 
 
@@ -44,7 +44,7 @@ def plan_of(objective: Objective) -> tuple[int, int, int]:
     """
     n = objective.design.n
     if objective.n_outputs == 1 and n > PART_FROM:
-        return 1, -max(2, n // max(_LEAST_FITTED, _FITTED_PER_COLUMN * objective.design.p)), 1
+        return 1, -max(2, n // max(_MIN_FITTED, _FITTED_PER_COLUMN * objective.design.p)), 1
     return (2 if n <= TWICE_UP_TO and objective.n_outputs == 1 else 1), 5, 5 if n <= FOLDS_UP_TO else 1
 
 

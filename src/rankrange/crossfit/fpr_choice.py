@@ -36,11 +36,11 @@ _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
 _TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
-LEAST_TO_COMPARE = 10
+MIN_TO_COMPARE = 10
 # Settings of fits that are only compared.
 _ROUGH = 1e-3
 # The smallest slope of a calibration per standard deviation of the scores: probabilities must increase with scores.
-_LEAST_SLOPE = 1e-3
+_MIN_SLOPE = 1e-3
 
 
 class Candidate(NamedTuple):
@@ -300,9 +300,9 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
     design = Design(held.score[:, None], True)
     objective = Objective(design, y, Logistic(), total, 1, m=0, k=total, sample_weight=held.mass)
     slope, intercept = solve("auto", objective, None, Settings()).w[0]
-    if slope < _LEAST_SLOPE:
+    if slope < _MIN_SLOPE:
         share = float(held.mass[held.positive].sum()) / total
-        return _LEAST_SLOPE, float(np.log(share / (1.0 - share)))
+        return _MIN_SLOPE, float(np.log(share / (1.0 - share)))
     return float(slope), float(intercept)
 
 

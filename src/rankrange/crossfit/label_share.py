@@ -16,7 +16,7 @@ from .numeric import standardised, with_levels
 from .simple_models import smooth_functions
 
 # The largest number of rows; this many estimate the share to half a percent.
-_MOST_ROWS = 4_000
+_MAX_ROWS = 4_000
 
 
 def share_of_wrong_labels(
@@ -40,8 +40,8 @@ def share_of_wrong_labels(
         Generator that samples rows.
     """
     rows = np.flatnonzero(seen)
-    if len(rows) > _MOST_ROWS:
-        rows = np.sort(rng.choice(rows, _MOST_ROWS, replace=False))
+    if len(rows) > _MAX_ROWS:
+        rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
     mass = None if objective.mass.dtype == bool else objective.mass[rows].astype(np.float64)
     linear = {f"linear {i}": probabilities_of(Z[rows]) for i, Z in enumerate(scores)}
     X = standardised(with_levels(objective.design.X[rows]), mass)

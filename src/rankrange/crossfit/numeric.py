@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from ..core.arrays import Array
 
 # Largest number of levels of a column that become indicator columns; rarer levels get none.
-_MOST_LEVELS = 20
+_MAX_LEVELS = 20
 # Numeric columns with at most this many distinct values may be codes of levels; and the largest number of resulting
 # columns.
-_MOST_CODES, _WIDEST, _SHOWN = 6, 500, 100
+_MAX_CODES, _WIDEST, _SHOWN = 6, 500, 100
 # Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
@@ -49,8 +49,8 @@ def with_levels(X: Any) -> Any:
     """
     if sp.issparse(X):
         return X
-    few = [column for column in X.T if len(np.unique(column[:_SHOWN])) <= _MOST_CODES]
-    levels = [(column, values) for column in few if 2 < len(values := np.unique(column)) <= _MOST_CODES]
+    few = [column for column in X.T if len(np.unique(column[:_SHOWN])) <= _MAX_CODES]
+    levels = [(column, values) for column in few if 2 < len(values := np.unique(column)) <= _MAX_CODES]
     if X.shape[1] + sum(len(values) for _, values in levels) > _WIDEST:
         return X
     return np.column_stack([X, *(column[:, None] == values for column, values in levels)])
@@ -101,5 +101,5 @@ def _levels(column: Any) -> Array | None:
     levels, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
     if len(levels) > max(_FREE_TEXT * len(texts), 2):
         return None
-    kept = np.argsort(-counts, kind="stable")[:_MOST_LEVELS]
+    kept = np.argsort(-counts, kind="stable")[:_MAX_LEVELS]
     return np.asarray(codes[:, None] == kept, dtype=np.float64)

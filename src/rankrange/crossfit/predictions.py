@@ -25,7 +25,7 @@ from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
 Parts = list[tuple[Array, Array]]
-_MOST_CUT = 0.45
+_MAX_CUT = 0.45
 # The number of neighbours, and the largest number of rows to search.
 _NEIGHBOURS, POOL = 15, 20_000
 # The largest number of pairs to compare; with few columns, a tree avoids most pairs.
@@ -71,7 +71,7 @@ def trimmed_fits(
     # rows that are in no training set have high leverage and are ignored
     predicted = folds.tested & folds.train.any(axis=0)
     rate = wrong_rate(scores[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
-    share = min(max(rate, 1.0 / len(codes)), _MOST_CUT if objective.n_outputs == 1 else 0.6)
+    share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
     fits = cross.trimmed(np.array([0.5 * share, share]))
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
     return fits, cross.scores(fits)

@@ -30,7 +30,7 @@ _HALTS = (2, 3)
 _BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # With fewer rows, the larger model is not tried.
 _RICH_FROM = 5_000
-_LEAST_GAIN = 0.01
+_MIN_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
 # Forests with large leaves, which average out wrong labels: the number of trees (each on half of the rows), the minimum
@@ -150,7 +150,7 @@ class _TreeTask:
         if boosted.gaining and len(self.codes) >= _RICH_FROM:
             richer = self.boosted(_MORE_ROUNDS, rich=True)
             gain = self.log_likelihood(self.out_of_fold(richer)) - self.log_likelihood(self.out_of_fold(boosted))
-            if gain > _LEAST_GAIN:
+            if gain > _MIN_GAIN:
                 return richer, TreeSettings(richer.stop, rich=True)
         return boosted, TreeSettings(boosted.stop)
 

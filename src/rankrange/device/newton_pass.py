@@ -30,7 +30,7 @@ TILES = {16: Tile(32, 4, 4), 32: Tile(32, 4, 4), 128: Tile(128, 8, 2)}
 # Two products of half-precision parts, accurate to about 1e-5.
 PRECISION = "bf16x2"
 # The product is used as a metric if no pivot of the scaled matrix is smaller, which excludes nearly dependent columns.
-LEAST_PIVOT = 1e-2
+MIN_PIVOT = 1e-2
 
 
 class Newton(NamedTuple):
@@ -118,4 +118,4 @@ def _well_conditioned(matrix: Array) -> bool:
         pivots = np.diag(np.linalg.cholesky(matrix / scale[:, None] / scale[None, :]))
     except np.linalg.LinAlgError:
         return False
-    return bool(np.isfinite(pivots).all() and (pivots**2).min() >= LEAST_PIVOT)
+    return bool(np.isfinite(pivots).all() and (pivots**2).min() >= MIN_PIVOT)

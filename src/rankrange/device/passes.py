@@ -27,11 +27,11 @@ except ImportError:
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 # The largest number of undecided rows that a pass lists; equal rows are merged later.
-MOST_NOTED = 1 << 22
+MAX_NOTED = 1 << 22
 # Parameters of the kernel: rows per tile, columns per block, warps; the number of leading sums of a program; and
 # losses.
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
-_MOST_COLUMNS = 1024
+_MAX_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
 # Tiles per program when losses are written.
 _TILES = 16
@@ -238,7 +238,7 @@ class FusedPass(EagerPass):
         self.tiles = -(-tiles // (processors * _PROGRAMS_PER_PROCESSOR))
         self.programs = -(-tiles // self.tiles)
         new = X.new_empty
-        self.noted = min(MOST_NOTED, data.n)
+        self.noted = min(MAX_NOTED, data.n)
         self.sums_of = new((self.programs, HEAD + 2 * self.parts * WIDTH), dtype=torch.float64)
         self.scratch = new(max(self.programs * BLOCK, self.chunk // _TILES + BLOCK), dtype=torch.float64)
         self.list = new(self.noted, dtype=torch.int64)
@@ -249,7 +249,7 @@ class FusedPass(EagerPass):
     @staticmethod
     def takes(data: Data) -> bool:
         """Whether the kernel computes a pass over these rows."""
-        return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MOST_COLUMNS
+        return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MAX_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
         """Write the losses of the rows to `losses`, or compute the sums over all rows."""

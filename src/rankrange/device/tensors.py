@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from ..core.arrays import Array
-from ..shards.shard_kernels import MOST_CLASSES
+from ..shards.shard_kernels import MAX_CLASSES
 
 # Integer labels within a range of this size are counted instead of sorted.
 _COUNTED = 1 << 16
@@ -117,9 +117,9 @@ def _codes_of(y: Tensor) -> Labels:
 
 
 def _compact(codes: Tensor, n_classes: int) -> Tensor:
-    if n_classes > MOST_CLASSES:
+    if n_classes > MAX_CLASSES:
         raise ValueError(
-            f"a classifier needs at most {MOST_CLASSES} classes, got {n_classes}; the target seems to be a number: use "
+            f"a classifier needs at most {MAX_CLASSES} classes, got {n_classes}; the target seems to be a number: use "
             "AoRRRegressor"
         )
     return codes.to(torch.int8 if n_classes <= 127 else torch.int32)

@@ -21,13 +21,13 @@ from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
 from .linear import warn_of_lost_class
 
 # No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
-_LEAST_OF_CLASS = 5
+_MIN_OF_CLASS = 5
 # At least this many rows of every other class are kept, those with the smallest p_wrong.
-_LEAST_KEPT = 2
+_MIN_KEPT = 2
 # If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
-_MOST_CUT = 0.5
+_MAX_CUT = 0.5
 # With at least this many independent rows (a group counts as 25), a fit to a quarter of the rows is accurate enough.
-_LEAST_TO_QUARTER = 600
+_MIN_TO_QUARTER = 600
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
@@ -205,18 +205,18 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         if self.cv is not None:
             return {"folds": plan}
         plans = {"fifths": plan.larger(task)}
-        if alone and plan.independent(len(task.y)) >= _LEAST_TO_QUARTER:
+        if alone and plan.independent(len(task.y)) >= _MIN_TO_QUARTER:
             plans["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
         return plans
 
     def _cut(self, task: Task, found: WrongRows, mass: Array) -> Array:
         assert task.classes is not None
         cut = super()._cut(task, found, mass)
-        if mass[cut].sum() > _MOST_CUT * mass.sum():
+        if mass[cut].sum() > _MAX_CUT * mass.sum():
             return np.zeros(len(cut), dtype=bool)
         for label in task.classes:
             rows = np.flatnonzero(task.y == label)
-            n_kept = len(rows) if mass[rows].sum() < _LEAST_OF_CLASS else _LEAST_KEPT
+            n_kept = len(rows) if mass[rows].sum() < _MIN_OF_CLASS else _MIN_KEPT
             cut[rows[np.argsort(found.p_wrong[rows], kind="stable")[:n_kept]]] = False
         return cut
 

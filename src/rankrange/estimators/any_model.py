@@ -33,13 +33,13 @@ from ..label_noise import LIKELY
 from .weights import as_count, is_whole, scale_of, unit_of
 
 # Out-of-fold predictions from fewer rows than this are uninformative.
-_LEAST_ROWS = 20
+_MIN_ROWS = 20
 # A given m needs at least this many rows.
-_LEAST_RANKED = 4
+_MIN_RANKED = 4
 _ROUNDS = 5
 # With at least this many independent rows (a group counts as 25), a fit to half of the rows is accurate enough: boosted
 # trees need 20 rows in a leaf.
-LEAST_TO_HALVE = 200
+MIN_TO_HALVE = 200
 # If at most this share is dropped, there is little noise to average out, and larger training sets are better.
 _FEW = 0.01
 # Weight of the model of all kept rows in that case. 1/2 is best for boosted trees, 1 for forests, which average
@@ -206,7 +206,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             check_consistent_length(task.y, groups)
         if self.cv is None or (isinstance(self.cv, int | np.integer) and not isinstance(self.cv, bool)):
             n_folds = 2 if self.cv is None else whole_number("cv", self.cv, 2)
-            if n < (_LEAST_ROWS if isinstance(self.m, str) else _LEAST_RANKED):
+            if n < (_MIN_ROWS if isinstance(self.m, str) else _MIN_RANKED):
                 return None
             repeats = int(self.n_repeats)
             folds = draw_folds(n, rng, strata=task.codes, groups=groups, n_folds=n_folds, n_repeats=repeats)
@@ -222,7 +222,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions."""
         if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
             raise ValueError(
-                f"dropping rows by their out-of-fold loss needs at least {_LEAST_RANKED} rows, got "
+                f"dropping rows by their out-of-fold loss needs at least {_MIN_RANKED} rows, got "
                 f"n_samples = {len(task.y)}; pass m='auto' or m=0"
             )
         self.p_wrong_ = np.zeros(len(task.y))
@@ -242,7 +242,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         low, high = found.interval
         self.noise_estimate_, self.noise_interval_ = float(found.share), (float(low), float(high))
         self._report(f"{int(self.dropped_.sum())} of {len(mass)} rows are probably wrong and were dropped")
-        small = plan.independent(len(mass)) < LEAST_TO_HALVE
+        small = plan.independent(len(mass)) < MIN_TO_HALVE
         hardly_trimmed = self.cv is None and (small or self.dropped_.mean() < _FEW)
         single = self.refit == "single"
         fit = before = None

@@ -20,7 +20,7 @@ from ..core.ranges import check_rates
 from ..core.row_space import RowSpace
 from ..core.threads import threads_for
 from ..crossfit.fpr_choice import (
-    LEAST_TO_COMPARE,
+    MIN_TO_COMPARE,
     Candidate,
     Chosen,
     LabelledRows,
@@ -245,7 +245,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     def _candidates(self, rows: LabelledRows, task: Task, train_fpr: Any, unit: float) -> list[Candidate]:
         negatives, positives = (rows.mass_of(side) / unit for side in (False, True))
         if train_fpr == "auto":
-            few = min(negatives * (task.fpr[1] - task.fpr[0]), positives) < LEAST_TO_COMPARE
+            few = min(negatives * (task.fpr[1] - task.fpr[0]), positives) < MIN_TO_COMPARE
             if few:
                 return [Candidate(None, task.tpr, 1.0 if _is_auto(self.C) else float(self.C))]
         elif negatives * (train_fpr[1] - train_fpr[0]) < 1.0 - 1e-9:

@@ -16,7 +16,7 @@ from ..solvers.elemental import TrimmedSquares, elemental_fits
 from .bisquare import FOR_BREAKDOWN, weight
 
 _TOL = 1e-10
-_MOST_STEPS = 2_000
+_MAX_STEPS = 2_000
 # Elemental starts of the S-estimate for each of n_starts; the largest number of rows for them; screening steps; the
 # number of starts that are continued.
 _STARTS, _SEARCHED_UP_TO, _SCREEN_STEPS, _GO_ON = 30, 5_000, 2, 5
@@ -62,7 +62,7 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, 
         B, s = _steps(problem, B, _SCREEN_STEPS)
         order = np.argsort(s, kind="stable")[:_GO_ON]
         B = np.concatenate([start[None], B[order]])
-    B, s = _steps(problem, B, _MOST_STEPS)
+    B, s = _steps(problem, B, _MAX_STEPS)
     best = int(np.argmin(s))
     return Located(B[best], float(s[best]))
 
@@ -88,7 +88,7 @@ def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
 def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
     """The M-estimate that starts at an S-estimate and keeps its scale."""
     b = start.b
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         w = weight((problem.y - problem.Z @ b) / start.scale, c)
         G, g = problem.systems(w[None])
         last, b = b, np.linalg.solve(G[0], g[0])

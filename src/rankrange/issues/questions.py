@@ -21,7 +21,7 @@ from ..pages.text import visible
 # The fields that identify the row of a question; a review tool exports them unchanged.
 ABOUT = ("row", "given", "contents", "table", "target", "task", "p_wrong")
 NONE_OF_THEM = "(none)"
-_MOST_BYTES = 500_000_000
+_MAX_BYTES = 500_000_000
 # Longer cells are truncated; long texts have a separate field.
 _LONGEST_CELL = 500
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff")
@@ -148,7 +148,7 @@ def read_json(path: str | os.PathLike[str]) -> list[Any]:
     """Read the records of an export: a JSON list, or one object per line."""
     path = Path(path)
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise UserError(f"an export of a review is a small file, got {path.stat().st_size:,} bytes in {path}")
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

@@ -9,7 +9,7 @@ from scipy.special import gammaincinv, gammaln, softmax
 from scipy.stats import norm
 
 from ..core.arrays import Array
-from .scatter import MOST, local_scale, quantile, robust_scale
+from .scatter import CLEAN_SHARE, local_scale, quantile, robust_scale
 
 # Shapes of clean residuals: 2 is the normal, 1 has exponential tails.
 _SHAPES = (2.0, 1.4, 1.0, 0.7)
@@ -70,9 +70,13 @@ def outlier_posterior(
     r, weight = residual[present], mass[present]
     z = _standardised(r, weight, None if expected is None else expected[present])
     size = np.abs(z)
-    p = _by_side(z, weight) if clean == "skewed" else _of_size(size, weight, quantile(size, MOST, weight), (2.0,))
+    p = (
+        _by_side(z, weight)
+        if clean == "skewed"
+        else _of_size(size, weight, quantile(size, CLEAN_SHARE, weight), (2.0,))
+    )
     rate, low, high = _mean(p, weight)
-    if clean == "normal" and not (low > 0 and rate <= 1.0 - MOST):
+    if clean == "normal" and not (low > 0 and rate <= 1.0 - CLEAN_SHARE):
         p = np.zeros_like(p)
     p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
     p_wrong[present], standardised[present] = p, z
@@ -111,7 +115,7 @@ def _by_side(residual: Array, mass: Array) -> Array:
 def _clean_size(size: Array, side: Array, mass: Array) -> float:
     """The 70% quantile of the residuals on one side, or of all residuals if the side has almost none."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
-    return quantile(size[rows], MOST, mass[rows])
+    return quantile(size[rows], CLEAN_SHARE, mass[rows])
 
 
 def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, ...]) -> Array:
@@ -127,7 +131,7 @@ def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, .
 
 def _two_widths(size: Array, mass: Array, clean_size: float, shape: float) -> tuple[float, Array]:
     """The log likelihood of the absolute residuals under one shape, and the probability that each is an outlier."""
-    width = clean_size / float(gammaincinv(1.0 / shape, MOST)) ** (1.0 / shape)
+    width = clean_size / float(gammaincinv(1.0 / shape, CLEAN_SHARE)) ** (1.0 / shape)
     core = width * float(
         np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape)))
     )  # the standard deviation of this shape

@@ -19,13 +19,13 @@ from ..core.two_values import Side, sides
 
 # The scale comes from this quantile of absolute residuals. The median could be 0, because repeated targets can be
 # fitted exactly.
-MOST = 0.7
+CLEAN_SHARE = 0.7
 # Smallest number of rows in each bin of the order, and largest number of bins.
 _PART, _PARTS = 40, 20
 # Residuals are clipped to this many robust standard deviations before a model predicts their absolute values.
 _CUT_BACK = 3.0
 # The local scale is at least this fraction of the overall one.
-_LEAST = 0.1
+_MIN_SCALE = 0.1
 # A binary column affects the scale if the log ratio of the two scales exceeds this many standard errors; the standard
 # error for one row; and the largest number of such columns.
 _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
@@ -40,7 +40,7 @@ def quantile(size: Array, share: float, mass: Array | None = None) -> float:
     return float(size[order[min(middle, len(order) - 1)]])
 
 
-def robust_scale(residual: Array, mass: Array | None = None, share: float = MOST) -> float:
+def robust_scale(residual: Array, mass: Array | None = None, share: float = CLEAN_SHARE) -> float:
     """The standard deviation of a normal with the same quantile (70%, or `share`) of absolute values."""
     return quantile(np.abs(residual), share, mass) / float(ndtri(0.5 + share / 2))
 
@@ -72,7 +72,7 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
     scales = np.array([_scale_of_part(residual[rows], mass[rows]) for rows in groups])
     rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in groups])
     centres = np.array([expected[rows].mean() for rows in groups])
-    return np.maximum(np.interp(expected, centres, rising), _LEAST * overall)
+    return np.maximum(np.interp(expected, centres, rising), _MIN_SCALE * overall)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from ..core.arrays import Array
 from .engine import Shard
 from .row_blocks import BLOCK_ROWS, Batch, TreeSum, aligned_blocks, as_rows, joined, one_thread
-from .shard_kernels import MOST_CLASSES, Sampling, fold_numbers
+from .shard_kernels import MAX_CLASSES, Sampling, fold_numbers
 
 
 @dataclass
@@ -93,10 +93,10 @@ def _until_error(batches: Iterable[Batch], message: Sampling, found: Description
 
 
 def _too_many_classes(found: Description, name: str) -> str | None:
-    if len(found.labels) <= MOST_CLASSES:
+    if len(found.labels) <= MAX_CLASSES:
         return None
     return (
-        f"a classifier needs at most {MOST_CLASSES} classes, got more before {name}; the target seems to be a number: "
+        f"a classifier needs at most {MAX_CLASSES} classes, got more before {name}; the target seems to be a number: "
         "use AoRRRegressor"
     )
 

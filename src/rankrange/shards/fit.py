@@ -32,7 +32,7 @@ from .engine import SAMPLE_ROWS, LazyRows, Shards
 from .evaluation import FullData, Iterate
 from .holdout import candidates, confirmed
 from .row_blocks import one_thread
-from .shard_kernels import MOST_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
+from .shard_kernels import MAX_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
 from .shard_steps import Descent
 
 _SAMPLE_NUMBERS = 40_000_000
@@ -187,9 +187,9 @@ def _check_description(found: Description, shards: Shards) -> None:
         raise ValueError(
             f"all shards must have the same number of columns, got {sorted(found.n_columns)}; select the same columns"
         )
-    if len(found.labels) > MOST_CLASSES:
+    if len(found.labels) > MAX_CLASSES:
         raise ValueError(
-            f"a classifier needs at most {MOST_CLASSES} classes, got {len(found.labels)} in all; the target seems to "
+            f"a classifier needs at most {MAX_CLASSES} classes, got {len(found.labels)} in all; the target seems to "
             "be a number: use AoRRRegressor"
         )
     if not found.sample:

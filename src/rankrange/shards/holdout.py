@@ -21,7 +21,7 @@ from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 from .shard_kernels import Model, Sampling
 
 # The number of parameter sets that one pass scores.
-MOST_SETS = 8
+MAX_SETS = 8
 # Residuals are clipped at this many standard deviations.
 _OUTLYING = 3.0
 
@@ -120,7 +120,7 @@ def candidates(
         {float(s) for s in shares if 0 < s < 0.9 * sample.k / total}, key=lambda s: abs(s - sample.m / total)
     )
     masses = [s * total for s in nearest if abs(s * total - sample.m) > 0.01 * sample.m][
-        : MOST_SETS - (4 if open_C else 2)
+        : MAX_SETS - (4 if open_C else 2)
     ]
     found = [
         Candidate(0.0, C, multistart(_at(sample, 0.0, C, share), None, rng=rng, tol=1e-4).w),

@@ -33,7 +33,7 @@ from .row_blocks import aligned_blocks, as_rows, one_thread
 from .shard_kernels import fold_numbers
 
 # Each fold has two linear fits, and eight fits can share a pass.
-MOST_FOLDS = 4
+MAX_FOLDS = 4
 # The largest size of a sparse sample that is converted to a dense array for trees.
 _WRITTEN_OUT = 5e7
 # The number of further rows in the ranking after the suspects.
@@ -44,7 +44,7 @@ def find_on_shards(
     shards: Shards,
     *,
     estimator: Any = None,
-    cv: Any = MOST_FOLDS,
+    cv: Any = MAX_FOLDS,
     trees: bool = True,
     costs: Costs | None = None,
     random_state: Any = None,
@@ -96,9 +96,9 @@ def issues_in_shards(
     """
     model = _checked(estimator)
     # 5 is the default of find_label_issues.
-    n_folds = min(int(cv), MOST_FOLDS) if isinstance(cv, int | np.integer) and cv <= MOST_FOLDS + 1 else 0
+    n_folds = min(int(cv), MAX_FOLDS) if isinstance(cv, int | np.integer) and cv <= MAX_FOLDS + 1 else 0
     if n_folds < 2:
-        raise ValueError(f"cv must be a number of folds from 2 to {MOST_FOLDS} for shards, got cv={cv!r}; leave it out")
+        raise ValueError(f"cv must be a number of folds from 2 to {MAX_FOLDS} for shards, got cv={cv!r}; leave it out")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():
         passes = _Passes(verbose)

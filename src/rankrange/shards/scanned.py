@@ -20,7 +20,7 @@ from .row_blocks import Batch, split_rows
 from .shard_list import ShardList
 
 # Smaller copies do not save time.
-_LEAST_SPILL = 200_000_000
+_MIN_SPILL = 200_000_000
 _KINDS = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -145,7 +145,7 @@ class Scan(ShardList):
     def worth_spilling(self) -> bool:
         """Whether a copy would save much decoding and the disk has enough space for it."""
         needed = self.n_rows * self.n_columns * np.dtype(self.layout.dtype).itemsize
-        return needed >= _LEAST_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
+        return needed >= _MIN_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
 
     def spill_temporarily(self) -> None:
         """Write a copy of the rows to a temporary folder on the next pass; it is removed together with the scan."""

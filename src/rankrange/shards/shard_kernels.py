@@ -15,7 +15,7 @@ from .engine import Shard
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 
 # A target with more distinct labels is numeric, not classes.
-MOST_CLASSES = 10_000
+MAX_CLASSES = 10_000
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .evaluation import FullData, Iterate, slopes_of, sums_of, take
 from .shard_kernels import Rows, Sides
 
 # The Hessian of the sample is built and factored up to this many parameters.
-MOST_PARAMETERS = 1500
+MAX_PARAMETERS = 1500
 # The largest cost of the Hessian of several scores.
 _HESSIAN_WORK = 4e10
 # The weight of the squared imbalance of slopes, which is then scaled away exactly; its share of the bound is 1e-9.
@@ -176,7 +176,7 @@ class Local:
     @property
     def few_parameters(self) -> bool:
         """Whether the whole Hessian is built and factored."""
-        return self.iterate.W.size <= MOST_PARAMETERS
+        return self.iterate.W.size <= MAX_PARAMETERS
 
     @cached_property
     def metric(self) -> Metric:

@@ -24,7 +24,7 @@ from .columns import typed
 from .texts import as_texts, encode_texts, encode_with_target, is_prose, learn_target_encoding, learn_texts
 
 # The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
-MOST_LEVELS, LEAST_ROWS = 25, 5
+MAX_LEVELS, MIN_ROWS = 25, 5
 # A text column with a larger share of distinct values is an identifier.
 _IDENTIFIER, _FEW = 0.5, 20
 # Numbers are far outside if they lie more than this many ranges (1% to 99% of the values) beyond that range.
@@ -313,14 +313,14 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
         return None, int(column.null_count), f"left out: cells of the type {column.type} are neither numbers nor text"
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     n_known, missing = int(counts.sum()), int((codes < 0).sum())
-    if len(levels) > MOST_LEVELS and is_prose(levels):
+    if len(levels) > MAX_LEVELS and is_prose(levels):
         return _learn_prose(name, column, missing)
     if len(levels) > _FEW and len(levels) > _IDENTIFIER * n_known:
         return None, missing, f"left out: nearly every row has its own value ({len(levels):,} of {n_known:,})"
     if len(levels) < 2 and not missing:
         return None, missing, "left out: all values are the same"
     order = np.argsort(-counts, kind="stable")
-    separate = [int(i) for i in order[:MOST_LEVELS] if counts[i] >= min(LEAST_ROWS, max(1, n_known // 20))]
+    separate = [int(i) for i in order[:MAX_LEVELS] if counts[i] >= min(MIN_ROWS, max(1, n_known // 20))]
     pooled = len(levels) - len(separate)
     chosen = [levels[i] for i in separate]
     slots = [*range(len(separate)), *([_OTHER] if pooled else []), *([_MISSING] if missing else [])]
@@ -328,7 +328,7 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
     slots = slots[:1] if len(slots) == 2 else slots
     special_names = {_OTHER: OTHER, _MISSING: MISSING}
     features = [f"{name} = {special_names[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
-    target_encoding = learn_target_encoding(codes, levels, y) if len(levels) > MOST_LEVELS else {}
+    target_encoding = learn_target_encoding(codes, levels, y) if len(levels) > MAX_LEVELS else {}
     features += [f"{name} (target encoding)"] * target_encoding.get("width", 0)
     settings = {
         "name": name,

@@ -36,7 +36,7 @@ from .formats import FORMATS, kind_of, load, saved_input
 from .records import line_count, records
 
 # More columns would need more memory than most machines have.
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 _HEAD = 1 << 22
 # Rows per batch.
 _ROWS_AT_A_TIME = 1 << 15
@@ -390,7 +390,7 @@ def _named(names: list[str]) -> list[str]:
 
 
 def _checked(source: Source) -> Source:
-    if len(source.names) > MOST_COLUMNS:
+    if len(source.names) > MAX_COLUMNS:
         raise _too_many(source.path, f"{len(source.names):,}")
     if len(source.names) < 2:
         raise UserError(
@@ -406,7 +406,7 @@ def _checked(source: Source) -> Source:
 
 def _too_many(path: Path, count: str) -> UserError:
     return UserError(
-        f"at most {MOST_COLUMNS:,} columns are audited, got {count} in {path}; keep those that matter, or make fewer "
+        f"at most {MAX_COLUMNS:,} columns are audited, got {count} in {path}; keep those that matter, or make fewer "
         "of them (for example by PCA)"
     )
 

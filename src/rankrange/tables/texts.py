@@ -22,7 +22,7 @@ _WORDS_OF_PROSE = 3.0
 # The largest number of rows for fitting the components.
 _LEARNT_ON = 50_000
 # The target encoding is shrunk to the overall mean with the weight of this many rows; the largest number of outputs.
-_PRIOR_ROWS, _MOST_OUTPUTS = 10.0, 9
+_PRIOR_ROWS, _MAX_OUTPUTS = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
@@ -114,7 +114,7 @@ def learn_target_encoding(codes: Array, levels: list[str], y: Any) -> dict[str, 
     if y is None or np.ndim(y) != 1:
         return {}
     Y = _targets(np.asarray(y))
-    if Y.shape[1] > _MOST_OUTPUTS:
+    if Y.shape[1] > _MAX_OUTPUTS:
         return {}
     means, centre = _target_means(codes, len(levels), Y, Y.mean(axis=0)), Y.mean(axis=0)
     return {"levels": levels, "means": means, "centre": centre, "scale": Y.std(axis=0), "width": Y.shape[1]}

@@ -31,12 +31,12 @@ from .launching import (
 _compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # looked up once
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_MOST = 1 << 30  # the largest number of losses: offsets and counts are 32-bit
+_MAX_LOSSES = 1 << 30  # the largest number of losses: offsets and counts are 32-bit
 # the largest number of scores of a batch for m="auto", because one program processes them all
-_MOST_REMEMBERED = 1 << 19
-_MOST_LANES = 1 << 13
-_MOST_READ_AGAIN = 1 << 14  # the limit of ranks in a long row: 64 ranks of a million labels, more of fewer
-_MOST_ENTRIES = 128  # a longer list of labels is converted to a mask
+_MAX_REMEMBERED = 1 << 19
+_MAX_LANES = 1 << 13
+_MAX_READ_AGAIN = 1 << 14  # the limit of ranks in a long row: 64 ranks of a million labels, more of fewer
+_MAX_ENTRIES = 128  # a longer list of labels is converted to a mask
 
 
 class _Ready(NamedTuple):
@@ -54,7 +54,7 @@ class _Ready(NamedTuple):
 
 _PLAIN = (int, float)
 _READY: dict[Any, _Ready] = {}
-_MOST_READY = 1 << 10  # sizes and ranks; the cache is cleared when it is full
+_MAX_READY = 1 << 10  # sizes and ranks; the cache is cleared when it is full
 
 
 class MemoryBatch(NamedTuple):
@@ -69,7 +69,7 @@ class MemoryBatch(NamedTuple):
 
 def fits_ranked_range(rows: Tensor) -> bool:
     """Whether the kernels support these rows: one row of any length, or many rows that each fit into one program."""
-    if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MOST:
+    if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MAX_LOSSES:
         return False
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
@@ -104,7 +104,7 @@ def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int]
     name, second = ("joint", torch.int32) if words else ("small", losses.dtype)
     compiled = compiled_for(name, losses, n, second, constants, warps)
     if compiled is not None:
-        if len(_READY) >= _MOST_READY:
+        if len(_READY) >= _MAX_READY:
             _READY.clear()
         only, numbers = losses.is_cpu or torch.cuda.device_count() == 1, (n, *counts, scale, *constants)
         ready = _Ready(*compiled, programs, losses.get_device(), only, words, numbers)
@@ -130,7 +130,7 @@ def fits_tkml(scores: Tensor, target: Tensor, top_k: int) -> bool:
     if n_labels <= PLAN.short:
         return True
     _, chosen, depth = _lanes(n_labels, top_k, PLAN)
-    return chosen * depth <= _MOST_READ_AGAIN
+    return chosen * depth <= _MAX_READ_AGAIN
 
 
 def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
@@ -146,7 +146,7 @@ def fits_memory(losses: Tensor, output: Tensor) -> bool:
     """Whether the kernel of m="auto" supports a batch: on a GPU, and small enough for one program."""
     if not TRITON or not (losses.is_cuda or INTERPRETED) or torch.compiler.is_compiling():
         return False
-    return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MOST_REMEMBERED
+    return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MAX_REMEMBERED
 
 
 # --- launches
@@ -246,7 +246,7 @@ def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
     """The number of lanes of a row, the number of lanes that may be read again, and the length of a lane."""
     chosen = max(1 << top_k.bit_length(), 8)
     tile = plan.label_tile
-    while tile < _MOST_LANES and chosen * -(-n_labels // tile) > _MOST_READ_AGAIN:
+    while tile < _MAX_LANES and chosen * -(-n_labels // tile) > _MAX_READ_AGAIN:
         tile *= 2
     return tile, chosen, 1 << (-(-n_labels // tile) - 1).bit_length()
 
@@ -286,7 +286,7 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
     from .cuts import label_mask
 
     by_index = target.shape[1] != scores.shape[1]
-    if by_index and target.shape[1] > _MOST_ENTRIES:
+    if by_index and target.shape[1] > _MAX_ENTRIES:
         target, by_index = label_mask(target, scores.shape[1]), False
     if target.dtype == torch.bool:
         target = target.contiguous().view(torch.uint8)

@@ -2,9 +2,9 @@
 
 With class-conditional noise, or at the start of training, the m largest losses of a batch can be most of one class.
 Once it is dropped, the network forgets it, and its losses stay the largest. `ClassGuard` tracks the share of each class
-that the ranking would keep. If a class keeps less than LEAST of its proportional share, losses are ranked within the
-classes of the batch, and each class loses the same share, until every class would keep ENOUGH. Switching back earlier
-would drop the class again, and frequent switching can make training diverge.
+that the ranking would keep. If a class keeps less than KEPT_TO_PROTECT of its proportional share, losses are ranked
+within the classes of the batch, and each class loses the same share, until every class would keep KEPT_TO_RELEASE.
+Switching back earlier would drop the class again, and frequent switching can make training diverge.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .memory import Resizable, arrived, copy_to_host
 
-LEAST, ENOUGH = 0.7, 0.9
+KEPT_TO_PROTECT, KEPT_TO_RELEASE = 0.7, 0.9
 _HALF_LIFE = 200.0  # samples of a class
 _FEW = 30.0
 _CHECK_EVERY = 64
@@ -50,10 +50,10 @@ class ClassGuard(Resizable):
             kept = torch.where(member, weights[:, None], 0.0).sum(0)
             batch = torch.stack([member.sum(0).to(kept.dtype), kept], 1).to(self.sums.dtype)
             self.sums.mul_(torch.exp2(-batch[:, :1] / _HALF_LIFE)).add_(batch)
-            self.on.copy_(self.cut_away(share, torch.where(self.on, ENOUGH, LEAST)).any())
+            self.on.copy_(self.cut_away(share, torch.where(self.on, KEPT_TO_RELEASE, KEPT_TO_PROTECT)).any())
         return self.on
 
-    def cut_away(self, share: float, least: Tensor | float = LEAST) -> Tensor:
+    def cut_away(self, share: float, least: Tensor | float = KEPT_TO_PROTECT) -> Tensor:
         """(classes,) which classes keep less than `least` of `share`."""
         seen, kept = self.sums.unbind(1)
         return (seen >= _FEW) & (kept < least * share * seen)

@@ -40,7 +40,7 @@ WARMUP = 100  # the default number of batches
 DECAY = 0.95  # the decay of all sums per batch: about twenty batches count
 # The density of the ranks near 0 is the minimum over the densities below these edges; the last edge is the lower half.
 EDGES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-MOST = 0.5  # the largest share of noise
+MAX_SHARE = 0.5  # the largest share of noise
 # if a larger share of the ranks is in the lower half, the model does not yet separate text from noise
 UNSEPARATED = 0.1
 RECENT = 1 << 10  # the number of recent documents
@@ -63,7 +63,7 @@ class TokenNoise(nn.Module):
     def share(self) -> Tensor:
         """The density of the ranks near 0; 0 while the model does not separate text from noise."""
         below = self.below[:-1] / self.below[-1].clamp(min=1.0)
-        share = (below / self.edges)[:-1].min().clamp(max=MOST)
+        share = (below / self.edges)[:-1].min().clamp(max=MAX_SHARE)
         text_in_lower_half = (below[-1] - share / 2) / (1 - share)
         return torch.where((text_in_lower_half < UNSEPARATED) & (self.below[-1] > 0), share, 0.0)
 

@@ -29,7 +29,7 @@ if TRITON:
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Bytes of logits in memory at a time. On a GPU products need large blocks to run at full speed.
-_MOST_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
+_MAX_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
 _WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # half-precision products accumulated in float32
 
 
@@ -60,7 +60,7 @@ def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
 
 def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
     """Slices of n rows such that a block of this width fits into the memory limit of logits."""
-    most_bytes = _MOST_BYTES.get(like.device.type, _MOST_BYTES["cuda"])
+    most_bytes = _MAX_BYTES.get(like.device.type, _MAX_BYTES["cuda"])
     most = max(most_bytes // max(width * like.element_size(), 1), 1)
     size = max(-(-n // -(-n // most)), 1) if n else 1
     size = min(-(-size // 128) * 128, most) if size > 128 else size  # multiples of the tile size
