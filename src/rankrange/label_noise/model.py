@@ -23,9 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
@@ -37,17 +38,14 @@ RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 3
 _LARGEST = 0.95
 # Predictions are clipped to this probability over the number of rows: n rows cannot show a higher certainty.
 _LEAST_OF_ROWS = 0.5
-# The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
-# .02.
-_EM_STEPS, _EM_ROWS = 300, 200_000
-# The number of rounds for the true classes of wrong labels; and hypotheses with a smaller probability are left out.
-_ROUNDS, _NEGLIGIBLE = 2, 1e-4
+# The largest number of rows for the weights of the members, which gives weights to .01 to .02.
+_WEIGHT_ROWS = 200_000
+# The number of rounds for the true classes of wrong labels.
+_ROUNDS = 2
+# Hypotheses with a smaller probability are left out, and weights that change by less have converged.
+_NEGLIGIBLE = 1e-4
 # The log likelihood that fitted mixture weights gain over the class frequencies by chance.
 _LUCK = 8.0
-# Candidate powers for calibrating predictions before comparing them with the class frequencies.
-_POWERS = (1.0, 0.5, 0.25, 0.125, 0.06)
-# The error of the share from the spacing of the grid.
-_GRID_ERROR = 0.004
 
 
 @dataclass(frozen=True)
@@ -263,14 +261,21 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
 
     `likelihood` is (members, n).
     """
-    if len(mass) > _EM_ROWS:
-        some = np.sort(np.random.default_rng(0).choice(len(mass), _EM_ROWS, replace=False))
-        likelihood, mass = likelihood[:, some], mass[some]
+    some = _sample(len(mass))
+    likelihood, mass = likelihood[:, some], mass[some]
     likelihood, mass = np.clip(likelihood, _least(mass), 1.0), mass / mass.sum()
-    weights = np.full(len(likelihood), 1.0 / len(likelihood))
-    for _ in range(_EM_STEPS if len(likelihood) > 1 else 0):
-        weights = weights * (likelihood @ (mass / (weights @ likelihood)))
+    weights, change = np.full(len(likelihood), 1.0 / len(likelihood)), np.inf
+    while change > _NEGLIGIBLE:
+        before, weights = weights, weights * (likelihood @ (mass / (weights @ likelihood)))
+        change = np.abs(weights - before).max()
     return np.asarray(weights)
+
+
+def _sample(n: int) -> Any:
+    """The rows from which weights are learnt: all of them, or a sample of many."""
+    if n <= _WEIGHT_ROWS:
+        return slice(None)
+    return np.sort(np.random.default_rng(0).choice(n, _WEIGHT_ROWS, replace=False))
 
 
 def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]:
@@ -300,9 +305,15 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
-    logs, rows = np.log(np.clip(P, _least(mass), 1.0)) - usual, np.arange(len(codes))
-    own = [log_softmax(power * logs + usual, axis=1)[rows, codes] for power in _POWERS]
-    return float(max(mass @ (part - usual[codes]) for part in own))
+    some = _sample(len(codes))
+    logs, own = np.log(np.clip(P[some], _least(mass), 1.0)) - usual, codes[some, None]
+    share = mass[some] / mass[some].sum()
+
+    def loss(power: float) -> float:
+        found = np.take_along_axis(log_softmax(power * logs + usual, axis=1), own, axis=1)[:, 0]
+        return float(share @ (usual[own[:, 0]] - found))
+
+    return max(0.0, -mass.sum() * minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").fun)
 
 
 def _least(mass: Array) -> float:
@@ -443,13 +454,16 @@ class _Hypotheses(NamedTuple):
             for rate in np.flatnonzero(weights[label] > _NEGLIGIBLE).tolist():
                 true = rule.given_rate(label, rate, P[rows], codes[rows])[np.arange(len(rows)), codes[rows]]
                 by_rate[label, rate] = 1.0 - mass[rows] @ true / mass[rows].sum()
-        mean = (self.own * by_rate).sum(axis=1)
-        deviation = np.sqrt(part**2 @ ((self.own * by_rate**2).sum(axis=1) - mean**2).clip(0.0))
+        spread = np.gradient(RATES) / np.sqrt(12.0) / np.maximum(RATES, RATES[1])  # a rate stands for its interval
+        mean, square = (self.own * by_rate).sum(axis=1), self.own * by_rate**2 * (1.0 + spread**2)
+        deviation = np.sqrt(part**2 @ (square.sum(axis=1) - mean**2).clip(0.0))
         steps = np.linspace(-2.0, 2.0, 21)
         normal = softmax(-0.5 * steps**2)
         shares = np.concatenate([[0.0], part @ by_rate, np.clip(part @ mean + deviation * steps, 0.0, 1.0)])
         chances = np.concatenate([self.kinds[:1], self.kinds[1] * self.shared, self.kinds[2] * normal])
-        error = np.where(shares > 0.0, np.sqrt(share * (1.0 - share) / n) + _GRID_ERROR, 1e-9)
+        error = np.full(len(shares), np.sqrt(share * (1.0 - share) / n))
+        error[1 : 1 + len(RATES)] = np.hypot(error[1 : 1 + len(RATES)], spread * (part @ by_rate))
+        error = np.where(shares > 0.0, error + 1e-9, 1e-9)
         grid = np.linspace(0.0, 1.0, 2001)
         low, high = np.searchsorted(ndtr((grid[:, None] - shares) / error) @ chances, [0.025, 0.975]).clip(0, 2000)
         return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
@@ -531,7 +545,7 @@ def _hidden(labels: Array, scale: Array) -> Array:
     reduce it by the square of exp(-scale). The geometric mean of both likelihoods is taken.
     """
     odds = (labels.sum() - labels + 0.5) / (labels + 0.5)
-    error = np.sqrt(odds / labels.sum()) + _GRID_ERROR
+    error = np.sqrt(odds / labels.sum())
     possible = log_ndtr((odds[:, None] - RATES) / error[:, None])
     return np.asarray(np.where(RATES > 0.0, possible, 0.0) + scale / len(labels))
 

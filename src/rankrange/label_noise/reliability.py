@@ -21,7 +21,8 @@ from ..core.arrays import Array
 
 # The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
-_NEWTON_STEPS, _LEAST_GAIN = 40, 1e-3
+# Newton steps end when no hypothesis gains more log likelihood than this, which changes no p_wrong visibly.
+_LEAST_GAIN = 1e-3
 
 
 class Groups(NamedTuple):
@@ -71,18 +72,17 @@ def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Cu
     scale = np.broadcast_to(prior.scale, low.shape).astype(np.float64)
     shift, damping = np.zeros(len(low)), np.ones(len(low))
     value, p, q = fit.at(scale, shift)
-    for _ in range(_NEWTON_STEPS):
+    gain = np.inf
+    while gain > _LEAST_GAIN:  # it ends, because rejected steps become shorter and accepted ones increase the value
         step_scale, step_shift = fit.step(scale, shift, p, q, damping)
         new_scale, new_shift = scale + np.clip(step_scale, -1.0, 1.0), shift + np.clip(step_shift, -2.0, 2.0)
         new_value, new_p, new_q = fit.at(new_scale, new_shift)
         better = new_value >= value - 1e-12
-        gain = float(np.abs(new_value - value).max())
+        gain = float(np.abs(new_value - value).max(initial=0.0))
         scale, shift = np.where(better, new_scale, scale), np.where(better, new_shift, shift)
         value = np.where(better, new_value, value)
         p, q = np.where(better[:, None], new_p, p), np.where(better[:, None], new_q, q)
         damping = np.where(better, damping / 3.0, 6.0 * damping + 0.01)
-        if gain < _LEAST_GAIN:
-            break
     square, cross, plain = fit.curvature(scale, p, q)
     return Curves(scale, shift, value - 0.5 * np.log(square * plain - cross**2), prior.surprises)
 
