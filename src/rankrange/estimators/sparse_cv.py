@@ -3,7 +3,7 @@
 For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
 each fit starting from the last. The score of a test fold is a trimmed mean of its losses, which is robust to outliers
 in the test fold. The one-standard-error rule takes the largest penalty whose score is within one standard error of the
-best. A whole weight is the row so many times, dealt out one by one; other weights are relative.
+best. An integer weight is a repetition of the row; other weights are relative.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAST_TOL = 1e-6
 
 
 class _SparseCV(BaseEstimator):
-    """What both estimators share."""
+    """Base class of both estimators."""
 
     m: Any
     loss: str
@@ -63,7 +63,7 @@ class _SparseCV(BaseEstimator):
         y : array_like of shape (n_samples,)
             Their targets.
         sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows. A whole weight is the row so many times; other weights are relative.
+            Weights of the rows. An integer weight is a repetition of the row; other weights are relative.
         groups : array_like of shape (n_samples,), optional
             The group of each row; rows of one group are in the same fold.
 
@@ -156,7 +156,7 @@ class _SparseCV(BaseEstimator):
         raise NotImplementedError
 
     def _choose(self, scores: Array, Cs: Array, shares: Array) -> None:
-        """m by the best score of any penalty; of its penalties the largest within one standard error of the best."""
+        """Choose the m with the best score, and its largest penalty within one standard error of the best."""
         mean, folds = scores.mean(axis=2), scores.shape[2]
         # One split has no standard error, and the best score is taken.
         error = scores.std(axis=2, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros_like(mean)
@@ -190,7 +190,7 @@ class _SparseCV(BaseEstimator):
         return scores, Cs
 
     def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array, rng: np.random.Generator) -> Folds:
-        """Folds of these rows: of whole groups if there are any, even within the classes."""
+        """The folds of these rows, stratified by class; groups are not split."""
         if groups is not None:
             check_consistent_length(X, groups)
             groups = np.asarray(groups)
@@ -218,7 +218,7 @@ class _SparseCV(BaseEstimator):
         cut = self._cut(net, mass, share)
         for j, C in enumerate(Cs):
             cut = cut._replace(C=float(C))
-            # Random starts belong to a few places of the path; between them the last fit is followed.
+            # Random starts are used at a few points of the path; the other fits continue from the last one.
             often = j % max(1, len(Cs) // 3) == 0
             if start is None or often:
                 found = trimmed_net(
@@ -246,7 +246,7 @@ class _SparseCV(BaseEstimator):
         return coefs
 
     def _cut(self, net: ElasticNet, mass: Array | None, share: float) -> Cut:
-        """The cut of this share of the rows, of which at least one stays; C is set along a path."""
+        """The cut that drops this share of the rows, but never all; C is set along a path."""
         n = len(net.y)
         m = min(round(share * n), n - 1) if mass is None else share * float(mass.sum())
         classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
@@ -379,7 +379,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
         The smallest penalty divided by the largest one. At the largest one all coefficients are zero in a fit without
         the rows of highest leverage.
     cv : int, splitter or iterable of (train, test), default=5
-        Folds; an int is a number of folds, of classes in equal shares.
+        Folds; an int is the number of stratified folds.
     score_trim : float, default=0.3
         The share of the largest losses of each test fold that its score leaves out. It must exceed the share of
         outliers.
@@ -499,7 +499,7 @@ def _holds_pairs(cv: Any) -> bool:
 
 
 def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array | None]:
-    """The places of the rows, in an order of their own and repeated by whole weights, and their mass if it is not 1.
+    """The indices of the rows in canonical order, repeated by integer weights, and their mass if it is not 1.
 
     Weight 2 equals the row twice: both forms of the data become the same rows in the same order.
     """
@@ -511,12 +511,12 @@ def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array 
 
 
 def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
-    """Values of C from the one below which no coefficient differs from zero to 1 / eps times it.
+    """Values of C, from the largest at which all coefficients are zero to 1 / eps times it.
 
-    One outlier would move them by its size: `net` holds rows of low leverage, with numeric targets near their median.
+    One outlier could change this value arbitrarily, so `net` has only rows of low leverage and clipped numeric targets.
     """
     first = net.largest_penalty(mass)
-    if not np.isfinite(first):  # no column explains anything
+    if not np.isfinite(first):  # no column is informative
         first = 1.0
     return np.asarray(first * np.geomspace(1.0, 1.0 / eps, count))
 

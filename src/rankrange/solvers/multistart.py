@@ -189,7 +189,7 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: some of the starts are run to their ends, and the search goes on from the best of these."""
+    """Few rows: some of the starts are run to convergence, and the search continues from the best of them."""
     low, (survivors, steps) = rough.objective, _FEW_ROWS
     starts, values, _ = _steps(low, starts, metric, min(steps, max_iter), 1e-4)
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -211,10 +211,10 @@ def _search_all_rows(
 def _searched_nearby(
     objective: Objective, W: Array, value: float, metric: Metric, patience: int, max_iter: int
 ) -> Array:
-    """The lowest minimum found by steps on problems nearby, and from there on F again.
+    """The lowest minimum found by steps on neighbouring problems, followed by steps on F.
 
-    Ends after so many failures in a row, or so many steps. Minima lie close to each other: each keeps some rows that
-    another one cuts. With another m or C other rows are next to the cut, and the way back leads to a neighbour.
+    It ends after a number of failures in a row, or of steps. Minima lie close to each other and differ in some dropped
+    rows. With another m or C other rows lie near the cut, so the descent on F may end in a neighbouring minimum.
     """
     failures = used = 0
     while failures < patience and used < max_iter:
@@ -230,13 +230,13 @@ def _searched_nearby(
 
 
 def _cutting_more(objective: Objective, factor: float) -> Objective:
-    """The same with an m larger by this factor, and as many rows kept below it."""
+    """The same objective with an m larger by this factor, and the same number of rows kept."""
     m = min(objective.m * factor, 0.9 * objective.total)
     m = m if objective.sample_weight is not None else max(1, round(m))
     return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
 
 
-# Problems nearby, in the order in which they are tried.
+# Neighbouring problems, in the order in which they are tried.
 _NEARBY: tuple[Callable[[Objective], Objective], ...] = (
     lambda objective: _cutting_more(objective, 0.8),
     lambda objective: _cutting_more(objective, 1.2),

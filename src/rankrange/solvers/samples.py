@@ -28,15 +28,15 @@ class Rough(NamedTuple):
     centre: Array | None
 
     def inward(self, W: Array) -> Array:
-        """Parameters (..., p) of the objective itself as those of the rough one, which differ in the intercept."""
+        """Convert parameters (..., p) of the objective to those of the rough one, which differ in the intercept."""
         return self._moved(W, 1.0)
 
     def outward(self, W: Array) -> Array:
-        """Parameters of the rough objective as those of the objective itself."""
+        """Convert parameters of the rough objective to those of the objective."""
         return self._moved(W, -1.0)
 
     def outward_metric(self, hessian: Array) -> Array:
-        """A Hessian (p, p) of the rough objective as that of the objective itself."""
+        """Convert a Hessian (p, p) of the rough objective to that of the objective."""
         if self.centre is None:
             return hessian
         change = np.eye(len(hessian))
@@ -52,10 +52,10 @@ class Rough(NamedTuple):
 
 
 def in_single_precision(objective: Objective) -> Rough:
-    """The objective of a class in single precision, in which a search takes half as long; others as they are.
+    """The objective in single precision, in which a search takes half as long; unchanged if it does not support that.
 
-    An intercept makes it indifferent to a shift of the columns, so their means are subtracted first: what is left has
-    all digits of single precision.
+    With an intercept, shifting columns does not change the problem, so their means are subtracted first. The
+    differences then have all digits of single precision.
     """
     design = objective.design
     if design.sparse or design.X.dtype != np.float64 or objective.loss.targets not in ("binary", "classes"):

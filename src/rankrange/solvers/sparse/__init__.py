@@ -1,4 +1,4 @@
-"""Elastic nets under a ranked range: the convex problem of kept rows, and the search over rows.
+"""Elastic nets with a ranked range: the convex problem of the kept rows, and the search for the rows to keep.
 
 The objective is that of scikit-learn's LogisticRegression(C, l1_ratio) on the rows that are kept:
 C * sum of losses + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, with intercepts that are not penalised.

@@ -1,7 +1,7 @@
-"""Convex conjugates of losses, and slopes that satisfy the intercept's condition: what a duality gap needs.
+"""Convex conjugates of losses, and slopes that are feasible for the intercept, for duality gaps.
 
-Slopes (r, n) are derivatives of losses in the scores. `balanced` moves them a little, within the domain of the
-conjugate, until their weighted sums vanish, as the slopes at the best intercept do.
+Slopes (r, n) are derivatives of the losses with respect to the scores. At the best intercept their weighted sums are
+zero. `balanced` changes slopes within the domain of the conjugate until this holds.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def _of_softmax(loss: Softmax, y: Array, a: Array) -> Array:
 
 
 def _shifted(loss: Any, y: Array, a: Array, h: Array) -> Array:
-    """Squares: any slope is in the domain."""
+    """Squared losses: every slope is in the domain."""
     return a - (a @ h / h.sum())[:, None]
 
 
 def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
-    """Losses whose slopes may shrink: the side with the larger sum does, positive slopes or negative ones."""
+    """Losses whose slopes may shrink: the positive or the negative slopes shrink, whichever have the larger sum."""
     up, down = float(np.maximum(a[0], 0) @ h), float(np.maximum(-a[0], 0) @ h)
     least = min(up, down)
     factor = np.where(a[0] > 0, least / up if up else 0.0, least / down if down else 0.0)
@@ -64,7 +64,7 @@ def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
 
 
 def _mixed(loss: Softmax, y: Array, a: Array, h: Array) -> Array:
-    """Probabilities are mixed with constant ones, whose sums by class make up what is wrong with the first.
+    """Mix the probabilities with constant ones, chosen such that the sums of all classes vanish.
 
     A class without rows gets none: its best intercept is minus infinity.
     """

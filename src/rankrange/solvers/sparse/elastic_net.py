@@ -5,10 +5,10 @@ the rows. A step minimises a quadratic model of the losses over the working set 
 descent. Once the signs of the coefficients are known, Newton's method finishes, and columns that violate their
 optimality condition join. Only the gradient is computed for all columns.
 
-If only the largest losses count, the sum over i is the maximum over weights below h of a given mass. It is smoothed
-(`weights.py`), and the smoothing is reduced around the last weights. Every such weights prove a lower bound.
+If only the largest losses count, the sum over i is the maximum over weights of at most h with a given mass. It is
+smoothed (`weights.py`), and the smoothing is reduced around the last weights. All feasible weights prove a lower bound.
 
-Coefficients are the entries (output, column) of `coef` (r, d), which have one flat number: output * d + column.
+Coefficients are entries of `coef` (r, d) with the flat index output * d + column.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from .conjugates import balanced, conjugate
 from .linear_program import least_absolute
 from .weights import Fixed, Smoothed, Weights, largest
 
-# Coefficients that a working set starts with, and by which factor it may grow in a round.
+# The initial size of a working set, and the largest factor by which it grows in a round.
 _FIRST, _GROWTH = 64, 2
-# Proximal steps and Newton steps on one working set.
+# The largest numbers of proximal steps and of Newton steps on one working set.
 _STEPS, _POLISH = 4, 12
 # Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
 _FLAT, _UNLIKELY = 1e-6, 1e-12
 # The intercept if all kept rows have one class; any larger one is as good.
 _SURE = 40.0
-# Absolute and largest losses: how often the smoothing is reduced at most, and by which factor.
+# Absolute and largest losses: the largest number of reductions of the smoothing, and their factor.
 _SMOOTHINGS, _SHARPER = 14, 0.2
-# Linear programs at most, and the slope, of 1 at the minimum, from which a column is in the first one.
+# The largest number of linear programs, and the slope (1 at the minimum) from which a column is in the first one.
 _PROGRAMS, _STEEP = 20, 0.95
-# The share of the parabola above Huber's loss that rows outside delta bend by, if steps without it lead too far.
+# The share of the curvature of the parabola above the Huber loss for rows beyond delta, if steps are too long without
+# it.
 _OUTSIDE = 0.1
 
 
 class Net(NamedTuple):
-    """A fit: coefficients (r, d), intercepts (r,), the objective, a proved bound on what it exceeds the least by, and
-    the rounds that it took."""
+    """A fit: coefficients (r, d), intercepts (r,), the objective, its proved gap, and the number of rounds."""
 
     coef: Array
     intercept: Array
@@ -82,7 +82,7 @@ class ElasticNet:
     loss : Squared, Huber, Absolute, Logistic or Softmax
         The loss of a row.
     n_outputs : int
-        The r scores of a row; 1 unless the loss is Softmax.
+        The number r of scores per row; 1 unless the loss is Softmax.
     l1_ratio : float
         The share of the l1 penalty, in (0, 1].
     fit_intercept : bool
@@ -106,11 +106,11 @@ class ElasticNet:
         return self.columns.T
 
     def zero(self) -> tuple[Array, Array]:
-        """No coefficient and no intercept."""
+        """Coefficients and intercepts of zero."""
         return np.zeros((self.n_outputs, self.X.shape[1])), np.zeros(self.n_outputs)
 
     def scores(self, coef: Array, intercept: Array) -> Array:
-        """Scores (r, n), from the columns that have a coefficient."""
+        """Scores (r, n), from the columns with nonzero coefficients."""
         used = np.flatnonzero(coef.any(axis=0))
         return np.asarray((self.columns[:, used] @ coef[:, used].T).T) + intercept[:, None]
 
@@ -119,12 +119,12 @@ class ElasticNet:
         return np.asarray(self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T))
 
     def slopes(self, Z: Array) -> Array:
-        """Derivatives (r, n) of the losses in the scores."""
+        """Derivatives (r, n) of the losses with respect to the scores."""
         slopes = self.loss.value_and_derivative(self.y, Z[0] if self.n_outputs == 1 else Z.T)[1]
         return slopes[None, :] if self.n_outputs == 1 else slopes.T
 
     def penalty(self, coef: Array) -> float:
-        """What coefficients cost."""
+        """The penalty of the coefficients."""
         used = coef[coef != 0]
         return float((1 - self.l1_ratio) / 2 * (used @ used) + self.l1_ratio * np.abs(used).sum())
 
@@ -133,7 +133,7 @@ class ElasticNet:
         return float(h @ self.losses(Z)) + self.penalty(coef)
 
     def largest_penalty(self, h: Array) -> float:
-        """The factor on h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
+        """The factor of h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
         if isinstance(self.loss, Absolute):
             smooth, delta = self.smoothed(1e-6 * float(np.abs(self.y - np.median(self.y)).mean()))
             return smooth.largest_penalty(h / delta)
@@ -143,11 +143,11 @@ class ElasticNet:
         return np.inf if steepest == 0 else self.l1_ratio / steepest
 
     def gradient(self, weighted: Array) -> Array:
-        """Derivatives (r, d) of the weighted losses in the coefficients."""
+        """Derivatives (r, d) of the weighted losses with respect to the coefficients."""
         return np.asarray((self._transposed @ weighted.T).T)
 
     def gap(self, value: float, Z: Array, h: Array, slopes: Array | None = None) -> tuple[float, Array]:
-        """A bound on the objective minus the least one, and the gradient at the slopes that prove it."""
+        """A bound on the objective minus its minimum, and the gradient at the slopes that prove it."""
         slopes = self.slopes(Z) if slopes is None else slopes
         fair = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
         gradient = self.gradient(fair * h)
@@ -173,35 +173,35 @@ class ElasticNet:
         Parameters
         ----------
         h : ndarray of shape (n,)
-            C times the weight of each row, 0 for rows that are cut.
+            C times the weight of each row; 0 for dropped rows.
         start : pair of ndarray or None
             Coefficients and intercepts to start from.
         top : float or None, default=None
-            The mass of the largest losses that count, at most the sum of `h`; None: all.
+            The mass of the largest losses that count, at most the sum of `h`; None means all.
         tol : float, default=1e-6
             The relative gap to reach.
         max_rounds : int, default=50
-            Working sets at most.
+            Maximum number of working sets.
         """
         start = self.zero() if start is None else start
         kept = np.flatnonzero(h)
         if top is not None:
             return self.take(kept)._sharpened(h[kept], top, start, tol)
-        if 2 * len(kept) < len(h):  # a copy of most rows would take longer than they do
+        if 2 * len(kept) < len(h):  # copying most rows would take longer than using all
             return self.take(kept).fit(h[kept], start, tol=tol, max_rounds=max_rounds)
         if isinstance(self.loss, Absolute):
             return self._sharpened(h, None, start, tol)
         return self._minimise(Fixed(h), start, tol, max_rounds)
 
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
-        """The problem with Huber's loss, which is delta times the absolute one but for rows within delta, and delta."""
+        """The problem with the Huber loss, which is delta times the absolute loss beyond delta; and delta."""
         delta = max(delta, 1e-300)
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
     def _sharpened(self, h: Array, top: float | None, at: tuple[Array, Array], tol: float) -> Net:
-        """Absolute and largest losses by ever less smoothing; slopes and weights of the smooth problem prove the gap.
+        """Absolute or largest losses by decreasing smoothing; slopes and weights of the smooth problem prove the gap.
 
-        Huber's loss with a small delta is delta times the absolute one, so that weights are divided by delta.
+        The Huber loss with a small delta is nearly delta times the absolute loss, so weights are divided by delta.
         """
         smooth, delta, used = self, 1.0, 0
         if not at[0].any() and self.fit_intercept and isinstance(self.loss, Absolute):
@@ -263,7 +263,7 @@ class ElasticNet:
         return best
 
     def take(self, rows: Array) -> ElasticNet:
-        """The problem of some of the rows."""
+        """The problem on a subset of the rows."""
         return ElasticNet(
             self.columns[rows], self.y[rows], self.loss, self.n_outputs, self.l1_ratio, self.fit_intercept
         )
@@ -271,7 +271,7 @@ class ElasticNet:
     def _minimise(self, rows: Weights, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
         kept = rows.h > 0
         if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[kept].sum()) == kept.sum():
-            # One class is left: the larger its intercept the better, and no coefficient is needed.
+            # Only one class remains: its intercept may grow without limit, and no coefficient is needed.
             coef, intercept = self.zero()
             intercept[:] = _SURE * np.sign(self.y[kept].sum())
             value = rows.total(self.losses(self.scores(coef, intercept)))
@@ -303,7 +303,7 @@ class ElasticNet:
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """All coefficients that are not zero, and of the others those that violate their condition most."""
+        """All nonzero coefficients, and those of the others that violate their optimality condition most."""
         flat, slope = coef.ravel(), np.abs(gradient.ravel())
         used = np.flatnonzero(flat)
         room = max(size, 2 * len(used)) - len(used)
@@ -362,10 +362,10 @@ class ElasticNet:
         return _Model(B, response.ravel())
 
     def curvature_roots(self, Z: Array, h: Array, outside: float = 0.0) -> Array:
-        """Roots of the second derivatives; those of the model, but for Huber's loss, whose model is wider.
+        """Square roots of the second derivatives of the model; for the Huber loss the model is wider.
 
-        `outside` is what rows in the linear parts of Huber's loss have of that wider model. Absolute losses have no
-        second derivative and get that of a parabola through their value.
+        `outside` is the share of the wider model for rows in the linear parts of the Huber loss. Absolute losses have
+        no second derivative and get that of a parabola through their value.
         """
         if isinstance(self.loss, Absolute):
             r = np.abs(Z[0] - self.y)
@@ -377,7 +377,7 @@ class ElasticNet:
 
 
 class _Point(NamedTuple):
-    """Where a descent over some coefficients is: these, the intercepts, scores, losses and the objective."""
+    """A point of a descent over some coefficients: these, the intercepts, scores, losses and the objective."""
 
     theta: Array
     intercept: Array
@@ -423,7 +423,7 @@ class _Columns:
         return M, roots.transpose(0, 2, 1).reshape(n * r, r)
 
     def _tied(self, at: _Point, chosen: Any = slice(None)) -> tuple[Array, Array] | None:
-        """What weights that change add to `_designs`: gradients of tied losses, less their mean if no mass moves."""
+        """Rows that changing weights add to `_designs`: gradients of tied losses, centred if the mass is fixed."""
         rows, rate, balance = self.rows.tied(at.losses)
         if not len(rows):
             return None
@@ -435,7 +435,7 @@ class _Columns:
         return root * M, root * E
 
     def proximal_step(self, at: _Point, tol: float) -> _Point:
-        """Minimise the quadratic model and the penalty, and search along the line to that point."""
+        """Minimise the quadratic model plus the penalty, and search along the line to that point."""
         net = self.net
         model = net.model(at.Z, self.rows.at(at.losses))
         M, E = self._designs(model.roots)
@@ -471,7 +471,8 @@ class _Columns:
                 return at, True
             theta, intercept = _to_first_zero(at, support, step, self.net.fit_intercept)
             after = self._search(at, theta, intercept)
-            # Huber's loss: too few rows bend, and steps lead too far; the linear parts then count a little.
+            # The Huber loss: if few rows have curvature, steps are too long; rows in the linear parts then get some
+            # curvature.
             far = isinstance(self.net.loss, Huber) and after.theta is not theta
             if far and not outside:
                 outside = _OUTSIDE
@@ -481,7 +482,7 @@ class _Columns:
         return at, False
 
     def _gradient(self, at: _Point, support: Array) -> tuple[Array, float]:
-        """Derivatives in the support and the intercepts, with the scale of the terms that they are sums of."""
+        """Derivatives with respect to support and intercepts, and the scale of the terms in these sums."""
         slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
         mine = self.block[:, support]
         losses = np.einsum("nq,qn->q", mine, slopes[self.output[support]])
@@ -508,14 +509,14 @@ class _Columns:
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
         """The first point of halved steps that lowers the objective; `at` itself if none does."""
-        if self.net.n_outputs > 1:  # what is added to all scores changes no loss
+        if self.net.n_outputs > 1:  # a common shift of all scores changes no loss
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
         dZ = self._change(*change)
         weighted = self.net.slopes(at.Z) * self.rows.at(at.losses)
         slope = float(np.vdot(weighted, dZ)) + self.net.penalty(theta) - self.net.penalty(at.theta)
         for share in _halves(30):
-            if -share * slope <= 1e-16 * abs(at.value):  # less than rounding, or no descent
+            if -share * slope <= 1e-16 * abs(at.value):  # below rounding errors, or no descent direction
                 return at
             here = at.theta + share * change[0] if share < 1 else theta
             after = self._point(here, at.intercept + share * change[1], at.Z + share * dZ)
@@ -544,7 +545,7 @@ def _halves(count: int) -> Iterator[float]:
 
 
 def _share(squares: float, room: float) -> float:
-    """squares / room: infinite where there is no room, but for rounding."""
+    """squares / room; infinite if there is no room, up to rounding errors."""
     if squares == 0.0:
         return 0.0
     return squares / room if room else np.inf
@@ -559,7 +560,7 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
     gram = M.T @ M if q <= n else False
     # Checks would take longer than small problems do.
     with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the line search and the gap judge the step
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the line search and the gap check the step
         _, coefs, _ = enet_path(
             M,
             response,
@@ -567,7 +568,7 @@ def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array
             l1_ratio=l1_ratio,
             precompute=gram,
             Xy=None if gram is False else M.T @ response,
-            coef_init=start.copy(),  # it is written to
+            coef_init=start.copy(),  # the array is overwritten
             # Scikit-learn's is relative to ||response||^2, which may be far larger than the objective.
             tol=min(max(gap / max(float(response @ response), 1e-300), 1e-14), 1e-3),
             max_iter=1000,

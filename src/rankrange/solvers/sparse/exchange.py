@@ -1,9 +1,9 @@
-"""Exchange of rows: fit a dropped row too, and drop the row that then costs the most.
+"""Exchange of rows: add a dropped row to the fit, and drop the row that then costs most.
 
-Concentration steps end where every dropped row has a larger loss than every kept one. But a row of large loss may have
-a small one once it is fitted, and a row of small loss may be the one that bends the model. The fit with one more row
-is computed; what each row costs it is a loss and, to second order in the coefficients that are not zero, what the
-other rows would gain without it.
+Concentration steps end if every dropped row has a larger loss than every kept row. A row with a large loss may still
+have a small one once it is fitted, and a kept row with a small loss may distort the model. The fit with one more row is
+computed. The cost of a row is its loss plus the gain of the other rows without it, to second order in the nonzero
+coefficients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .elastic_net import ElasticNet, Net
 
 
 def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
-    """By how much the objective should fall if a row were dropped, minus infinity for rows that are not kept whole.
+    """The expected decrease of the objective if a row is dropped; minus infinity for rows that are not fully kept.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
     fit : Net
         The minimum for the weights `h`.
     h : ndarray of shape (n,)
-        C times what is kept of each row.
+        C times the kept mass of each row.
     C : float
-        The weight of a row that is kept whole.
+        The weight of a row that is fully kept.
 
     Returns
     -------
     ndarray of shape (n,)
-        Its loss and what the others gain.
+        The loss of each row plus the gain of the others without it.
     """
     Z = net.scores(fit.coef, fit.intercept)
     losses = C * net.losses(Z)
@@ -42,7 +42,7 @@ def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
     except LinAlgError:
         solved = np.zeros_like(pushes.T)
     own = np.einsum("nq,qn->n", pushes, solved)
-    # Without row i the metric loses bend_i push_i push_i', which leaves nothing where the model interpolates it.
+    # Without row i the metric loses bend_i push_i push_i'; nothing remains if the model interpolates the row.
     gain = own / np.maximum(1 - bends * own, 1e-3) / 2
     return np.where(h >= C, losses + gain, -np.inf)
 

@@ -1,7 +1,7 @@
-"""Absolute losses with an l1 penalty alone: a linear program, whose dual gives slopes and weights.
+"""Absolute losses with a pure l1 penalty: a linear program, whose dual gives slopes and weights.
 
-Smoothing ends far from the last digits where the model passes through many rows. The program has the columns that
-matter; those whose condition its dual violates join.
+If the model passes through many rows, smoothing does not reach full precision. The program has a subset of the columns;
+columns whose optimality condition is violated are added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Vertex(NamedTuple):
 
 
 def least_absolute(block: Array, y: Array, h: Array, top: float | None, fit_intercept: bool) -> Vertex | None:
-    """Minimise the weighted absolute residuals, or the largest of them, and the sum of the absolute coefficients.
+    """Minimise the sum of the weighted absolute residuals, or of the largest of them, plus the l1 norm.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def least_absolute(block: Array, y: Array, h: Array, top: float | None, fit_inte
     y, h : ndarray of shape (n,)
         Targets and weights, above 0.
     top : float or None
-        The mass of the largest losses that count; None: all.
+        The mass of the largest losses that count; None means all.
     fit_intercept : bool
         Whether there is an intercept.
 
@@ -45,7 +45,7 @@ def least_absolute(block: Array, y: Array, h: Array, top: float | None, fit_inte
     """
     n, q = block.shape
     free = np.ones((n, 1 if fit_intercept else 0))
-    # Positive and negative parts of coefficients and intercept, then of residuals, then excesses and their level.
+    # Positive and negative parts of coefficients and intercept, then of residuals; then excesses and their level.
     signed = [block, -block, free, -free]
     equal = sp.hstack([*map(sp.csc_matrix, signed), sp.identity(n), -sp.identity(n)], format="csc")
     costs = np.concatenate([np.ones(2 * q), np.zeros(2 * free.shape[1]), np.tile(h if top is None else 0 * h, 2)])

@@ -1,13 +1,13 @@
 """The search for the rows to keep: sparse starts and concentration steps.
 
-A step fits the elastic net to the kept rows and keeps the rows of smallest loss. Neither half raises the objective, and
-the duality gap of the last fit bounds what is left for the same rows cut. Starts with more columns than rows are those
-of the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz, Hoffmann and Filzmoser 2018): nets of a few random
-rows. They compete after two rough steps, and the best ones go on. The ordinary net, one without high-leverage rows and,
-if m allows it, those without one of the classes start too.
+A concentration step fits the elastic net to the kept rows, then keeps the rows with the smallest losses. Neither part
+increases the objective, and the duality gap of the last fit bounds the remaining gain with the same rows dropped.
+Random starts are elastic nets of a few rows, as in the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz,
+Hoffmann and Filzmoser 2018). They are compared after two rough steps, and the best are continued. Further starts are
+the ordinary net, one without high-leverage rows and, if m allows it, nets without one of the classes.
 
-Concentration steps end in one of many local minima. In a small table there are more random starts, and single rows are
-exchanged until no exchange gains, from each of the best fits.
+Concentration steps end in one of many local minima. Small tables have more random starts, and from each of the best
+fits single rows are exchanged until no exchange lowers the objective.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from .weights import largest
 
 Report = Callable[[str, float], object]
 
-# Rows of a random start for a numeric target, and rows of each class.
+# The number of rows of a random start: for a numeric target, and for each class.
 _ROWS, _ROWS_OF_CLASS = 3, 2
-# The rough steps of a start, their tolerance, how many starts go on for each random one, and their tolerance.
+# The number and the tolerance of rough steps; the number of continued starts per random start, and their tolerance.
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 0.3, 1e-4
-# Starts that are always tried, and which share of the random ones may be in vain in a row after these.
+# The number of starts that are always tried, and the share of random starts in a row that may bring no improvement.
 _FIRST, _IN_VAIN = 6, 0.4
-# The last fit costs little more to the last digits, so that equal problems have equal results.
+# The tolerance of the last fit: full precision costs little more, and equal problems then have equal results.
 _LAST = 1e-10
-# Dropped rows that are tried in the place of kept ones, kept ones for each, and up to which value relative to the best
-# an exchange is worth a fit: predictions are of second order.
+# Exchanges: the number of dropped rows to try, of kept rows for each, and the largest predicted value, relative to the
+# best, for which a fit is computed. Predictions are of second order.
 _TRIES, _OUT, _SLACK = 8, 2, 1.02
-# Entries of a table (times classes) up to which rows are exchanged. Larger ones would take many ordinary fits.
+# The largest number of entries of X (times classes) for exchanges of rows, which would take many ordinary fits.
 _SMALL = 50_000
-# A small table has so many times as many random starts.
+# The factor of random starts for small tables.
 _MORE = 3
-# Working sets of a fit that is one of many.
+# The largest number of working sets of a fit that is only compared.
 _FEW_ROUNDS = 10
-# The delta of Huber's loss in the place of the absolute one, relative to the mean deviation of the targets.
+# The delta of the Huber loss that replaces the absolute loss, relative to the mean deviation of the targets.
 _NARROW = 0.05
-# Columns by which rows are compared for leverage: those of largest variance.
+# The number of columns, those with the largest variance, for computing leverage.
 _LEVERAGE_COLUMNS = 300
-# Columns that the search has if there are more than twice as many: those that are most correlated with the target.
+# The number of columns of the search if there are more than twice as many: those most correlated with the target.
 _SCREENED = 1000
-# The share of the rows that count as those of high leverage there.
+# The share of rows with high leverage in that selection.
 _OUTER = 0.3
 
 
 class Cut(NamedTuple):
-    """How rows are cut: the mass m of the largest losses, the mass of each row (None: 1), and C.
+    """Which rows are dropped: the mass m of the largest losses, the mass of each row (None means 1 each), and C.
 
-    With `groups`, the class of each row, the same share of each class is cut. With `k`, only the largest losses of the
-    others count, of mass k - m.
+    With `groups`, the class of each row, the same share of each class is dropped. With `k`, only the mass k - m of the
+    largest remaining losses counts.
     """
 
     m: float
@@ -70,7 +70,7 @@ class Cut(NamedTuple):
     k: float | None = None
 
     def weights(self, losses: Array) -> Array:
-        """C times what is kept of each row."""
+        """C times the kept mass of each row."""
         if self.groups is not None:
             left = Stratified(self.groups).caps(losses, self.m, self.mass)
             return self.all(len(losses)) if left is None else self.C * np.asarray(left, dtype=np.float64)
@@ -83,11 +83,11 @@ class Cut(NamedTuple):
 
     @property
     def top(self) -> float | None:
-        """C times the mass that counts; None if all of the kept rows do."""
+        """C times the mass that counts; None if all kept rows count."""
         return None if self.k is None else self.C * (self.k - self.m)
 
     def value(self, net: ElasticNet, fit: Net, losses: Array, h: Array) -> float:
-        """The objective of a fit with these losses, if h is kept of the rows."""
+        """The objective of a fit with these losses and the kept masses h."""
         return float(largest(losses, h, self.top) @ losses) + net.penalty(fit.coef)
 
 
@@ -110,17 +110,17 @@ def trimmed_net(
     net : ElasticNet
         The rows and their loss.
     cut : Cut
-        What is cut.
+        The rows to drop.
     start : pair of ndarray or None
         Coefficients and intercepts of one more start.
     n_starts : int, default=10
-        Random starts.
+        The number of random starts.
     rng : numpy.random.Generator
-        Where they come from.
+        The generator of random starts.
     tol : float, default=1e-6
         The relative gap of the last fit.
     max_iter : int, default=200
-        Concentration steps at most.
+        Maximum number of concentration steps.
     exchange : bool, default=True
         Whether rows of a small table are exchanged after the concentration steps.
     report : callable
@@ -129,13 +129,13 @@ def trimmed_net(
     Returns
     -------
     Net
-        Its gap is that for the same rows cut; infinite if `max_iter` steps did not settle which rows these are.
+        Its gap refers to the same rows dropped. It is infinite if the dropped rows still change after `max_iter` steps.
     """
     if cut.m == 0:
         fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
-    if isinstance(net.loss, Absolute):  # rows are searched for with Huber's loss, which takes one fit instead of many
+    if isinstance(net.loss, Absolute):  # the search uses the Huber loss, which needs one fit instead of many
         smooth, delta = net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
         alike = cut._replace(C=cut.C / delta)
         found = trimmed_net(
@@ -179,7 +179,7 @@ def _finalists(
 def _screened(net: ElasticNet) -> Array | slice:
     """The columns of the search: those of largest covariance with the target, over all rows and low-leverage rows.
 
-    Targets are brought near their median, because one outlier would decide.
+    Targets are clipped around their median; otherwise a single outlier would decide.
     """
     n, p = net.X.shape
     if p <= 2 * _SCREENED:
@@ -200,17 +200,17 @@ def _screened(net: ElasticNet) -> Array | slice:
 
 
 def near_the_median(y: Array) -> Array:
-    """Targets brought within three robust standard deviations of their median.
+    """Clip targets to three robust standard deviations around their median.
 
     Parameters
     ----------
     y : ndarray of shape (n,)
-        Numbers.
+        The targets.
 
     Returns
     -------
     ndarray of shape (n,)
-        The same numbers, but for those farther away; all of them if half of them are equal.
+        The clipped targets; unchanged if half of them are equal.
     """
     center = np.median(y)
     reach = 3 * 1.4826 * np.median(np.abs(y - center))
@@ -234,7 +234,7 @@ def _competing(
 
 
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
-    """Concentration steps from one start, as along a path of penalties.
+    """Take concentration steps from one start, as along a path of penalties.
 
     Parameters
     ----------
@@ -244,20 +244,20 @@ def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float 
     Returns
     -------
     Net
-        Where the steps end.
+        The last fit.
     """
     return _concentrate(net, cut, Net(*start, np.inf, np.inf, 0), tol, max_iter)
 
 
 def inner_rows(net: ElasticNet, share: float) -> Array:
-    """The numbers of the rows without this share of the highest leverages, never none."""
+    """The indices of the rows without the share with the highest leverage; at least one row."""
     n = len(net.y)
     count = max(1, n - int(np.ceil(share * n)))
     return np.sort(np.argsort(_leverages(net.X), kind="stable")[:count])
 
 
 def _distinct(fits: list[Net]) -> list[Net]:
-    """One of those that have the same objective."""
+    """One fit for each distinct objective."""
     kept: list[Net] = []
     for fit in fits:
         if all(abs(fit.value - other.value) > 1e-6 * abs(other.value) for other in kept):
@@ -266,7 +266,7 @@ def _distinct(fits: list[Net]) -> list[Net]:
 
 
 def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int, report: Report | None = None) -> Net:
-    """Concentration steps until the kept rows stay; the value of the result is the trimmed objective."""
+    """Concentration steps until the kept rows do not change; the value of the result is the trimmed objective."""
     losses = net.losses(net.scores(fit.coef, fit.intercept))
     h = cut.weights(losses)
     value = cut.value(net, fit, losses, h)
@@ -277,7 +277,7 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
         losses = net.losses(net.scores(after.coef, after.intercept))
         kept = cut.weights(losses)
         now = cut.value(net, after, losses, kept)
-        if now > value:  # rounding, at the minimum
+        if now > value:  # at the minimum, up to rounding errors
             return fit._replace(value=value)
         settled = np.array_equal(kept, h) or value - now <= 1e-13 * abs(now)
         fit, h, value = after._replace(value=now), kept, now
@@ -295,12 +295,12 @@ def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
 
 
 def _is_small(net: ElasticNet) -> bool:
-    """Whether rows are exchanged."""
+    """Whether the table is small enough for exchanges of rows."""
     return len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
 
 
 def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
-    """Exchanges of two rows, each followed by concentration steps, until none of the most promising gains."""
+    """Exchanges of two rows, each followed by concentration steps, until no promising one lowers the objective."""
     for _ in range(max_steps):
         losses = net.losses(net.scores(fit.coef, fit.intercept))
         h = cut.weights(losses)
@@ -316,7 +316,7 @@ def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
 
 
 def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
-    """The fit with this row in the place of one of those that then cost the most; `fit` if none of them is lower."""
+    """The fit with this row instead of one of the rows that then cost most; `fit` itself if none is lower."""
     mass = 1.0 if cut.mass is None else float(cut.mass[row])
     trial = h.copy()
     trial[row] = cut.C * mass
@@ -379,7 +379,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 
 
 def _leverages(X: Any) -> Array:
-    """How far each row is from the medians of the columns of largest variance, in robust standard deviations.
+    """The distance of each row from the medians of the columns with the largest variance, in robust units.
 
     Where half of the values of a column are equal, as in text, the standard deviation takes its place.
     """

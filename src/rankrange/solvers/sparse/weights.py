@@ -1,8 +1,9 @@
-"""What rows weigh in a fit: fixed weights, or the smoothed weights of the largest losses.
+"""Weights of the rows in a fit: fixed, or smoothed weights of the largest losses.
 
 The sum of the largest losses is a maximum over weights q <= h of mass K. As in the l2 solver (`inner/convex.py`),
-(mu/2) times a squared distance to a centre makes it smooth: q = h clip(centre + (loss - lam)/mu, 0, 1), where lam >= 0
-leaves the mass K. Rows strictly between 0 and h, the tied ones, add curvature along their gradients.
+subtracting (mu/2) times a squared distance to a centre makes it smooth: q = h clip(centre + (loss - lam)/mu, 0, 1),
+with lam >= 0 such that q has the mass K. Rows with weights strictly between 0 and h (tied rows) add curvature along
+their gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..inner.bounds import level_of_mass
 
 
 class Weights(Protocol):
-    """What a descent asks of the weights of rows; all answers are those at the losses (n,)."""
+    """The interface of row weights; all methods take the losses (n,)."""
 
     @property
     def h(self) -> Array:
@@ -31,7 +32,7 @@ class Weights(Protocol):
         """The weighted losses, of which the weights are the derivative."""
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """The rows whose weight changes with their loss, at which rate, and whether the sum of weights stays."""
+        """The rows whose weight changes with their loss, the rates, and whether the sum of weights is fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Fixed:
         return float(self.h @ losses)
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """No row."""
+        """No rows: the weights are fixed."""
         return np.zeros(0, dtype=np.intp), np.zeros(0), False
 
 
@@ -66,7 +67,7 @@ class Smoothed:
     centre : ndarray of shape (n,)
         Shares of h in [0, 1].
     mu : float
-        How many units of loss change a share by one.
+        The change of a loss that changes its share by one.
     """
 
     h: Array
@@ -81,7 +82,7 @@ class Smoothed:
         return self.h * self._shares(losses)[0]
 
     def total(self, losses: Array) -> float:
-        """The weighted losses less the distance of the shares from the centre."""
+        """The weighted losses minus the distance of the shares from the centre."""
         shares, _ = self._shares(losses)
         return float(self.h @ (shares * losses - 0.5 * self.mu * (shares - self.centre) ** 2))
 
@@ -98,7 +99,7 @@ class Smoothed:
 
 
 def largest(losses: Array, h: Array, mass: float | None) -> Array:
-    """Weights of at most h of the largest losses up to this mass; h itself if it is None.
+    """Weights of at most h for the largest losses, up to this mass; h itself if the mass is None.
 
     Parameters
     ----------
@@ -112,6 +113,6 @@ def largest(losses: Array, h: Array, mass: float | None) -> Array:
     Returns
     -------
     ndarray of shape (n,)
-        The weights; ties share.
+        The weights; tied losses share equally.
     """
     return h if mass is None else top_within(losses, h, mass)
