@@ -41,7 +41,10 @@ class Scoring:
 
 @dataclass
 class Scores:
-    """Sums over rows, (3 sets + 1, classes): scores, their differences from the first set and their squares; masses."""
+    """Sums over rows by class, (3 sets + 1, classes).
+
+    For each set of parameters: scores, their differences from the first set, and the squares of these. Last: masses.
+    """
 
     sums: TreeSum = field(default_factory=TreeSum)
 

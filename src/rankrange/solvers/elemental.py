@@ -193,7 +193,7 @@ def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator
 
 
 def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
-    """The `best` lowest of B (S, p) after two concentration steps."""
+    """Take two concentration steps from each B (S, p), and return the `best` lowest fits."""
     fits = problem.concentrate(problem.keep(B), 2)
     order = np.argsort(fits.value, kind="stable")[:best]
     return Fits(*(part[order] for part in fits))

@@ -28,8 +28,8 @@ _CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
-    At zero scores both classes are tied, and mass may move between them until they balance, unless one class has less
-    than half of the kept mass. `rare` is the sign of that class.
+    At zero scores all losses are tied, and each class gets half of the kept mass, unless it is smaller. `rare` is the
+    sign of such a class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:

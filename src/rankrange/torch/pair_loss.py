@@ -101,7 +101,7 @@ class PartialAUCLoss(nn.Module):
 
 
 def range_shares(z: Tensor, inside: Tensor, lo: float, hi: float) -> Tensor:
-    """Weights that sum to 1 of the selected scores ranked from the share lo to the share hi; ties share equally.
+    """Weights of the selected scores in the range of rank shares lo to hi. They sum to 1; ties share equally.
 
     Parameters
     ----------
