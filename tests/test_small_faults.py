@@ -128,10 +128,6 @@ def test_what_is_said_of_ignoring_rows_names_the_model(audit):
         assert "linear model" in said
 
 
-def test_the_page_marks_the_button_of_the_action_that_is_proposed(audit):
-    assert 'button.classList.toggle("primary", button.dataset.choice === s.action)' in audit.report()
-
-
 @pytest.mark.parametrize(
     "name", ["=kind", "[kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ("+kind", "@kind", "kind"))]
 )
