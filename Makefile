@@ -43,8 +43,8 @@ demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to loo
 test: $(VENV)/.test  ## run the tests
 	$(PYTEST) -m "not slow and not site" $(ARGS)
 
-test-slow: $(VENV)/.test  ## run the slow tests too
-	$(PYTEST) -m "not site" $(ARGS)
+test-slow: $(VENV)/.test  ## run the slow tests too, and the random ones with five times as many cases
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not site" $(ARGS)
 
 # What the oldest versions could break: arrays, estimators, tables, files. Python 3.10, because newer ones have no such wheels.
 OLDEST_PYTHON ?= python3.10

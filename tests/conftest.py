@@ -15,7 +15,8 @@ set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "rankrange-hypothesi
 
 # A shared machine may be slow at any moment: no deadline, and slow data generation is no error.
 _COMMON = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("repeatable", derandomize=True, max_examples=100, **_COMMON)
+settings.register_profile("repeatable", derandomize=True, max_examples=60, **_COMMON)
+settings.register_profile("thorough", derandomize=True, max_examples=300, **_COMMON)
 settings.register_profile("explore", derandomize=False, max_examples=1000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
