@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
-from rankrange.core.flips import temperature, tempered, transition_of
+from rankrange.core.transition import temperature, tempered, transition_of
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.simple_models import smooth_functions, smooth_label_sets

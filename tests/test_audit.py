@@ -1,4 +1,4 @@
-"""find_label_issues: planted wrong labels are found, by fits that have not seen them; and the model of flips below."""
+"""find_label_issues: planted wrong labels are found out of fold; and the model of class-conditional noise."""
 
 import dataclasses
 
@@ -15,8 +15,8 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from rankrange import AoRRClassifier, find_label_issues, noise
-from rankrange.core import flips as mislabel
-from rankrange.core.flips import wrong_rate
+from rankrange.core import transition as mislabel
+from rankrange.core.transition import wrong_rate
 
 
 def planted(classes=3, n=300, rate=0.1, flips=None, seed=0):
@@ -202,7 +202,7 @@ def test_repeated_folds_can_be_given():
 
 
 def drawn(n, T, a=3.0, seed=0):
-    """Scores, and labels drawn from the model of flips."""
+    """Scores, and labels drawn from the model of class-conditional noise."""
     rng = np.random.default_rng(seed)
     K = len(T)
     Z = rng.normal(size=(n, K)) * a

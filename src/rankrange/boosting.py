@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from .core.arrays import Array
-from .core.flips import probabilities_of
 from .core.losses import Logistic, Softmax, softmax
 from .core.ranges import Rank, RankedRange
 from .core.select import range_weights, ranked_range, thresholds
+from .core.transition import probabilities_of
 
 __all__ = [
     "BoostingObjective",

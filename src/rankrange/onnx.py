@@ -14,7 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .core.arrays import Array
-from .core.flips import IN_FRONT, MIN_PROBABILITY
+from .core.transition import IN_FRONT, MIN_PROBABILITY
 from .crossfit.models import Renumbered
 from .estimators import (
     AoRRClassifier,
@@ -315,7 +315,7 @@ class _Graph:
         return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / temperature), axis=1)
 
     def joined(self, robust: Any, ordinary: Any, share: float) -> Any:
-        """The same formula as `core.flips.joined`."""
+        """The same formula as `core.transition.joined`."""
         n = self.outputs[1].type.shape[1]
         P = self.sum([ordinary, robust], np.array([share, 1.0 - share]))
         front = self.op("Gather", np.eye(n), self.op("ArgMax", robust, axis=1, keepdims=0), axis=0)

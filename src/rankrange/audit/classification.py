@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
+from ..core.transition import LIKELY
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import POSSIBLE
+from ..core.transition import POSSIBLE
 from ..pages.text import number
 from ..tables.cell_values import codes_of, numbers_of
 from ..tables.encode import MAX_LEVELS

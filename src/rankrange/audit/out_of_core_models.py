@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.flips import POSSIBLE
+from ..core.transition import POSSIBLE
 from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
 from ..outliers import Widths, outlier_posterior

@@ -109,7 +109,7 @@ def _chosen(target: Any) -> Any:
 
 def found_in_words(audit: Audit, planted: Any) -> str:
     """How many of the planted errors the audit found, as one sentence."""
-    from ..core.flips import LIKELY
+    from ..core.transition import LIKELY
 
     j = audit.result
     likely = j.order[j.wrong[j.order] >= LIKELY]

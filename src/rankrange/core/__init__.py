@@ -6,7 +6,7 @@ May import: `errors`, NumPy and SciPy. Modules are imported when they are first 
 import importlib
 from types import ModuleType
 
-_MODULES = ("aggregates", "arrays", "cuts", "flips", "losses", "objective", "ranges", "select")
+_MODULES = ("aggregates", "arrays", "cuts", "losses", "objective", "ranges", "select", "transition")
 
 
 def __getattr__(name: str) -> ModuleType:

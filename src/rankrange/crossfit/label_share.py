@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import WIDTH, probabilities_of
 from ..core.objective import Objective
+from ..core.transition import WIDTH, probabilities_of
 from ..label_noise import LabelNoiseModel
 from .numeric import standardised, with_levels
 from .simple_models import smooth_functions

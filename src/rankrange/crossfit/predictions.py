@@ -16,10 +16,10 @@ from scipy.special import log_softmax, softmax
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
-from ..core.flips import wrong_rate
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
+from ..core.transition import wrong_rate
 from ..core.two_values import Side, sides
 from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent

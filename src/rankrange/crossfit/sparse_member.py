@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import wrong_rate
 from ..core.losses import Logistic, Softmax
+from ..core.transition import wrong_rate
 from ..solvers.sparse import Cut, ElasticNet, Net, follow
 from .folds import Folds
 from .predictions import log_probabilities

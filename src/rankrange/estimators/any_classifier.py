@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from ..compatibility import check_y
 from ..core.arrays import Array
-from ..core.flips import temperature, tempered, transition_of
+from ..core.transition import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, predict_with
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LabelNoiseModel, LabelNoisePosterior

@@ -14,10 +14,10 @@ from sklearn.utils.validation import validate_data
 from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
-from ..core.flips import joined, probabilities_of
 from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
 from ..core.objective import Design, Objective
 from ..core.threads import threads_for
+from ..core.transition import joined, probabilities_of
 from ..solvers import SOLVERS, Settings, solve
 from .class_summary import AoRRLogistic
 from .linear import clean_rows, fitted_by_engine, group_codes, warn_of_lost_class

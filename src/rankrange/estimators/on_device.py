@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Array
 from ..core.engines import engine
-from ..core.flips import joined, probabilities_of
+from ..core.transition import joined, probabilities_of
 
 
 def is_tensor(X: Any) -> bool:

@@ -12,7 +12,7 @@ from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
 from ..core.arrays import Array
-from ..core.flips import wrong_rate
+from ..core.transition import wrong_rate
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.numeric import numeric_view

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.flips import LIKELY as LIKELY
-from ..core.flips import POSSIBLE as POSSIBLE
-from ..core.flips import SURE as SURE
+from ..core.transition import LIKELY as LIKELY
+from ..core.transition import POSSIBLE as POSSIBLE
+from ..core.transition import SURE as SURE
 
 
 @dataclass(frozen=True)

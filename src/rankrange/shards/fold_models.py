@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from ..core.flips import probabilities_of
+from ..core.transition import probabilities_of
 from ..crossfit.trees import FoldTrees
 from ..label_noise import Costs, LabelNoisePosterior
 from .shard_kernels import Model, fold_numbers
