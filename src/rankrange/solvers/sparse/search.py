@@ -164,16 +164,24 @@ def _finalists(
     exchange: bool,
     report: Report,
 ) -> list[Net]:
-    """The starts that are best after rough steps, with concentration steps until their rows stay, and exchanges."""
+    """The ends of concentration steps from the starts that are best after rough steps; of a small table from all.
+
+    There the rank after two steps says little about the end, and rows are exchanged in the best ends.
+    """
     small = exchange and _is_small(net)
     n_starts *= _MORE if small else 1
-    rough = _competing(net, cut, start, n_starts, rng)
+    count = max(3, round(_FINALISTS * n_starts))
+    rough = _competing(
+        net, cut, _starts(net, cut, start, n_starts, rng, small), n_starts if small else _IN_VAIN * n_starts
+    )
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
         report("start", fit.value)
-    count = max(3, round(_FINALISTS * n_starts))
-    fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[:count]]
-    return [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)] if small else fine
+    fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[: len(rough) if small else count]]
+    if not small:
+        return fine
+    fine.sort(key=lambda fit: fit.value)
+    return [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)[:count]]
 
 
 def _screened(net: ElasticNet) -> Array | slice:
@@ -217,18 +225,16 @@ def near_the_median(y: Array) -> Array:
     return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
-def _competing(
-    net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator
-) -> list[Net]:
-    """Where rough steps from each start lead. Random starts end early if several in a row are not the best one."""
+def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float) -> list[Net]:
+    """Where rough steps from each start lead. Starts end early if `patience` in a row are not the best one."""
     found: list[Net] = []
     in_vain = 0
-    for place, fit in enumerate(_starts(net, cut, start, n_starts, rng)):
+    for place, fit in enumerate(starts):
         after = _concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS)
         better = not found or after.value < min(each.value for each in found)
         found.append(after)
         in_vain = 0 if better else in_vain + 1
-        if place >= _FIRST and in_vain >= _IN_VAIN * n_starts:
+        if place >= _FIRST and in_vain >= patience:
             break
     return found
 
@@ -337,9 +343,12 @@ def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
 
 
 def _starts(
-    net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator
+    net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator, half: bool
 ) -> Iterator[Net]:
-    """The ordinary net, one of low-leverage rows, that of `start`, and nets of a few random rows."""
+    """The ordinary net, one of low-leverage rows, that of `start`, and nets of a few random rows.
+
+    With `half`, every second random start keeps as many rows as the fit does.
+    """
     n = len(net.y)
     every = cut.all(n)
     ordinary = net.fit(every, tol=_ROUGH)
@@ -351,11 +360,15 @@ def _starts(
     if codes is None:
         yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), tol=_ROUGH)
     else:
-        for code in range(int(codes.max()) + 1):  # what is left without a whole class may be the easiest
-            mine = every * (codes == code)
-            if cut.groups is None and 0 < mine.sum() <= cut.C * cut.m:
-                yield net.fit(every - mine, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
-    for _ in range(n_starts):
+        for code in range(int(codes.max()) + 1) if cut.groups is None else ():
+            # What is left without one class, or the rows of it that fit worst, may be the easiest.
+            losses = net.losses(net.scores(ordinary.coef, ordinary.intercept))
+            first = losses + (codes == code) * (1 + losses.max())
+            yield net.fit(cut.weights(first), tol=_ROUGH, max_rounds=_FEW_ROUNDS)
+    for i in range(n_starts):
+        if half and i % 2:
+            yield net.fit(cut.weights(rng.random(n)), tol=_ROUGH, max_rounds=5)
+            continue
         rows = _few_rows(codes, every, rng)
         h = np.zeros(n)
         h[rows] = every.sum() / len(rows)
