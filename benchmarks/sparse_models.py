@@ -4,6 +4,7 @@
     python benchmarks/sparse_models.py path
     python benchmarks/sparse_models.py time [--repeats 5] [--kinds vertical leverage | flipped]
     python benchmarks/sparse_models.py starts [--repeats 20]
+    python benchmarks/sparse_models.py ranges [--repeats 3]
     python benchmarks/sparse_models.py alarms [--repeats 5]
 
 designs: predictors are normal with correlation .5^|i-j|, six of them matter (1.5, .5, 1, 1.5, 1, -1), noise has
@@ -21,7 +22,11 @@ class), a net on each, 2 concentration steps, the 10 best to convergence, inner 
 here. `published_reweighted` is their second step: rows within 2.24 robust standard deviations (Pearson residuals for
 labels) are fitted once more, all with weight one. `rankrange_reweighted` is the same step after our fit.
 
-path: core seconds of 50 penalties at n=200, p=10,000, m=.25, each fit from the last.
+path: core seconds of 50 penalties at n=200, p=10,000, m=.25, each fit from the last, to gaps of 1e-4 and 1e-6 (as in
+`path_`).
+
+ranges: core seconds of fits of the ranks m+1 to .8 n and of all ranks m+1 to n, at 120 x 800 (scikit-learn's
+make_regression, six columns that matter, targets of a tenth of the rows + 1,000), for m = 0 and .15 and three penalties.
 
 time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty at tol=1e-6 and its 1,000
 iterations; for flipped labels over LogisticRegression by liblinear and by saga, at tol=1e-4. If skglm can be imported,
@@ -47,6 +52,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
+from sklearn.datasets import make_regression
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import ElasticNet, LogisticRegression
@@ -243,18 +249,42 @@ def path() -> None:
     problem = drawn(1000, 200, 10_000, "vertical", 0.2)
     net = sparse.ElasticNet(problem["X"], problem["y"], Squared(), 1, L1)
     Cs = problem["C"] * SHARE * np.geomspace(1, 50, 50)
-    began = time.process_time()
-    start = None
-    for C in Cs:
-        cut = sparse.Cut(50, None, float(C))
-        if start is None:
-            found = sparse.trimmed_net(net, cut, rng=np.random.default_rng(0), tol=1e-4)
-        else:
-            found = sparse.follow(net, cut, start, tol=1e-4, max_iter=20)
-        start = found.coef, found.intercept
-    spent = time.process_time() - began
-    print(f"50 penalties at 200 x 10,000: {spent:.2f} core seconds, {np.count_nonzero(start[0])} columns at the end")
-    record.append("sparse_models_path", [{"n": 200, "p": 10_000, "penalties": 50, "seconds": round(spent, 3)}])
+    for tol in (1e-4, 1e-6):
+        began = time.process_time()
+        start = None
+        for C in Cs:
+            cut = sparse.Cut(50, None, float(C))
+            if start is None:
+                found = sparse.trimmed_net(net, cut, rng=np.random.default_rng(0), tol=tol)
+            else:
+                found = sparse.follow(net, cut, start, tol=tol, max_iter=20)
+            start = found.coef, found.intercept
+        spent = time.process_time() - began
+        columns = np.count_nonzero(start[0])
+        print(f"50 penalties at 200 x 10,000, gap {tol:g}: {spent:.2f} core seconds, {columns} columns at the end")
+        row = {"n": 200, "p": 10_000, "penalties": 50, "tol": tol, "seconds": round(spent, 3)}
+        record.append("sparse_models_path", [row])
+
+
+def ranges(repeats: int, first: int) -> None:
+    rows = []
+    for seed in range(first, first + repeats):
+        X, y = make_regression(120, 800, n_informative=6, noise=5, random_state=seed)
+        y[np.random.default_rng(seed).choice(120, 12, replace=False)] += 1000
+        for m in (0, 0.15):
+            for C in (0.001, 0.01, 0.1):
+                facts = {"n": 120, "p": 800, "m": m, "C": C, "seed": seed}
+                fits = {
+                    k: timed_once(partial(AoRRRegressor(m, k, l1_ratio=L1, C=C, random_state=seed).fit, X, y))
+                    for k in (1.0, 0.8)
+                }
+                (all_ranks, whole), (some, part) = fits[1.0], fits[0.8]
+                above = part.objective_ / whole.objective_ - 1
+                rows.append({**facts, "seconds": all_ranks, "seconds_of_ranks": some, "objective_above": above})
+                print(facts, f"k=1 {all_ranks:.2f} s, k=.8 {some:.2f} s, objective {above:+.2%}", flush=True)
+    ratio = np.array([row["seconds_of_ranks"] / row["seconds"] for row in rows])
+    print(f"k=.8 over k=1: median {np.median(ratio):.2f}, worst {ratio.max():.2f}")
+    record.append("sparse_ranges", rows)
 
 
 def timed(fit: Callable[[], Any]) -> tuple[float, Any]:
@@ -456,7 +486,7 @@ def timed_once(fit: Callable[[], Any]) -> tuple[float, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["designs", "path", "time", "starts", "alarms"])
+    parser.add_argument("what", choices=["designs", "path", "time", "starts", "ranges", "alarms"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--sizes", nargs="+", default=["100x1000", "200x10000"])
     parser.add_argument("--kinds", nargs="+")
@@ -471,6 +501,8 @@ if __name__ == "__main__":
         path()
     elif given.what == "starts":
         starts(given.repeats, given.first)
+    elif given.what == "ranges":
+        ranges(given.repeats, given.first)
     elif given.what == "alarms":
         alarms(given.repeats, given.first, given.kinds or ["genes", "texts"])
     else:

@@ -385,3 +385,13 @@ def test_a_class_that_is_cut_altogether_still_has_a_gap():
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_accepts_the_estimators_with_an_l1_penalty(model):
     check_estimator(model)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.5, 1.0])
+def test_absolute_losses_start_at_the_median_however_far_the_targets_are_from_zero(l1_ratio):
+    X, y = drawn(2, 40, 30)
+    for C in (1e-3, 0.2):  # no coefficient, and some
+        fits = [
+            AoRRRegressor(0, loss="absolute", l1_ratio=l1_ratio, C=C).fit(X, y + shift).objective_ for shift in (0, 1e7)
+        ]
+        assert fits[1] == pytest.approx(fits[0], rel=2e-6)
