@@ -26,7 +26,7 @@ path: core seconds of 50 penalties at n=200, p=10,000, m=.25, each fit from the 
 `path_`).
 
 ranges: core seconds of fits of the ranks m+1 to .8 n and of all ranks m+1 to n, at 120 x 800 (scikit-learn's
-make_regression, six columns that matter, targets of a tenth of the rows + 1,000), for m = 0 and .15 and three penalties.
+make_regression, six columns that matter, targets of a tenth of the rows + 1,000), for m = 0 and .15 and three C.
 
 time: core seconds of one fit over one fit of scikit-learn's ElasticNet with the same penalty at tol=1e-6 and its 1,000
 iterations; for flipped labels over LogisticRegression by liblinear and by saga, at tol=1e-4. If skglm can be imported,
