@@ -1,9 +1,13 @@
 """The choice of a penalty and m together: outliers in test folds do not decide, and the path is what it is called."""
 
+import itertools
+from types import SimpleNamespace
+
 import matplotlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from matplotlib.figure import Figure
 from sklearn.datasets import make_regression
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -193,3 +197,16 @@ def test_more_folds_than_rows_are_an_error():
 def test_a_row_stays_however_large_m_is():
     X, y = make_regression(60, 5, random_state=0)
     assert np.isfinite(AoRRRegressorCV(m=(0.99,), n_penalties=3).fit(X, y).coef_).all()
+
+
+@pytest.mark.parametrize("eps", [0.5, 0.1, 0.02, 1e-5])
+def test_the_labels_of_a_drawn_path_do_not_overlap(eps):
+    Cs = 0.0173 * np.geomspace(1, 1 / eps, 20)
+    model = SimpleNamespace(path_={"C": Cs, "coef": np.ones((20, 1, 2))}, C_=Cs[3], m_=0.1)
+    figure = Figure(figsize=(4, 3))
+    ax = path(model, ax=figure.subplots())
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels(which="both") if label.get_text()]
+    boxes = [box for box in boxes if box.x1 > ax.bbox.x0 and box.x0 < ax.bbox.x1]
+    assert len(boxes) >= 2
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)))

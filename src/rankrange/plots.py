@@ -415,9 +415,10 @@ def _axis(ax: Any) -> Any:
 
 
 def _label_decades(ax: Any, reach: float) -> None:
-    """Labels at 1, 2 and 5 of each decade of a short axis, otherwise at decades; none of them overlap."""
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+    """Labels at decades, at 1, 2 and 5 of each if there are few, or at some numbers within one; they do not overlap."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < 300 else (1.0,)))
+    ticks = LogLocator(subs=(1.0, 2.0, 5.0) if reach < 300 else (1.0,)) if reach > 10 else MaxNLocator(4)
+    ax.xaxis.set_major_locator(ticks)
     ax.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     ax.xaxis.set_minor_formatter(NullFormatter())
