@@ -77,6 +77,8 @@ class Design:
 
     def _by_blocks(self, R: Array) -> Array:
         """R X in the dtype of X, in blocks: X is not copied, and sums over blocks are float64."""
+        if self.n <= _BLOCK:
+            return R.astype(self.X.dtype, copy=False) @ self.X
         total = np.zeros((len(R), self.d))
         for start in range(0, self.n, _BLOCK):
             part = slice(start, start + _BLOCK)

@@ -423,7 +423,7 @@ def _descend_from_one(
             return at.reshape(W.shape), np.array([value]), iteration + 1
         s, y = at - old, gradient - old_gradient
         curvature = _dot(s, y)
-        usable = curvature > max(1e-12 * math.sqrt(_dot(s, s)) * math.sqrt(_dot(y, y)), 1e-200)
+        usable = curvature > max(1e-12 * math.sqrt(s.dot(s)) * math.sqrt(y.dot(y)), 1e-200)
         pairs.learn(s, y, 1.0 / curvature if usable else 0.0)
     return at.reshape(W.shape), np.array([value]), max_iter
 
