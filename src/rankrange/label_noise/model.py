@@ -38,11 +38,12 @@ RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 3
 _LARGEST = 0.95
 # Predictions are clipped to this probability over the number of rows: n rows cannot show a higher certainty.
 _LEAST_OF_ROWS = 0.5
-# The largest number of rows for the weights of the members, which gives weights to .01 to .02.
-_WEIGHT_ROWS = 200_000
+# The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
+# .02.
+_EM_STEPS, _WEIGHT_ROWS = 300, 200_000
 # The number of rounds for the true classes of wrong labels.
 _ROUNDS = 2
-# Hypotheses with a smaller probability are left out, and weights that change by less have converged.
+# Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
 # The log likelihood that fitted mixture weights gain over the class frequencies by chance.
 _LUCK = 8.0
@@ -264,10 +265,9 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
     some = _sample(len(mass))
     likelihood, mass = likelihood[:, some], mass[some]
     likelihood, mass = np.clip(likelihood, _least(mass), 1.0), mass / mass.sum()
-    weights, change = np.full(len(likelihood), 1.0 / len(likelihood)), np.inf
-    while change > _NEGLIGIBLE:
-        before, weights = weights, weights * (likelihood @ (mass / (weights @ likelihood)))
-        change = np.abs(weights - before).max()
+    weights = np.full(len(likelihood), 1.0 / len(likelihood))
+    for _ in range(_EM_STEPS if len(likelihood) > 1 else 0):
+        weights = weights * (likelihood @ (mass / (weights @ likelihood)))
     return np.asarray(weights)
 
 
