@@ -502,14 +502,17 @@ def test_embeddings_are_used_like_other_columns(tmp_path, capsys):
 
 
 def test_along_time_the_past_predicts_the_future_and_drift_is_reported(tmp_path, capsys):
-    n, rng = 1000, np.random.default_rng(2)
-    x, when = rng.normal(size=n), rng.permutation(n)
-    given, wrong = with_errors(x > 0, rng)
-    sensor = 0.1 * rng.normal(size=n) + 5.0 * (when > 0.7 * n)
-    columns = {"x": x, "sensor": sensor, "when": when, "kind": given}
-    likely, problems = audited(tmp_path, columns, "--time", "when")
-    assert re.search(r"(?m)^drift,.*sensor", problems)
-    found, right = overlap(likely, wrong)
+    n, shares = 400, []
+    for seed in (2, 3, 4):
+        rng = np.random.default_rng(seed)
+        x, when = rng.normal(size=n), rng.permutation(n)
+        given, wrong = with_errors(x > 0, rng)
+        sensor = 0.1 * rng.normal(size=n) + 5.0 * (when > 0.7 * n)
+        columns = {"x": x, "sensor": sensor, "when": when, "kind": given}
+        likely, problems = audited(tmp_path, columns, "--time", "when")
+        shares.append(overlap(likely, wrong))
+        assert re.search(r"(?m)^drift,.*sensor", problems)
+    found, right = np.mean(shares, axis=0)
     assert found > 0.75
     assert right > 0.85
 
