@@ -154,6 +154,17 @@ def test_zero_is_proved_for_single_precision_where_next_to_nothing_is_penalised(
     assert found.certificate <= 1e-6
 
 
+@pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
+def test_equal_scores_are_proved_in_any_unit_of_heavy_tailed_columns(unit):
+    rng = np.random.default_rng(1)
+    X, y = rng.standard_t(1.5, size=(32_000, 20)), np.where(rng.random(32_000) < 0.15, 1.0, -1.0)
+    objective = Objective(Design(unit * X, True), y, LOSSES["logistic"](), 1e6 / unit**2, 1, m=0, k=16_000)
+    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
+    assert found is not None
+    assert not found.w[0, :-1].any()
+    assert found.certificate <= 1e-6
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("offset", [7.0, -7.0])
 def test_the_odds_are_returned_where_a_small_class_is_kept_whole_and_nothing_else_helps(offset, weighted):

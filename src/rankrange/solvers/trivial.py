@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
@@ -61,10 +62,11 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
         if size >= 40 * p:
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))), rare)
-            dual, missed = part.solve(dual, 8, 1e-3)
-            if missed > max(0.06, 0.6 * np.sqrt(p / size)):  # larger than the sampling error
+            unit = _root_mean_square(part.objective.design.X)
+            dual, missed = part.solve(dual, 8, 1e-3 * unit)
+            if missed > max(0.06, 0.6 * np.sqrt(p / size)) * unit:  # larger than the sampling error
                 return None
-            if missed > 1e-3:  # this sample cannot be balanced, and its dual point is misleading
+            if missed > 1e-3 * unit:  # this sample cannot be balanced, and its dual point is misleading
                 dual = np.zeros(p + 1)
     W = np.zeros((1, p))
     W[0, objective.design.d :] = level
@@ -73,6 +75,11 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
     # of the mass are scaled away, at a cost proportional to them, not to their squares.
     enough = 2.0 * math.sqrt(0.6 * tol * value / objective.C)
     return _proved(W, value, _Balance(objective, rare, enough / (0.2 * tol)), dual, 20, enough, tol, log)
+
+
+def _root_mean_square(X: Any) -> float:
+    """Of the entries of X, in whose units the sums of gradients are."""
+    return math.sqrt(float((X.multiply(X) if sp.issparse(X) else np.square(X, dtype=np.float64)).mean()))
 
 
 def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
