@@ -359,7 +359,7 @@ def test_hinge_losses_and_an_adaptive_k_have_no_l1_penalty():
     X, y = drawn(0, loss="logistic")
     with pytest.raises(ValueError, match="does not support k='adaptive'"):
         AoRRClassifier(0.1, "adaptive", l1_ratio=0.5).fit(X, y)
-    with pytest.raises(ValueError, match="needs the loss 'logistic'"):
+    with pytest.raises(ValueError, match="needs loss='logistic' in a classifier"):
         AoRRClassifier(0.1, loss="hinge", l1_ratio=0.5).fit(X, y)
 
 

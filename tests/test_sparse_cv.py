@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import make_regression
 from sklearn.utils.estimator_checks import check_estimator
 
-from rankrange import AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV
+from rankrange import AoRRClassifier, AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV, find_label_issues
 from rankrange.plots import path
 
 matplotlib.use("Agg")
@@ -156,7 +156,7 @@ def test_a_model_without_columns_and_a_choice_at_the_end_are_warned_of():
     noise = np.random.default_rng(0).normal(size=40)
     with pytest.warns(UserWarning, match="all coefficients are zero"):
         assert not AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, noise).coef_.any()
-    with pytest.warns(UserWarning, match="lower eps=0.5"):
+    with pytest.warns(UserWarning, match="set eps below 0.5"):
         model = AoRRRegressorCV((0.0,), n_penalties=5, eps=0.5, random_state=0).fit(X, y)
     assert model.path_["C"][-1] == model.C_
 
@@ -210,3 +210,18 @@ def test_the_labels_of_a_drawn_path_do_not_overlap(eps):
     boxes = [box for box in boxes if box.x1 > ax.bbox.x0 and box.x0 < ax.bbox.x1]
     assert len(boxes) >= 2
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)))
+
+
+def test_messages_name_what_can_be_changed():
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    with pytest.raises(ValueError, match="loss='logistic' in a classifier"):
+        AoRRClassifier(m=0.1, l1_ratio=1.0, loss="hinge", C=1.0).fit(X, y)
+    with pytest.raises(AttributeError, match="l1_ratio=0"):
+        AoRRClassifier(m=0.1, l1_ratio=1.0, C=1.0).fit(X, y).summary()
+    for cv in ("a", 0.5):
+        with pytest.raises(ValueError, match="cv must be a"):
+            AoRRRegressorCV(cv=cv).fit(X, y.astype(float))
+        with pytest.raises(ValueError, match="cv must be a number of folds"):
+            find_label_issues(X, y, cv=cv)
+    with pytest.raises(ValueError, match="at most the number of rows, 40"):
+        find_label_issues(X, y, cv=1000)

@@ -251,7 +251,11 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
         repeats = default_repeats(n, int(codes.max()) + 1) if n_repeats is None else n_repeats
         folds, repeats = whole_number("cv", cv, 2), whole_number("n_repeats", repeats, 1)
+        if folds > n:
+            raise ValueError(f"cv must be at most the number of rows, {n}, got {folds}; 5 is usual")
         return draw_folds(n, rng, strata=codes, n_folds=folds, n_repeats=repeats)
+    if isinstance(cv, str | float | bool):
+        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
     pairs = list(cv.split(np.zeros((n, 1)), codes) if hasattr(cv, "split") else cv)
     tests = np.zeros((len(pairs), n), dtype=bool)
     for mask, (train, test) in zip(tests, pairs, strict=True):
@@ -314,6 +318,8 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
 def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
     """The folds of a splitter or of a list of (train, test) rows. They need not test every row, nor equally often."""
     n = len(y)
+    if isinstance(cv, str | float | bool):
+        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
     pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
     if not pairs:
         raise ValueError("cv must have at least one pair of (train, test) rows, got none; use for example KFold(5)")

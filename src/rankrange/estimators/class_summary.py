@@ -41,6 +41,10 @@ class AoRRLogistic(AoRRLinear):
         [-0.   1.]
         """
         check_is_fitted(self, "coef_")
+        if getattr(self, "l1_ratio", 0.0):
+            raise AttributeError(
+                f"summary has no standard errors for an l1 penalty, got l1_ratio={self.l1_ratio!r}; fit with l1_ratio=0"
+            )
         rows = getattr(self, "_training", None)
         if self.loss != "logistic" or len(self.coef_) != 1 or rows is None or self.k_ != len(rows[1]):
             raise AttributeError(

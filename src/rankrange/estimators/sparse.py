@@ -66,8 +66,8 @@ def fit_sparse(
     """Run the search and store the fitted attributes."""
     if not isinstance(loss, _LOSSES):
         raise ValueError(
-            f"l1_ratio={estimator.l1_ratio!r} needs the loss 'logistic', 'squared', 'absolute' or 'huber', got "
-            f"loss={estimator.loss!r}; use one of these, or l1_ratio=0"
+            f"l1_ratio={estimator.l1_ratio!r} needs loss='logistic' in a classifier and 'squared', 'absolute' or "
+            f"'huber' in a regressor, got loss={estimator.loss!r}; change it, or use l1_ratio=0"
         )
     estimator._forget()
     estimator._training = None

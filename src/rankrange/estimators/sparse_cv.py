@@ -120,8 +120,8 @@ class _SparseCV(BaseEstimator):
         Cs = self.path_["C"]
         if len(Cs) > 1 and Cs[-1] == self.C_:
             warnings.warn(
-                f"the chosen C={self.C_:.3g} is the largest that was compared, and a larger one may be better; lower "
-                f"eps={self.eps!r}",
+                f"the chosen C={self.C_:.3g} is the largest that was compared, and a larger one may be better; set "
+                f"eps below {self.eps!r}",
                 UserWarning,
                 stacklevel=3,
             )
