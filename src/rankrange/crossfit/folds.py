@@ -254,9 +254,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
         if folds > n:
             raise ValueError(f"cv must be at most the number of rows, {n}, got {folds}; 5 is usual")
         return draw_folds(n, rng, strata=codes, n_folds=folds, n_repeats=repeats)
-    if isinstance(cv, str | float | bool):
-        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
-    pairs = list(cv.split(np.zeros((n, 1)), codes) if hasattr(cv, "split") else cv)
+    pairs = _pairs(cv, np.zeros((n, 1)), codes)
     tests = np.zeros((len(pairs), n), dtype=bool)
     for mask, (train, test) in zip(tests, pairs, strict=True):
         mask[test] = True
@@ -315,12 +313,17 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
     return fold
 
 
+def _pairs(cv: Any, X: Any, y: Array, groups: Any = None) -> list[tuple[Array, Array]]:
+    """The (train, test) rows of a splitter or of a list of them."""
+    if isinstance(cv, str | float | bool):
+        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
+    return list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
+
+
 def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
     """The folds of a splitter or of a list of (train, test) rows. They need not test every row, nor equally often."""
     n = len(y)
-    if isinstance(cv, str | float | bool):
-        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
-    pairs = list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
+    pairs = _pairs(cv, X, y, groups)
     if not pairs:
         raise ValueError("cv must have at least one pair of (train, test) rows, got none; use for example KFold(5)")
     train, test = np.zeros((2, len(pairs), n), dtype=bool)
