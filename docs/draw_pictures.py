@@ -251,7 +251,7 @@ def gpu() -> None:
     _save(figure, "gpu")
 
 
-def works_with() -> None:
+def boosting() -> None:
     """Recorded accuracy that LightGBM regains, with the objective and inside the classifier."""
     with open(RESULTS / "boosting_objective.csv", encoding="utf-8") as file:
         runs = [run for run in csv.DictReader(file) if run["library"] == "lightgbm"]
@@ -273,6 +273,22 @@ def works_with() -> None:
     axis.set(xticks=range(len(kinds)), xticklabels=[f"{name} wrong labels" for name in kinds])
     axis.set(ylabel="mean test accuracy (%), 11 tables", ylim=(50, 108))
     axis.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
+    _save(figure, "boosting")
+
+
+def works_with() -> None:
+    """The steps of a project, with the tools of each."""
+    figure, axis = plt.subplots(figsize=(7.6, 1.5), layout="constrained")
+    steps = [
+        (0, "data", "Hugging Face datasets\nskrub, pandera", "#ffffff"),
+        (3, "training", "scikit-learn, PyTorch\nboosting, Optuna", "#dbe7f6"),
+        (6, "review", "Label Studio\nArgilla", "#fbe3d0"),
+        (9, "use", "ONNX\nMLflow", "#ffffff"),
+    ]
+    _flow(axis, [(x, 0, tools, colour) for x, _, tools, colour in steps])
+    for x, step, _, _ in steps:
+        axis.text(x, 0.3, step, ha="center", fontsize=10, color="#4a5568")
+    axis.set(xlim=(-1.6, 10), ylim=(-0.3, 0.5))
     _save(figure, "works_with")
 
 
@@ -338,6 +354,7 @@ DRAWN = (
     review_tools,
     trainers,
     gpu,
+    boosting,
     works_with,
     audit_pages,
     suspects,

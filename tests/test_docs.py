@@ -68,7 +68,7 @@ def test_every_page_that_a_file_mentions_exists():
 
 DOCS = ROOT / "docs"
 # Their code needs other packages: test_torch_adapters.py, test_torch_text_trainers.py and test_works_with.py run it.
-TRAINERS = {"how-to/trainers.md", "how-to/text_models.md", "how-to/works_with.md"}
+TRAINERS = {"how-to/trainers.md", "how-to/text_models.md", "how-to/works_with.md", "how-to/boosting.md"}
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
