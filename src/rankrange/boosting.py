@@ -285,7 +285,7 @@ class _OfCatBoost(BoostingObjective):
         )
 
     def _follow(self, scores: Array) -> None:
-        """Notice a new run, which starts with scores of 0, and whether its first round has two passes of all rows."""
+        """Detect a new training run by its scores of 0, and whether its first round has two passes over all rows."""
         if (scores == 0.0).all():
             if self._moved:
                 self._forget()

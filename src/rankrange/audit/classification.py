@@ -134,7 +134,7 @@ def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, 
 
 
 def _scored(plan: Plan, n: int) -> bool:
-    """Whether the predictions that were scored also find the suspects."""
+    """Whether the out-of-fold predictions of the scores are also used to find the suspects."""
     return plan.forward or (plan.models == "linear" and n > _REFITTED_UP_TO)
 
 

@@ -232,7 +232,7 @@ def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
 
 
 def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The first of overlapping spans, without those that overlap `taken`."""
+    """Spans that overlap neither each other nor `taken`; of overlapping spans the first is kept."""
     kept: list[tuple[int, int]] = []
     for span in spans:
         if all(span[1] <= other[0] or span[0] >= other[1] for other in [*kept, *taken]):

@@ -331,7 +331,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """A note if most ignored rows and most likely wrong rows have different labels; otherwise ''."""
+        """A note if the label with most ignored rows is not the one with most likely wrong rows; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:

@@ -17,7 +17,7 @@ from .target import Target
 
 
 class Kind(NamedTuple):
-    """A kind of problem: its singular and plural in words, and whether it concerns a column."""
+    """A kind of problem: its name in the singular and in the plural, and whether it concerns a column, not rows."""
 
     one: str
     many: str

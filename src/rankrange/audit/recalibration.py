@@ -146,7 +146,7 @@ def _checked(values: Any, name: str) -> Array:
 
 
 def _limit(share: float, risk: float, next_rows: int | None) -> tuple[float, float]:
-    """The share and the risk to test at. For the next rows half of the risk is for their own variation."""
+    """The share and the level of the tests. With `next_rows`, half of the level covers their sampling error."""
     if next_rows is None:
         return share, risk
     if next_rows < 1 or next_rows * share < 1.0:

@@ -1,4 +1,4 @@
-"""A note on the robust linear fit of a numeric target: its scale in the target's unit, and bad leverage points."""
+"""A note on the robust linear fit of a numeric target: the scale of its residuals, and bad leverage points."""
 
 from __future__ import annotations
 

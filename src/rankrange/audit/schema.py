@@ -32,7 +32,7 @@ class ColumnRule(NamedTuple):
 
 
 def column_rules(audit: Audit) -> list[ColumnRule]:
-    """The rules that hold for all cells that the audit did not flag."""
+    """The rules for each column, from the cells that the audit did not flag."""
     source = audit.source
     table = source.table if hasattr(source, "table") else source.read()
     return [_rule(name, table.column(name), ~_flagged(audit, name)) for name in table.schema.names]

@@ -318,7 +318,7 @@ _FINE = 1000
 
 
 def _first(share: float) -> tuple[Array, Array]:
-    """Knots and cumulative weights of equal weights on the first share."""
+    """Knots and cumulative weights of the spectrum that weights the largest `share` of the values equally."""
     return (np.array([0.0, 1.0]),) * 2 if share >= 1 else (np.array([0.0, share, 1.0]), np.array([0.0, 1.0, 1.0]))
 
 

@@ -392,7 +392,7 @@ class Fits:
         return cls(sets, np.concatenate([[0.0], shares, shares]), names, np.concatenate([zero, up, found]))
 
     def with_candidate(self, chosen: int, share: float, k_share: float) -> Fits:
-        """These fits and one more of the kind of `chosen`, at `share`, which starts from the nearest fit."""
+        """These fits and one more of the kind of `chosen` (path or search) at `share`, from the nearest fit."""
         path = [0, *(i for i, name in enumerate(self.names) if name == self.names[chosen])]
         near = min(path, key=lambda i: abs(self.shares[i] - share))
         m, k = masses_of(self.sets, np.array([share]), k_share)

@@ -40,7 +40,7 @@ def silent(message: str) -> None:
 def plan_of(objective: Objective) -> tuple[int, int, int]:
     """(repeats, folds, folds used): five folds, repeated twice, for few rows; one hold-out for many.
 
-    A negative number of folds is a reversed hold-out: one fold is the training set, all others are test rows.
+    A negative number of folds exchanges the roles: one fold is the training set, all others are test rows.
     """
     n = objective.design.n
     if objective.n_outputs == 1 and n > PART_FROM:

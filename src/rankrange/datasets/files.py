@@ -217,7 +217,7 @@ def _sorted_rows_sha256(data: NDArray[Any], target: NDArray[Any]) -> str:
 
 
 def _convert(name: str, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """OpenML's data frames as the paper's arrays: its values for its categories, 0 and 1 for its labels."""
+    """Convert data frames of OpenML to the arrays of the paper's copy: categories to its numbers, labels to 0 and 1."""
     target = (np.char.upper(y.to_numpy().astype(str)) == TABLES[name].positive).astype(np.int64)
     if name == "splice":
         letters = X.to_numpy().astype(str)

@@ -78,7 +78,7 @@ def _place(reached: Tensor, mass: float) -> Tensor:
 
 
 class _Some:
-    """Evenly spaced rows with their pass."""
+    """A sample of evenly spaced rows, and the pass over them."""
 
     def __init__(self, data: Data, most: int) -> None:
         self.step = max(1, -(-data.n // most))
@@ -270,7 +270,7 @@ def _merged(request: Request) -> bool:
 
 
 def replace_share(near: _Near, chosen: Tensor) -> _Near:
-    """The rows with kept share 0 for those that are not chosen."""
+    """The rows, with the kept share of those that are not chosen set to 0."""
     return near._replace(share=near.share * chosen)
 
 

@@ -62,7 +62,7 @@ def width_of(data: Data) -> int:
 
 
 def eager(data: Data, W: Array, low: float, high: float) -> Newton:
-    """The definition, in float64."""
+    """The sums in eager PyTorch and float64, which define the result of the kernel."""
     model = data.model
     x, Z = data.scores(torch.as_tensor(W, device=data.X.device), slice(None))
     s, slope = loss_and_slope(model, data.y, Z)
@@ -80,7 +80,7 @@ def eager(data: Data, W: Array, low: float, high: float) -> Newton:
 
 
 def by_kernel(data: Data, W: Array, low: float, high: float, tile: Tile | None = None) -> Newton:
-    """By the kernel."""
+    """The same sums by the Triton kernel."""
     X, model, width = data.X, data.model, width_of(data)
     tile = TILES[width] if tile is None else tile
     p = X.shape[1] + model.fit_intercept

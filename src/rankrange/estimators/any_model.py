@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def free(self) -> bool:
-        """Whether any other row may be used to predict a row."""
+        """Whether a row may be predicted from any other row: no groups, and no given folds."""
         return self.per_repeat > 0 and self.groups is None
 
     def independent(self, n: int) -> int:
@@ -200,7 +200,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return routed.pop("sample_weight", None) is not None, routed
 
     def _plan(self, task: Task, groups: Any) -> Plan | None:
-        """None if there are too few rows for out-of-fold predictions."""
+        """The folds and seeds of the fits; None if there are too few rows for out-of-fold predictions."""
         n, rng = len(task.y), np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if groups is not None:
             check_consistent_length(task.y, groups)

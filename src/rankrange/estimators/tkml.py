@@ -272,7 +272,7 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """Choose C and the number of steps by held-out rows; return the objective with that C, and the stop."""
+        """Choose C and the number of steps on held-out rows; return the objective with that C, and the stop."""
         self.stop_scores_, self.stop_score_ = None, np.nan
         open_C, to_the_end = self.C == "auto", self.validation is None
         together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out

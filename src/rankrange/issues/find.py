@@ -165,7 +165,7 @@ def find_label_issues(
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
-    """Raise an error for the first argument that is not None."""
+    """Raise an error with `rule` for the first of these arguments that is given (not None)."""
     for name, value in given.items():
         if value is not None:
             raise TypeError(f"{rule}, got {name} as well; leave it out")

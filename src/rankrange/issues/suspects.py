@@ -185,7 +185,7 @@ class LabelIssues:
 
     @cached_property
     def _labels(self) -> Array:
-        """The labels in y; those of a scan take one pass, so they are kept."""
+        """The labels y. For a scan they take a pass over the data, so they are cached."""
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:

@@ -128,7 +128,7 @@ class DaskShards:
         return self._compute(level)[0]
 
     def map_lazy(self, kernel: Kernel, message: Any) -> list[Any]:
-        """Delayed results, one per range. They refer to the original collection and keep nothing on the workers."""
+        """Delayed results, one per range of rows. They use the original collection and keep nothing on the workers."""
         return self._tasks(kernel, message, self._lazy, self._borrow(self._lazy))
 
     def lazy_rows(self, kernel: Kernel, message: Any) -> Any:

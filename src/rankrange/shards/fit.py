@@ -290,7 +290,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
 
 
 def _cross_fit(shards: Shards, data: _Data) -> Any:
-    """The function that fits and scores folds; an engine may score all of its rows."""
+    """The class that fits and scores folds: `CrossFit`, or that of the engine, which may score all rows."""
     return shards.cross_fit(data.model, data.unit) if hasattr(shards, "cross_fit") else CrossFit
 
 
@@ -397,7 +397,7 @@ def _all_tie(sample: Objective, W: Array) -> bool:
 def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     """The evaluation at zero, which needs no pass, because all losses of a classifier are equal there.
 
-    The search ends there if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
+    A search ends at zero if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)

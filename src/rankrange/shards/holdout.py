@@ -41,9 +41,9 @@ class Scoring:
 
 @dataclass
 class Scores:
-    """Sums over rows by class, (3 sets + 1, classes).
+    """An array (3 S + 1, classes) of sums over rows by class, for S sets of parameters.
 
-    For each set of parameters: scores, their differences from the first set, and the squares of these. Last: masses.
+    The rows are: S scores, S differences of scores from the first set, S squared differences, and the mass.
     """
 
     sums: TreeSum = field(default_factory=TreeSum)

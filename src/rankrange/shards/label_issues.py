@@ -180,7 +180,7 @@ class _Sample(NamedTuple):
         return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
-        """The label-noise posterior without arrays of rows, which is small to send."""
+        """The label-noise posterior without arrays of rows, which is small enough to send to workers."""
         predictions = members.predictions(self.fold, self.objective.design.X)
         return LabelNoiseModel().fit(predictions, self.codes, self.objective.sample_weight).without_rows()
 

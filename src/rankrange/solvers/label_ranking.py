@@ -139,7 +139,7 @@ def quasi_newton(
 
 
 class _Trail:
-    """Separates accepted points from trial points; the accepted point is the last one evaluated."""
+    """Record of the accepted points of a line search: of all trial points the accepted one was evaluated last."""
 
     def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
         self.objective, self.log, self.watch = objective, log, watch

@@ -414,7 +414,7 @@ def _path_from_constant(objective: Objective, W: Array) -> Array:
 
 
 def _nothing_beats(objective: Objective, values: Array) -> bool:
-    """Whether no value on that path is relevantly below the last one, that of equal scores."""
+    """Whether no value on the path is clearly below the last one, the value at equal scores."""
     # A subset is fitted better than all rows, by about one row's share per parameter.
     return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
 

@@ -65,7 +65,7 @@ class Problem:
         return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
 
     def left(self, gradient: Array) -> float:
-        """The largest possible decrease of q . s plus the penalty, given its gradient."""
+        """An upper bound on the possible decrease of q . s plus the penalty, from its gradient."""
         return float(self.objective.gap_left(gradient[None])[0])
 
 

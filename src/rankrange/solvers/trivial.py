@@ -78,7 +78,7 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
 
 
 def _root_mean_square(X: Any) -> float:
-    """Of the entries of X, in whose units the sums of gradients are."""
+    """The root mean square of the entries of X, which is the unit of sums of gradients."""
     return math.sqrt(float((X.multiply(X) if sp.issparse(X) else np.square(X, dtype=np.float64)).mean()))
 
 

@@ -196,7 +196,7 @@ def store_bins(
 
 @triton.jit
 def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
-    """Keys around both cuts and the widths of their bins, the same in every program; whether they share one."""
+    """Keys around both cuts, the widths of their bins, and whether both cuts are in one bin; equal in every program."""
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
     k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)

@@ -100,7 +100,7 @@ def two_values(a, b, rank_a, rank_b, lo_a, hi_a, lo_b, hi_b):
 
 @triton.jit
 def band_weight(x, lam, lam_hat, at_lam, at_hat):
-    """`cut_weights` with the same operations."""
+    """`cuts.cut_weights` in Triton, with the same operations."""
     inside = ((x > lam) & (x < lam_hat)).to(tl.float32)
     return inside + at_lam * (x == lam).to(tl.float32) + at_hat * (x == lam_hat).to(tl.float32)
 

@@ -328,7 +328,7 @@ class _RankedRange(torch.autograd.Function):
 
 
 class _Again(_RankedRange):
-    """The same for a repeated launch, with minimal Python overhead."""
+    """`_RankedRange` for a repeated launch, with minimal Python overhead."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, asked: Any) -> Tensor:

@@ -153,7 +153,7 @@ def _illustrations() -> dict[str, bytes]:
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
-    """Claims and figures; those whose data are missing are marked."""
+    """The claims and figures of an experiment; if cells are missing, one undecided claim that says so."""
     try:
         return module.claims(results), _draw(module.figures(results), suffix)
     except (KeyError, IndexError, ValueError, StopIteration) as error:

@@ -237,7 +237,7 @@ class _Newton:
         self.metric = Metric(matrix, 1e-13)
 
     def direction(self, point: _Point, centre: float, first: _Point | None = None) -> _Point:
-        """The step towards products of `centre`; with the predictor `first`, its second-order part is subtracted."""
+        """The Newton step to products of slack and multiplier equal to `centre`; `first` is the predictor step."""
         products = centre if first is None else centre - first.positive[:2] * first.positive[2:]
         ends = products / point.positive[:2] - point.positive[2:]
         rho = ends[0] - ends[1]

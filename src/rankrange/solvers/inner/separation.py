@@ -193,7 +193,7 @@ class _Saddle:
         return Answer(value / problem.K, rho, (sums > 0) & ~full & (problem.caps > 0), full, level > 0)
 
     def _pull(self, rho: Array) -> Array:
-        """(L, n)."""
+        """The derivative of the weighted margins with respect to the scores, (L, n)."""
         return (self.problem.pairs.pull(rho) * (self.problem.caps / self.problem.K)[:, None]).T
 
     def _gradient(self, answer: Answer, W: Array) -> Array:
@@ -250,7 +250,7 @@ class _Saddle:
         return solved.reshape(gradient.shape)
 
     def advance(self, W: Array) -> None:
-        """The centre moves to the present weights, and the smoothing shrinks."""
+        """Move the centre to the current weights, and decrease the smoothing."""
         self.centre = self.answer(self.problem.scores(W)).rho
         self.mu = max(self.mu * _SHRINK, _LEAST_MU)
 

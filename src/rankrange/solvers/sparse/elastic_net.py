@@ -298,7 +298,7 @@ class ElasticNet:
         return Net(coef, intercept, value, gap, rounds)
 
     def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
-        """The gap of the smoothed problem is that of its weights: its distance term is the same on both sides."""
+        """The duality gap with the current weights. It is that of the smoothed problem, whose distance term cancels."""
         weights = rows.at(self.losses(Z))
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
@@ -404,7 +404,7 @@ class _Columns:
         return _Point(theta, intercept, Z, losses, self.rows.total(losses) + self.net.penalty(theta))
 
     def _change(self, theta: Array, intercept: Array) -> Array:
-        """Scores (r, n) of a change of the coefficients."""
+        """The change of the scores (r, n) for a change of the coefficients."""
         if self.net.n_outputs == 1:
             return (self.block @ theta + intercept[0])[None, :]
         Z = np.repeat(intercept[:, None], len(self.block), axis=1)

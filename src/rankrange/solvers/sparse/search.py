@@ -164,7 +164,7 @@ def _finalists(
     exchange: bool,
     report: Report,
 ) -> list[Net]:
-    """The ends of concentration steps from the starts that are best after rough steps; of a small table from all.
+    """Results of concentration steps from the starts that are best after rough steps; for a small table, from all.
 
     There the rank after two steps says little about the end, and rows are exchanged in the best ends.
     """
@@ -226,7 +226,7 @@ def near_the_median(y: Array) -> Array:
 
 
 def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float) -> list[Net]:
-    """Where rough steps from each start lead. Starts end early if `patience` in a row are not the best one."""
+    """The results of rough steps from each start, until `patience` starts in a row bring no improvement."""
     found: list[Net] = []
     in_vain = 0
     for place, fit in enumerate(starts):
