@@ -223,7 +223,7 @@ def covariance(z: Array) -> Array:
 
 @lru_cache(maxsize=8)
 def _drawn(n: int) -> Array:
-    """Sorted positions of a sample of n values."""
+    """Sorted positions of a random sample from n values."""
     return np.sort(np.random.default_rng(n).integers(0, n, _DRAWN))
 
 

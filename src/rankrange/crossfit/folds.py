@@ -148,7 +148,7 @@ def _mixed(values: Array, keys: Array) -> Array:
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
-    """The first `count` of n rows in this order; with groups, all groups up to that row.
+    """The first `count` of n rows in this order; with groups, whole groups in this order, up to about `count` rows.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ LAM, LAM_HAT = 0.4, 1.3  # of Figure 2
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """None: the illustrations need no data."""
+    """An empty list: the illustrations need no data."""
     return []
 
 
@@ -29,7 +29,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def claims(results: Results) -> list[Claim]:
-    """None: the illustrations make no claims."""
+    """An empty list: the illustrations make no claims."""
     return []
 
 
