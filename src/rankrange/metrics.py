@@ -293,31 +293,9 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
 
 
 def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
-    """Check an indicator matrix, and make it dense and boolean.
+    """Check an indicator matrix, dense or sparse, and return it as a dense array of bool.
 
-    Parameters
-    ----------
-    Y : array_like or sparse matrix of shape (n, labels)
-        A matrix with only 0 and 1.
-    name : str, default="Y"
-        The name of the matrix in error messages.
-
-    Returns
-    -------
-    ndarray of bool of shape (n, labels)
-        True for 1, False for 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If Y is not an indicator matrix. The message names a conversion.
-
-    Examples
-    --------
-    >>> from rankrange.metrics import check_indicator
-    >>> check_indicator([[0, 1], [1, 1]])
-    array([[False,  True],
-           [ True,  True]])
+    If it has entries other than 0 and 1, the error names a conversion; `name` is the matrix in the message.
     """
     remedy = "sklearn.preprocessing.MultiLabelBinarizer makes one from lists of labels"
     try:

@@ -106,26 +106,8 @@ def changes_of(
 ) -> Changes:
     """Compare each decision with its row and return the changes to the table, without applying them.
 
-    Parameters
-    ----------
-    decisions : Decisions
-        The decisions.
-    source : Source
-        The table.
-    new_labels : bool, default=False
-        Whether to allow new labels that no row of the table has.
-    position_of : callable or None
-        Function from a decision to the position of its row, from 0; by default the row number in the file.
-
-    Returns
-    -------
-    Changes
-        The changes.
-
-    Raises
-    ------
-    UserError
-        If a row is not the one that was reviewed, or if a new label is not valid.
+    `position_of` maps a decision to the position of its row, from 0; by default it is the row number in the file.
+    Labels that no row has are an error unless `new_labels`, and so is a row that is not the one that was reviewed.
     """
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
@@ -251,14 +233,7 @@ def _yes_and_no(
 def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
     """The contents of the changed file; in CSV, rows without changes stay the same to the byte.
 
-    Parameters
-    ----------
-    source : Source
-        The table.
-    changes : Changes
-        The changes.
-    path : Path
-        The file to write: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
+    The path decides the format: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):

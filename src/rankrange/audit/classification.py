@@ -34,24 +34,7 @@ _MEMBER_NAMES = {
 
 
 def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a target with classes.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, features)
-        The encoded rows.
-    target : Target
-        The classes of the rows.
-    plan : Plan
-        The settings of the fits.
-    progress : callable
-        Called with a short text before each stage of the work.
-
-    Returns
-    -------
-    TaskResult
-        The results for each row.
-    """
+    """Audit a target with classes, given the encoded rows X (n, features)."""
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
     plan = plan.draw(codes)

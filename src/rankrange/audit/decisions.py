@@ -213,19 +213,7 @@ class IdentifiedRows(NamedTuple):
 
 
 def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> IdentifiedRows:
-    """Compute targets and fingerprints of some rows in one pass.
-
-    Parameters
-    ----------
-    source : Source or Held
-        The table.
-    target : sequence of str
-        The target columns.
-    n_rows : int
-        How many rows it has.
-    rows : sequence of int
-        Positions of the rows, from 0.
-    """
+    """Compute targets and fingerprints of the rows at these positions, from 0, in one pass."""
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
     columns = [source.names.index(name) for name in target]

@@ -220,24 +220,8 @@ def gather(
 ) -> Evidence:
     """Compute the evidence for the suspects and the charts of the table.
 
-    Parameters
-    ----------
-    features : pyarrow.Table
-        The columns, for the rows that have a target.
-    X : ndarray or sparse matrix
-        The same rows, encoded.
-    target : Target
-        The target of the table.
-    result : TaskResult
-        The results of the audit.
-    owners : sequence of str
-        The column from which each feature was made.
-    shown : sequence of str
-        The columns to show.
-    seed : int
-        Seed for the samples.
-    pixels : callable or None
-        A function that returns the images of rows, if the columns are pixels.
+    `features` (pyarrow) and `X` (encoded) hold the rows that have a target, and `owners` the column of each feature of
+    X. If the columns are pixels, `pixels` returns the images of rows.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)

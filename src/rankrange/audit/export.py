@@ -41,25 +41,10 @@ _TRUSTED = (
 def contents_of(
     audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
 ) -> dict[Path, bytes | Writer]:
-    """The contents of each output file. Errors are raised before anything is written.
+    """The bytes of each output file, or a function that writes them. Errors are raised before anything is written.
 
-    Parameters
-    ----------
-    audit : Audit
-        The result of the audit.
-    source : Source
-        The table that was audited.
-    outputs : mapping of str to Path
-        The path of each output, by its option.
-    relabel : bool, default=False
-        Whether the cleaned table relabels rows for which one other label fits, instead of dropping them.
-    clean_if : float
-        The least probability of being wrong at which the cleaned table changes or drops a row.
-
-    Returns
-    -------
-    dict
-        For each path its bytes, or a function that writes them.
+    `outputs` has the path of each output by its option. The cleaned table drops rows whose probability of being wrong
+    is at least `clean_if`; with `relabel` it relabels those for which one other label fits.
     """
     if relabel:
         check_relabel(audit.result.task)

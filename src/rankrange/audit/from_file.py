@@ -98,29 +98,9 @@ def audit_source(
     sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
-    """Audit a file, in memory if it fits, otherwise out of core.
+    """Audit a file, in memory if it fits, otherwise out of core; parameters as of `audit_file`.
 
-    Parameters
-    ----------
-    source : Source
-        The file.
-    target : sequence of str
-        The column to predict, or several.
-    check : callable
-        Called with the task before anything is fitted; it may raise an error.
-    progress : callable
-        Called with a short text before each stage of the work.
-    memory_limit : int, optional
-        Bytes of memory that the audit may use; by default the free memory.
-    sample_rows : int
-        Rows of the sample of an audit out of core.
-    **options
-        Further parameters of `audit_table`.
-
-    Returns
-    -------
-    Audit
-        The result.
+    `check` is called with the task before anything is fitted, and may raise an error.
     """
     if can_be_read_out_of_core(source, target, options) and not fits_memory(source, memory_limit):
         found = OutOfCoreAudit(source, target[0], progress, sample_rows=sample_rows, **options).audit(check)

@@ -28,24 +28,7 @@ _PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a multi-label target.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, features)
-        The encoded rows.
-    target : Target
-        The labels of the rows, as a mask.
-    plan : Plan
-        The settings of the fits.
-    progress : callable
-        Called with a short text before each stage of the work.
-
-    Returns
-    -------
-    TaskResult
-        The results for each row.
-    """
+    """Audit a multi-label target, given the encoded rows X (n, features)."""
     Y, names = target.y, target.names
     n, L = Y.shape
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))

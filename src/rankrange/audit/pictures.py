@@ -75,13 +75,7 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """The share of the expected errors that a reviewer has seen after reviewing the first suspects.
-
-    Returns
-    -------
-    dict of list
-        "rows", up to 100 numbers of reviewed rows, and "share", the share of all expected errors among these rows.
-    """
+    """The "share" of all expected errors among the first suspects, for up to 100 numbers of reviewed "rows"."""
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total

@@ -31,21 +31,9 @@ _MAX_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 
 
 def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
-    """Find the numbers of a column that are probably placeholders of missing cells.
+    """Find placeholders of missing cells.
 
-    Parameters
-    ----------
-    column : Column
-        A column of numbers.
-    numbers : ndarray of int
-        The row numbers of the audit.
-
-    Returns
-    -------
-    column : Column
-        The column with these cells missing, for all other checks.
-    problems : list of RowProblem
-        One problem for each placeholder.
+    Returns the column with these cells missing, for all other checks, and one problem for each placeholder.
     """
     found: list[RowProblem] = []
     if column.kind not in ("numbers", "whole numbers"):

@@ -42,19 +42,7 @@ class Plan:
 
     @classmethod
     def of(cls, n: int, p: int, n_outputs: int, jobs: int | None, seed: int) -> Plan:
-        """The plan for n rows of p features.
-
-        Parameters
-        ----------
-        n, p : int
-            Rows and features.
-        n_outputs : int
-            Scores per row.
-        jobs : int or None
-            The number of folds that are fitted in parallel.
-        seed : int
-            The same seed gives the same audit.
-        """
+        """The plan for n rows of p features with n_outputs scores each; `jobs` folds are fitted in parallel."""
         numbers = (p + 1) * n_outputs
         return cls(
             n_folds=5 if n * numbers <= 2e7 else 3 if n * numbers <= 1e8 and n <= 200_000 else 2,
@@ -119,20 +107,8 @@ def fit_robust(
 ) -> Any:
     """The AoRR fit with automatic m, chosen on a sample if there are many rows.
 
-    Parameters
-    ----------
-    kind : type
-        AoRRClassifier or AoRRRegressor.
-    X, y : ndarray
-        The training rows.
-    penalty : float
-        scikit-learn's C.
-    plan : Plan
-        The plan, which has the number of rows for choosing m.
-    stream : int
-        The number of the fit; each number has its own random generator.
-    groups : ndarray or None
-        Groups that the folds for choosing m must not split (`Plan.blocks`).
+    `kind` is AoRRClassifier or AoRRRegressor, and `penalty` scikit-learn's C. Each number `stream` has its own random
+    generator. The choice of m does not split `groups` (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
     if len(y) <= plan.m_rows:

@@ -28,24 +28,7 @@ _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a numeric target.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, features)
-        The encoded rows.
-    target : Target
-        The target values of the rows.
-    plan : Plan
-        The settings of the fits.
-    progress : callable
-        Called with a short text before each stage of the work.
-
-    Returns
-    -------
-    TaskResult
-        The results for each row.
-    """
+    """Audit a numeric target, given the encoded rows X (n, features)."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     plan = plan.draw(np.zeros(len(y), dtype=np.intp))
@@ -102,35 +85,13 @@ def regression_result(
     noise: Interval,
     rows: Array,
 ) -> TaskResult:
-    """The result for a numeric target; errors (of both models) and residuals are in the units of the fits.
+    """The result for a numeric target, in its units; `scaler` maps these to the units of the fits.
 
-    Parameters
-    ----------
-    target : Target
-        The target values.
-    scaler : RobustScaler
-        Scales the targets to the units of the fits.
-    fitted : AoRRRegressor
-        The robust fit to all rows.
-    fold_m : list of int
-        The number of rows that the fit of each fold dropped.
-    errors : ndarray of shape (2, n)
-        Out-of-fold errors of the ordinary and of the robust model.
-    residual, wrong : ndarray of shape (n,)
-        The residual of each row, and the probability that its target is wrong.
-    width : ndarray of shape (n,)
-        The factor by which the residual of each row is expected to be larger, for example because a cell is missing.
-    order : ndarray
-        The suspects, worst first.
-    noise : Interval
-        The share of wrong targets.
-    rows : ndarray of shape (suspects, features)
-        The encoded rows of the suspects.
-
-    Returns
-    -------
-    TaskResult
-        The result, in the units of the target.
+    In units of the fits: out-of-fold `errors` (2, n) of the ordinary and the robust model, and the `residual` (n,) of
+    each row. `width` (n,) is the factor by which the residual of a row is expected to be larger, for example because a
+    cell is missing, `wrong` (n,) the probability that its target is wrong, `order` the suspects, worst first, and
+    `rows` their encoded rows. `fitted` is the robust fit to all rows, `fold_m` the number of rows that the fit of each
+    fold dropped.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)

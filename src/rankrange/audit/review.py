@@ -79,21 +79,7 @@ class Review:
 def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
     """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
-    Parameters
-    ----------
-    decisions : Decisions
-        The decisions.
-    source : Source or Held
-        The table.
-    target : Target
-        The target of the table.
-    n_rows : int
-        The number of rows.
-
-    Raises
-    ------
-    UserError
-        If the decisions are about another target, or none of their rows is in the table.
+    Decisions about another target, or of which no row is in the table, are an error.
     """
     if decisions.target != target.columns:
         raise UserError(

@@ -48,25 +48,11 @@ _STEPS = 1 << 14
 def find_row_problems(
     table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
 ) -> list[RowProblem]:
-    """Find problems of the rows of a table, apart from wrong targets.
+    """Find problems of the rows of a table, apart from wrong targets, in the order of `KINDS`, the strongest first.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The columns that are used, without the target; one row per row of `target`.
-    target : Target
-        The target of the table.
-    time : str or None
-        The time column, for finding drift.
-    row_numbers : ndarray of int or None
-        The row numbers of the audit; by default positions from 1.
-    jobs : int, default=1
-        The number of columns checked in parallel; the result does not depend on it.
-
-    Returns
-    -------
-    list of RowProblem
-        The problems in the order of `KINDS`, the strongest of each kind first.
+    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
+    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
+    checked in parallel.
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)

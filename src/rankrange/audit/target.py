@@ -338,25 +338,9 @@ def group_numbers(column: Any) -> Array:
 
 
 def folds_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
-    """Assign folds to rows such that no group is split.
+    """The fold of each row (n,), from 0 to folds - 1, such that no group is split.
 
-    Parameters
-    ----------
-    column : pyarrow column
-        The group of each row; a row without a group is its own group.
-    name : str
-        The name of the column.
-    target : Target
-        The target; each class must be in the training rows of all folds.
-    folds : int
-        The number of folds.
-    rng : Generator
-        Generator that shuffles the groups.
-
-    Returns
-    -------
-    ndarray of int of shape (n,)
-        The fold of each row, from 0 to folds - 1.
+    A row without a group is its own group. Each class must be in the training rows of all folds.
     """
     codes = group_numbers(column)
     sizes = np.bincount(codes)
@@ -407,15 +391,7 @@ def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> A
 
 @dataclass(frozen=True)
 class RowNames:
-    """Names of rows: the index of a data frame, the row number in a file from 1 below the header, or a position from 0.
-
-    Parameters
-    ----------
-    index : ndarray or None
-        The labels of all rows, if the table has an index.
-    first : int
-        The number of the first row if there is no index: 1 in files, 0 in memory.
-    """
+    """Names of rows: the `index` of a data frame, or numbers that begin with `first`: 1 in files, 0 in memory."""
 
     index: Array | None = None
     first: int = 0

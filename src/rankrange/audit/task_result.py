@@ -52,19 +52,7 @@ class Measure:
     def of_rows(
         cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
     ) -> Measure:
-        """A score that is a mean over the rows.
-
-        Parameters
-        ----------
-        name : str
-            The name of the score on the page.
-        ordinary, robust : ndarray of shape (n,)
-            The contribution of each row, under both models.
-        percent : bool
-            Whether the score is a share.
-        higher : bool
-            Whether higher is better.
-        """
+        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are their contributions."""
         sign = 1.0 if higher else -1.0
         both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
         both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
@@ -142,20 +130,10 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
 def without_suspects_at_chance(
     result: TaskResult, chance: float, measure: Measure, ensemble: Interval | None = None
 ) -> TaskResult:
-    """Remove the suspects from a result if no model predicts better than chance.
+    """Remove the suspects from a result if no model predicts better than chance. Otherwise every row would look wrong.
 
-    Otherwise every row would look wrong.
-
-    Parameters
-    ----------
-    result : TaskResult
-        The result of the task.
-    chance : float
-        The value of `measure` for random guessing.
-    measure : Measure
-        The score that is compared with chance.
-    ensemble : Interval, optional
-        The same score of the ensemble behind `wrong`.
+    `chance` is the value of `measure` for random guessing, and `ensemble` that of the ensemble behind `wrong`, if there
+    is one.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:

@@ -306,17 +306,7 @@ class Progress:
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
-    """Print the findings in words, the scores, the first suspects, and the files that were written.
-
-    Parameters
-    ----------
-    audit : Audit
-        The result of the audit.
-    top : int
-        How many suspects to print.
-    written : list of tuple
-        A description and the path of each file that was written.
-    """
+    """Print the findings, the scores, the first `top` suspects, and a description and path of each file written."""
     from rich.console import Console
 
     from ..audit.row_problems import most_certain

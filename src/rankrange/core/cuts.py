@@ -55,23 +55,8 @@ def select(
 ) -> Selection:
     """Weights, total and cuts of one set of losses. Every solver iteration calls this function.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Finite floats.
-    m, k : float
-        Counts, or masses if there are weights; 0 <= m < k <= n is not checked.
-    sample_weight : ndarray of shape (n,) or None
-        The mass of each value.
-    out : ndarray of shape (n,) or None
-        Where to write the weights.
-    trail : dict or None
-        As in `cuts_of`.
-
-    Returns
-    -------
-    Selection
-        The selection; its weights sum to k - m.
+    m and k are counts, or masses if there are weights; 0 <= m < k <= n is not checked. `out` receives the weights,
+    `trail` is as in `cuts_of`.
     """
     if sample_weight is None and out is None and len(values) < _SAMPLED_FROM:
         chosen = _select_untied(values, int(m), int(k))
@@ -129,24 +114,10 @@ def _select_untied(values: Array, m: int, k: int) -> Selection | None:
 def cuts_of(
     values: Array, m: float, k: float, sample_weight: Array | None = None, trail: Trail | None = None
 ) -> tuple[Cut, Cut]:
-    """The lower cut (rank k) and the upper cut (rank m) of one set.
+    """The lower cut (rank k) and the upper cut (rank m) of one set; the upper one is infinite for m = 0.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n,)
-        Finite floats.
-    m, k : float
-        Counts, or masses if there are weights.
-    sample_weight : ndarray of shape (n,) or None
-        The mass of each value.
-    trail : dict or None
-        The cuts of earlier calls, updated by each call. They speed up the search if values change little between calls,
-        as in the steps of a solver, and do not affect the result.
-
-    Returns
-    -------
-    tuple of Cut
-        The lower and the upper cut; the upper one is infinite for m = 0.
+    `trail` has the cuts of earlier calls and is updated. They speed up the search if values change little between
+    calls, as in the steps of a solver, and do not affect the result.
     """
     if sample_weight is not None:
         of_mass = mass_cuts(values, sample_weight, [k, m] if m else [k])
@@ -344,21 +315,9 @@ def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
 
 
 def top_weights(values: Array, mass: Array, top: Array) -> Array:
-    """Weights of the largest values of each row up to a mass, many rows together.
+    """Weights (S, n) of the largest values of each row up to the total `top` (S,); ties at the cut share equally.
 
-    Parameters
-    ----------
-    values : ndarray of shape (S, n)
-        The values to be ranked within each row.
-    mass : ndarray of shape (S, n)
-        The largest weight of each value. Masses of 0 and 1 may be bool, which is faster.
-    top : ndarray of shape (S,)
-        The total weight of each row, from the largest value down.
-
-    Returns
-    -------
-    ndarray of shape (S, n)
-        Weights of at most the mass of each value; those tied at the cut share equally.
+    `mass` (S, n) is the largest weight of each value. Masses of 0 and 1 may be bool, which is faster.
     """
     units = mass.dtype == bool
     inside = np.where(mass if units else mass > 0, values, -np.inf)
@@ -421,22 +380,7 @@ class Ranked:
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of the largest losses up to a total mass.
-
-    Parameters
-    ----------
-    s : ndarray of shape (n,)
-        The losses.
-    caps : ndarray of shape (n,) or None
-        The largest weight of each row; None means 1 each.
-    K : float
-        The total weight.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        Weights of at most the caps that sum to K; ties share equally.
-    """
+    """Weights of at most the caps (None means 1 each) for the largest losses, which sum to K; ties share equally."""
     if caps is None:
         return select(s, 0, K).weights
     inside = caps > 0

@@ -16,25 +16,7 @@ Rank: TypeAlias = int | float
 
 
 def check_rank(name: str, rank: object) -> Rank:
-    """Validate a rank.
-
-    Parameters
-    ----------
-    name : str
-        The name for the error message.
-    rank : object
-        An int (a count) or a float in [0, 1] (a fraction of the values).
-
-    Returns
-    -------
-    int or float
-        The rank as a plain Python number.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is neither a count nor a fraction.
-    """
+    """Return a rank as a plain number: an int (a count) or a float in [0, 1] (a fraction); others are an error."""
     if isinstance(rank, bool) or not isinstance(rank, numbers.Real):
         raise TypeError(
             f"{name} must be an int (a count) or a float in [0, 1] (a fraction), got {rank!r} of type "
@@ -52,25 +34,7 @@ def check_rank(name: str, rank: object) -> Rank:
 
 
 def check_rates(name: str, rates: Any) -> tuple[float, float]:
-    """Validate a pair of rates.
-
-    Parameters
-    ----------
-    name : str
-        The name for the error message.
-    rates : Any
-        A pair (lo, hi) with 0 <= lo < hi <= 1.
-
-    Returns
-    -------
-    tuple of float
-        The pair as plain Python numbers.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is anything else.
-    """
+    """Return a pair of rates with 0 <= lo < hi <= 1 as plain numbers; anything else is an error."""
     remedy = f"pass for example {name}=(0.0, 0.05)"
     if not hasattr(rates, "__len__") or isinstance(rates, str) or len(rates) != 2:
         raise TypeError(f"{name} must be a pair of rates (lo, hi), got {rates!r}; {remedy}")

@@ -270,17 +270,7 @@ def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRa
 def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
     """Convert to floats: float16 to float32, integers and booleans to float64; anything else is an error.
 
-    Parameters
-    ----------
-    values : array_like
-        The values.
-    name : str, default="values"
-        The name for the error message.
-
-    Returns
-    -------
-    ndarray
-        An array of at least one dimension; not copied if it is a float array already.
+    The result has at least one dimension. A float array is not copied.
     """
     try:
         array = np.asarray(values)

@@ -40,14 +40,7 @@ IN_FRONT = 1e-9
 def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
     """The maximum likelihood estimate of the share of wrong labels, given out-of-fold scores.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n, classes) or (n,)
-        Out-of-fold scores; one per row if there are two classes.
-    codes : ndarray of shape (n,)
-        The given labels, 0..classes-1.
-    mass : ndarray of shape (n,) or None
-        The weight of each row.
+    Scores are (n, classes), or (n,) for two classes.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)

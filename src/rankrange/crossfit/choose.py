@@ -90,34 +90,11 @@ def choose_m(
 ) -> Choice:
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
-    C is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are tried again for the
-    chosen m.
-
-    Parameters
-    ----------
-    objective : Objective
-        The model and its rows. Its m is ignored; its k is kept.
-    rng : Generator
-        Generator that draws folds and random starts.
-    report : callable
-        Called with a short text before each stage of the work.
-    C : float or None
-        scikit-learn's C; None chooses it.
-    n_jobs : int
-        The number of threads.
-    groups : ndarray of shape (n,) or None
-        The group of each row; folds never split a group.
-    largest : float
-        If X times scores per row is larger, m is chosen on a sample of the rows.
-    total : float or None
-        The mass of all rows, if the objective has a sample of them: C refers to all rows.
-    cross_fit : callable
-        A function that fits and scores the folds. An engine may pass its own, which scores rows elsewhere.
-
-    Returns
-    -------
-    Choice
-        The choice, with scikit-learn's C.
+    C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
+    tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If X
+    times scores per row is larger than `largest`, m is chosen on a sample of the rows. If the objective itself has a
+    sample, `total` is the mass of all rows, to which C refers. An engine may pass its own `cross_fit`, which scores
+    rows elsewhere.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -237,22 +214,6 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
 
     If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
     one may be better. The loss of the kept rows cannot choose C, because it decreases with the penalty.
-
-    Parameters
-    ----------
-    cross : CrossFit
-        The folds.
-    fits : Fits
-        The fits that were compared.
-    chosen : int
-        The index of the chosen candidate.
-    k_share : float
-        The share of the mass up to which losses count.
-
-    Returns
-    -------
-    Fits
-        The fits, with the chosen one refitted at its best penalty.
     """
     objective = cross.objective
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
@@ -278,33 +239,10 @@ def on_all_rows(
     C: float,
     rng: np.random.Generator,
 ) -> tuple[float, Array]:
-    """The chosen m, and the chosen fit on all rows.
+    """The chosen m as a mass, and the chosen fit on all rows.
 
-    It is computed like the fits on the folds. A deeper search would find minima that were not scored.
-
-    Parameters
-    ----------
-    objective : Objective
-        The model and all rows.
-    fits : Fits
-        The fits that were compared.
-    chosen : int
-        The index of the chosen candidate.
-    shares : ndarray
-        The candidate shares.
-    k_share : float
-        The share of the mass up to which losses count.
-    start : ndarray or None
-        A fit to continue from instead.
-    C : float
-        The inverse penalty, relative to the mean loss of all rows.
-    rng : Generator
-        Generator that draws random starts.
-
-    Returns
-    -------
-    m, start : float and ndarray
-        m as a mass, and the fit at m.
+    It is computed like the fits on the folds, or continues from `start`. A deeper search would find minima that were
+    not scored. C is relative to the mean loss of all rows.
     """
     sets = paths.Sets.of(objective, objective.mass[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
@@ -406,21 +344,8 @@ def adapt_k(
 ) -> tuple[Objective, Result]:
     """The paper's schedule for k: fit at k = n, then at the k for the training accuracy, until k does not change.
 
-    k never increases. The schedule ends before k would reach m.
-
-    Parameters
-    ----------
-    objective : Objective
-        The objective at k = n.
-    result : Result
-        The solution at k = n.
-    solve : callable
-        A function that fits an objective from a start.
-
-    Returns
-    -------
-    objective, result : Objective and Result
-        The objective and the solution at the last k.
+    `result` is the solution at k = n, and `solve` fits an objective from a start. k never increases. The schedule ends
+    before k would reach m.
     """
     while True:
         accuracy = _training_accuracy(objective, result.w)

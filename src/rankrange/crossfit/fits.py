@@ -82,23 +82,10 @@ class Sets:
     def fit(
         self, starts: Array, which: Array, m: Array, k: Array, *, max_iter: int, tol: float = _TOL
     ) -> tuple[Array, Array]:
-        """Fit many columns at once.
+        """Fit many columns at once: solutions (S, r, p) and their objectives (S,).
 
-        Parameters
-        ----------
-        starts : ndarray of shape (S, r, p)
-            One start per column.
-        which : ndarray of shape (S,)
-            The training set of each column.
-        m, k : ndarray of shape (S,)
-            The ranks to keep, m+1 to k, as masses, for each column.
-        max_iter, tol : int and float
-            The stopping rule.
-
-        Returns
-        -------
-        W, values : ndarray of shape (S, r, p) and (S,)
-            The solution of each column and its objective.
+        Column s starts at starts[s] and is fitted to the training set which[s], with the ranks m[s]+1 to k[s] as
+        masses.
         """
 
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
@@ -237,23 +224,10 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """The best fits (M, F, r, p) of a search at each m, from random starts and the fit without high-leverage rows.
+    """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and the one without high leverage.
 
     After a few steps each (m, set) continues with its best two fits and the best of the next smaller and the next
-    larger m, and after more steps with the best one.
-
-    Parameters
-    ----------
-    sets : Sets
-        The training sets.
-    m : ndarray of shape (M, F)
-        Masses to drop.
-    k : ndarray of shape (F,)
-        The last rank to keep, as a mass.
-    rng : Generator
-        Generator that draws the random starts.
-    n_random : int
-        The number of random starts per set.
+    larger m, and after more steps with the best one. `n_random` is the number of random starts per set.
     """
     # Fits that drop the distant rows use the metric of the other rows.
     near = sets.distances <= np.quantile(sets.distances, 1.0 - _FAR)
@@ -362,23 +336,7 @@ class Fits:
         n_random: int,
         report: Report,
     ) -> Fits:
-        """All candidates for the choice of m: a path of increasing m, and a search at each share.
-
-        Parameters
-        ----------
-        sets : Sets
-            The training sets.
-        shares : ndarray
-            Shares to drop.
-        k_share : float
-            The last rank to keep, as a share of the mass.
-        rng : Generator
-            Generator that draws the random starts.
-        n_random : int
-            The number of random starts per set.
-        report : callable
-            Called with a short text after each stage.
-        """
+        """All candidates for the choice of m: a path of increasing m, and a search at each share."""
         n_sets = len(sets.masses)
         m, k = masses_of(sets, shares, k_share)
         plain = ordinary(sets)

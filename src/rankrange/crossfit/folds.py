@@ -55,27 +55,11 @@ def split(
     plan: tuple[int, int, int],
     groups: Array | None = None,
 ) -> Array:
-    """Split the rows into test folds, stratified by class, without splitting groups.
+    """Split the rows into test folds, stratified by class, without splitting groups: masses (F, n) of the test rows.
 
-    A row with an integer weight is split like repeated rows. A row with a fractional weight goes into one fold.
-
-    Parameters
-    ----------
-    objective : Objective
-        The rows and their weights.
-    strata : ndarray of shape (n,)
-        The class of each row.
-    rng : Generator
-        Generator that shuffles the rows.
-    plan : tuple of int
-        The numbers of repeats, of folds, and of folds that are used.
-    groups : ndarray of shape (n,) or None
-        The group of each row; with fewer groups than folds there are as many folds as groups.
-
-    Returns
-    -------
-    ndarray of shape (F, n)
-        Masses of the test rows of each fold; bool if each row counts once.
+    `plan` has the numbers of repeats, of folds, and of folds that are used; with fewer groups than folds there are as
+    many folds as groups. A row with an integer weight is split like repeated rows. A row with a fractional weight goes
+    into one fold. Masses are bool if each row counts once.
     """
     n = objective.design.n
     mass = objective.mass
@@ -99,22 +83,7 @@ def split(
 
 
 def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
-    """Assign a fold to each row, balanced within each class and overall.
-
-    Parameters
-    ----------
-    strata : ndarray of shape (n,)
-        The class of each row.
-    folds : int
-        The number of folds.
-    rng : Generator
-        Generator that shuffles the rows.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The fold of each row, from 0 to folds - 1.
-    """
+    """Assign a fold, from 0 to folds - 1, to each row (n,), balanced within each class and overall."""
     order = np.lexsort((rng.permutation(len(strata)), strata))
     fold = np.empty(len(strata), dtype=np.intp)
     fold[order] = np.arange(len(strata)) % folds
@@ -150,14 +119,7 @@ def _mixed(values: Array, keys: Array) -> Array:
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
     """The first `count` of n rows in this order; with groups, whole groups in this order, up to about `count` rows.
 
-    Parameters
-    ----------
-    n, count : int
-        The number of rows, and the number to take: at least one, and not all.
-    order : ndarray of shape (n,)
-        The rows, shuffled.
-    groups : ndarray of shape (n,) or None
-        The group of each row, at least two groups.
+    At least one row is taken, and not all.
     """
     count = min(max(1, count), n - 1)
     if groups is None:

@@ -108,16 +108,7 @@ class Chosen(NamedTuple):
 def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
     """The candidates, logistic fits first. A given range with a given C is a single candidate.
 
-    Parameters
-    ----------
-    task : Task
-        The task.
-    train_fpr : "auto" or pair of float
-        The range to train on; "auto" tries several, and logistic fits.
-    C : "auto" or float
-        The inverse penalty; if the range is chosen, a number is the centre of the grid.
-    n : int
-        The number of rows.
+    If the range is chosen (train_fpr="auto"), a number C is the centre of the grid.
     """
     middle = 1.0 if C == "auto" else float(C)
     Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]

@@ -61,23 +61,10 @@ class RowScores:
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:
-    """The contribution of each row to the score of each candidate, averaged over the folds that test it.
+    """The contribution (candidates, n) of each row to the score of each candidate, averaged over its test folds.
 
-    Parameters
-    ----------
-    objective : Objective
-        The model and its rows.
-    strata : ndarray of shape (n,)
-        The class of each row.
-    parts : list of tuple
-        For each fold its test rows and their scores (candidates, r, rows).
-    tests : ndarray of shape (F, n)
-        Masses of the test rows of each fold.
-
-    Returns
-    -------
-    ndarray of shape (candidates, n)
-        Scores by row; their mean is the score of a candidate. NaN for rows that no fold tests.
+    `parts` has for each fold its test rows and their scores (candidates, r, rows), `tests` (F, n) the masses of the
+    test rows. The mean over rows is the score of a candidate. Rows that no fold tests are NaN.
     """
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))

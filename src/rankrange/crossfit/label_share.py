@@ -24,20 +24,8 @@ def share_of_wrong_labels(
 ) -> tuple[float, float, float]:
     """The expected share of wrong labels, and its 95% interval.
 
+    `scores` (fits, n, r) are out-of-fold scores by one or several linear fits; `seen` marks the rows that have scores.
     Labels that these few models do not predict may be wrong or just hard to predict. The interval covers both cases.
-
-    Parameters
-    ----------
-    objective : Objective
-        The rows and their weights.
-    codes : ndarray of shape (n,)
-        The labels, 0..classes-1.
-    scores : ndarray of shape (fits, n, r)
-        Out-of-fold scores by one or several linear fits.
-    seen : ndarray of shape (n,)
-        Whether each row has scores.
-    rng : Generator
-        Generator that samples rows.
     """
     rows = np.flatnonzero(seen)
     if len(rows) > _MAX_ROWS:

@@ -25,23 +25,9 @@ _TOL, _MOST = 1e-3, 0.4
 
 
 def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Mapping[str, Array]:
-    """Probabilities (n, n_classes) of an ordinary and of a trimmed l1-penalised fit.
+    """Probabilities (n, n_classes) of an ordinary ("sparse") and of a trimmed ("sparse robust") l1-penalised fit.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The rows.
-    codes : ndarray of shape (n,)
-        Their labels, 0..n_classes-1.
-    n_classes : int
-        The number of classes.
-    folds : Folds
-        The folds.
-
-    Returns
-    -------
-    mapping of str to ndarray
-        "sparse" and "sparse robust"; empty if there are no more columns than rows.
+    The result is empty if there are no more columns than rows.
     """
     if X.shape[1] <= X.shape[0]:
         return {}

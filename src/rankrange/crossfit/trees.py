@@ -65,22 +65,8 @@ def tree_predictions(
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
-    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, features)
-        The rows.
-    codes : ndarray of shape (n,)
-        Their labels, 0..n_classes-1.
-    n_classes : int
-        Number of classes.
-    folds : Folds
-        Training and test rows.
-    rng : Generator
-        Generator of samples and seeds.
-    settings : TreeSettings, optional
-        The settings of an earlier fit, to be reused.
+    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged. The
+    `settings` of an earlier fit can be reused.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     if settings is None:

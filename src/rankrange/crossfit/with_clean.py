@@ -82,23 +82,8 @@ def choose_with_validation(
 ) -> Choice:
     """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with an additional last step.
 
-    Parameters
-    ----------
-    objective : Objective
-        The training rows; its m or k is kept if it is not chosen.
-    clean : Objective
-        The clean rows.
-    operations : None, pair of float or pair of callable
-        The functions from the clean losses to the two cuts; see `operations_of`.
-    choose_m, choose_k : bool
-        Whether to choose m and k.
-    report : callable
-        Called with a short text at each evaluation on the clean rows.
-
-    Returns
-    -------
-    Choice
-        The choice, with a start to continue from.
+    `operations` are the functions from the clean losses to the two cuts (`operations_of`). An m or k that is not chosen
+    is that of the objective. The result has a start to continue from.
     """
     upper, lower = operations_of(operations)
     sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)

@@ -25,21 +25,7 @@ class DataNotFoundError(FileNotFoundError):
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
-    """The Bunch that `load` returns.
-
-    Parameters
-    ----------
-    name : str
-        The name of the data set.
-    data, target : ndarray
-        The rows and the targets.
-    features, labels : sequence of str
-        Names of the columns and of the classes or labels.
-    source, facts : str
-        The origin of the data set, and a description.
-    **more
-        Further fields, including `verified` unless it is "checksum".
-    """
+    """The Bunch that `load` returns; `more` are further fields, including `verified` unless it is "checksum"."""
     more.setdefault("verified", "checksum")
     size = f"{data.shape[0]} rows, {data.shape[1]} features, targets: {', '.join(map(str, labels))}."
     return Bunch(
@@ -78,26 +64,10 @@ class Store:
         )
 
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
-        """The OpenML copy as data frames.
+        """The OpenML copy as data frames, by scikit-learn's `fetch_openml`.
 
-        Parameters
-        ----------
-        name : str
-            The name of the data set, for the message.
-        data_id : int
-            Its number at OpenML.
-        files : str
-            The files that can be provided instead, for the message.
-
-        Returns
-        -------
-        sklearn.utils.Bunch
-            The result of scikit-learn's `fetch_openml`.
-
-        Raises
-        ------
-        DataNotFoundError
-            If downloads are not allowed or OpenML does not answer.
+        It is a DataNotFoundError if downloads are not allowed or OpenML does not answer; the message names the `files`
+        that can be provided instead.
         """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")

@@ -137,17 +137,7 @@ TOYS = {
 
 
 def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
-    """A toy set from its generator, or from the paper's own file.
-
-    Parameters
-    ----------
-    name : str
-        A key of `TOYS`.
-    store : Store
-        The store that is searched for the paper's file.
-    options : dict
-        `source`, `n_samples`, `n_outliers`, `random_state`.
-    """
+    """A toy set (a key of `TOYS`) from its generator, or from the paper's own file in the store."""
     toy, source = TOYS[name], options.get("source", "generated")
     allowed = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
     if source not in ("generated", "paper"):

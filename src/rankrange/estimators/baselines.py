@@ -292,27 +292,11 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
 
 
 def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]:
-    """The top-k hinge loss of one class per row, or a smooth function close below it, with its derivative.
+    """The top-k hinge losses (n,) of one class per row, or smooth functions close below, with derivatives (n, L).
 
     The loss is max(0, mean of the k largest of 1[j != y] + f_j - f_y). The mean of the k largest is the maximum of x .
     b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and the kink at 0 is rounded over a
-    width of mu.
-
-    Parameters
-    ----------
-    true : ndarray of bool of shape (n, L)
-        The class of each row.
-    f : ndarray of shape (n, L)
-        Scores.
-    k : int
-        The k of the loss.
-    mu : float
-        The smoothing width; 0 is the loss itself.
-
-    Returns
-    -------
-    s, slope : ndarray of shape (n,) and (n, L)
-        The losses and their derivatives with respect to f.
+    width of mu. mu = 0 is the loss itself.
     """
     of_label = f[true][:, None]
     b = f - of_label + ~true

@@ -398,22 +398,7 @@ def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
 
 
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
-    """Validate X_val and y_val; None if there is no validation set.
-
-    Parameters
-    ----------
-    estimator : AoRRLinear
-        The estimator, which knows the number of features.
-    X_val, y_val : array_like or None
-        The arguments of `fit`.
-    dtype : dtype
-        The dtype of the training rows.
-
-    Returns
-    -------
-    tuple or None
-        X_val and y_val as arrays.
-    """
+    """Validate X_val and y_val and return them as arrays; None if there is no validation set."""
     if X_val is None and y_val is None:
         return None
     if X_val is None or y_val is None:

@@ -13,20 +13,7 @@ from .on_device import on_device, tensor_score
 
 
 def checked_rows(estimator: Any, X: Any) -> Iterator[Any]:
-    """Validated batches of rows: X itself if it is an array, or the batches of a scan.
-
-    Parameters
-    ----------
-    estimator : AoRRClassifier or AoRRRegressor
-        A fitted estimator, which knows the number and perhaps the names of its columns.
-    X : array_like, sparse matrix or scan
-        The rows.
-
-    Yields
-    ------
-    ndarray or sparse matrix
-        At least one batch, with the columns of the fit.
-    """
+    """Yield validated batches of rows: X itself if it is an array, or the batches of a scan; at least one."""
     if not hasattr(X, "__rankrange_rows__"):
         yield validate_data(estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         return

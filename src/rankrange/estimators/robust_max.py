@@ -21,24 +21,7 @@ from .weights import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
-    """The maximum loss after subtracting slack, and its derivative with respect to the losses.
-
-    Parameters
-    ----------
-    s : ndarray of shape (n,)
-        The losses.
-    slack : float
-        The norm of the slack variables.
-    mass : ndarray of shape (n,) or None
-        The mass of each row.
-
-    Returns
-    -------
-    level : float
-        The v with sum mass (s - v)_+^2 = slack^2.
-    weights : ndarray of shape (n,)
-        Its derivative, which sums to 1.
-    """
+    """The level v with sum mass (s - v)_+^2 = slack^2, and its derivative (n,) in the losses, which sums to 1."""
     mass = np.ones(len(s)) if mass is None else mass
     top = s.max()
     if slack == 0:

@@ -43,14 +43,8 @@ class Stream:
     def learn(self, objective: Objective, C: float, m: float, k: float) -> None:
         """Learn from the rows of an objective, in order, in one pass.
 
-        Parameters
-        ----------
-        objective : Objective
-            The model and the rows; its C is ignored.
-        C : float
-            scikit-learn's C, relative to the rows seen so far.
-        m, k : float
-            Shares of the stream.
+        m and k are shares of the stream, and C is scikit-learn's, relative to all rows so far; that of the objective is
+        ignored.
         """
         n = objective.design.n
         for start in range(0, n, _BATCH):

@@ -61,23 +61,9 @@ def read_targets(y: Any, X: Any) -> Targets:
 
 
 def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
-    """The indicator matrix of y in the columns of a fitted estimator.
+    """The indicator matrix (n, labels) of y, with the columns of a fitted estimator; dense if it is small.
 
-    Parameters
-    ----------
-    y : indicator matrix, lists of labels or classes
-        The targets.
-    X : ndarray or sparse matrix
-        The rows; y must have as many.
-    classes : ndarray
-        The labels of the fit, in the order of its columns.
-    kind : str
-        The kind of targets in the fit: "classes", "indicator" or "sets".
-
-    Returns
-    -------
-    ndarray or CSR matrix of bool of shape (n, labels)
-        The indicator matrix, dense if it is small.
+    `kind` are the targets of the fit: "classes", "indicator" or "sets".
     """
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":

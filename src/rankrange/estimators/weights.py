@@ -49,13 +49,6 @@ def unit_of(weight: Array | None, factor: Array | None = None) -> float:
 
     The mass of all rows in this unit is Kish's effective number of rows, (sum w)^2 / sum w^2. A weighted mean has the
     standard error of an unweighted mean of this many rows.
-
-    Parameters
-    ----------
-    weight : ndarray of shape (n,) or None
-        Weights of the rows; integers are counts.
-    factor : ndarray of shape (n,) or None
-        The class weight of each row.
     """
     mass = product_of(weight, factor)
     if mass is None or is_whole(mass):
@@ -69,19 +62,7 @@ def unit_of(weight: Array | None, factor: Array | None = None) -> float:
 
 
 def class_factors(class_weight: Any, classes: Array, codes: Array, weight: Array | None) -> Array:
-    """The class weight of each row; "balanced" counts a row of weight 2 twice.
-
-    Parameters
-    ----------
-    class_weight : dict or "balanced"
-        The parameter, as in scikit-learn.
-    classes : ndarray
-        The labels.
-    codes : ndarray of shape (n,)
-        The number of the label of each row.
-    weight : ndarray of shape (n,) or None
-        Weights of the rows.
-    """
+    """The class weight of each row, as in scikit-learn; "balanced" counts a row of weight 2 twice."""
     if isinstance(class_weight, str) and class_weight == "balanced":
         sizes = np.bincount(codes, weights=weight, minlength=len(classes)).astype(np.float64)
         present = sizes > 0
@@ -99,25 +80,9 @@ def canonical_rows(
 
     Weight 2 must equal the row twice. A search from random starts guarantees that only if both forms of the data become
     the same arrays, so a small data set is sorted, and repeated rows are written out or, if there are many, merged.
-    Class weights, and a weight shared by all rows, change neither the order nor the merging.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n, d)
-        The rows.
-    y : ndarray of shape (n,) or (n, L)
-        Their targets.
-    weight : ndarray of shape (n,) or None
-        Their weights.
-    factor : ndarray of shape (n,) or None
-        The class weight of each row; rows with the same y have the same factor.
-    as_sparse : bool, default=False
-        Whether a sparse X stays sparse even if it is small.
-
-    Returns
-    -------
-    X, y, weight
-        The arrays; a weight of None means that each row counts once.
+    Class weights, and a weight shared by all rows, change neither the order nor the merging. `factor` is the class
+    weight of each row. With `as_sparse`, a sparse X stays sparse even if it is small. A returned weight of None means
+    that each row counts once.
     """
     if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
         X = X.toarray()

@@ -25,26 +25,11 @@ CUT = float(norm.ppf(0.9875))
 class RobustFit:
     """One robust linear fit with its scale and its precision, in the units of the data.
 
-    Parameters
-    ----------
-    method : str
-        "LTS", "reweighted LTS", "MM" or "least squares".
-    W : ndarray of shape (1, p)
-        Coefficients, the intercept last if there is one.
-    scale, raw_scale : float
-        Robust standard deviations of the residuals, under the final and under the trimmed fit.
-    weights : ndarray of shape (n,)
-        1 or 0, or Tukey's weight of each row.
-    support : ndarray of bool of shape (n,)
-        The rows that the coefficients were fitted to.
-    residuals : ndarray of shape (n,)
-        y minus fitted, in the unit of y.
-    covariance : ndarray of shape (p, p)
-        The sandwich estimate for the coefficients; NaN for coefficients that are not identified.
-    rank : int
-        The number of linearly independent columns, including the intercept.
-    resample : callable
-        A function from the counts of the drawn rows (samples, n) to the deviations of the coefficients (samples, p).
+    `method` is "LTS", "reweighted LTS", "MM" or "least squares". W (1, p) has the intercept last. `scale` and
+    `raw_scale` are robust standard deviations of the residuals under the final and the trimmed fit, `weights` 1 or 0 or
+    Tukey's weight of each row, and `support` the rows that the coefficients were fitted to. `covariance` (p, p) is the
+    sandwich estimate, NaN for coefficients that are not identified. `resample` maps the counts of the drawn rows
+    (samples, n) to deviations of the coefficients (samples, p).
     """
 
     method: str

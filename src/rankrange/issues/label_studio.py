@@ -132,15 +132,7 @@ def is_export(records: list[Any]) -> bool:
 def read_label_studio(path: str | os.PathLike[str]) -> list[Answer]:
     """Read the answers from an export in Label Studio's JSON format, one for each reviewer and task.
 
-    Parameters
-    ----------
-    path : path-like
-        The file from "Export", "JSON".
-
-    Returns
-    -------
-    list of Answer
-        The answers. A skipped task is an answer without labels. The last annotation of a reviewer counts.
+    A skipped task is an answer without labels. The last annotation of a reviewer counts.
     """
     return answers_of(read_json(path), str(path))
 

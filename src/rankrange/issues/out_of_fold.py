@@ -220,23 +220,7 @@ def _predictions_of(logs: Array, data: Data) -> Predictions:
 def estimator_predictions(
     data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
-    """Predictions of a classifier of another package.
-
-    Parameters
-    ----------
-    data : Data
-        The labels, and X as numbers if possible.
-    X : any object that the classifier accepts
-        Texts, a table with categories and missing values, an array.
-    estimator : classifier with predict_proba
-        The classifier; it is cloned for each fold.
-    folds : Folds
-        Out of which every row is predicted, equally often.
-    n_jobs : int or None
-        The number of folds that are fitted in parallel.
-    report : callable
-        Called with a short text after each stage.
-    """
+    """Predictions of a classifier of another package, which is cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if not hasattr(estimator, "predict_proba"):
@@ -255,16 +239,7 @@ def estimator_predictions(
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
     """Predictions of an ordinary fit and of fits that drop about as many rows as are estimated to be wrong.
 
-    Parameters
-    ----------
-    data : Data
-        The rows and their labels.
-    estimator : AoRRClassifier or None
-        Gives C and `fit_intercept`; None chooses C.
-    folds : Folds
-        Out of which every row is predicted, equally often.
-    report : callable
-        Called with a short text after each stage.
+    C and `fit_intercept` are those of the estimator; None chooses C.
     """
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
@@ -285,25 +260,10 @@ _ASKED = 2000
 
 
 def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: np.random.Generator) -> Array | None:
-    """The class shares among the nearest rows; None if they do not improve the ensemble.
+    """The class shares (n, classes) among the nearest rows; None if they do not improve the ensemble.
 
-    A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors.
-
-    Parameters
-    ----------
-    data : Data
-        The rows and their labels.
-    plain : ndarray of shape (n, classes)
-        Probabilities of the ensemble of all other members.
-    far : ndarray of shape (n,)
-        High-leverage rows.
-    rng : Generator
-        Generator that samples the rows.
-
-    Returns
-    -------
-    ndarray of shape (n, classes) or None
-        The shares of the classes among the nearest rows.
+    A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors
+    over `plain`, the probabilities of all other members.
     """
     n, near = len(data.codes), None
     X, mass = data.X, None

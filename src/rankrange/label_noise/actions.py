@@ -52,22 +52,10 @@ class Costs:
 
 
 def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
-    """The action for each row: "relabel", "drop", "look" or "".
+    """The action for each row: "relabel", "drop", "look" (review it) or "".
 
-    Parameters
-    ----------
-    p_wrong : ndarray of shape (n,)
-        The probability that each label is wrong.
-    p_best : ndarray of shape (n,)
-        The posterior probability of the suggested class, 0 if no class may be suggested.
-    costs : Costs, optional
-        The costs of mistakes.
-
-    Returns
-    -------
-    ndarray of str
-        "relabel" if the row is flagged and the suggested class has a probability of at least 0.8, "drop" if it is
-        flagged otherwise, "look" if it is not flagged and worth a review, "" if it is neither.
+    A row is flagged if dropping it costs less than keeping it. A flagged row is relabelled if `p_best`, the posterior
+    probability of the suggested class (0 if none may be suggested), is at least 0.8, and dropped otherwise.
     """
     costs = Costs() if costs is None else costs
     sure = p_best >= SURE

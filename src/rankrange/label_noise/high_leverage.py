@@ -16,12 +16,7 @@ _MOSTLY_WRONG = 8.0
 def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[float, float]]:
     """p_wrong of high-leverage rows with a separate rate; the expected share of wrong labels and its 95% interval.
 
-    Parameters
-    ----------
-    P : ndarray of shape (n, classes)
-        Predictions of models that were not fitted to any high-leverage row.
-    codes : ndarray of shape (n,)
-        The labels of these rows.
+    P (n, classes) are predictions of models that were not fitted to any high-leverage row.
     """
     own = P[np.arange(len(codes)), codes]
     other = (1.0 - own) / (P.shape[1] - 1)

@@ -13,17 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 38, 54
 def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
     """Bars on a logarithmic loss axis, with heights on a square-root scale, which keeps small bars visible.
 
-    Parameters
-    ----------
-    bars : dict
-        The result of `Audit.distribution`: lists "edges", "rows" and "wrong".
-    cuts : sequence of tuple
-        Names and values of the cuts; None is not drawn.
-
-    Returns
-    -------
-    dict
-        SVG coordinates for the template.
+    `bars` is the result of `Audit.distribution`, and `cuts` has names and values; a value of None is not drawn.
     """
     edges, rows, wrong = bars["edges"], bars["rows"], bars["wrong"]
     top = max(max(rows), 1)

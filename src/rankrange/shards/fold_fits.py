@@ -107,22 +107,8 @@ def fit_folds(
 ) -> Array:
     """Parameters (2, folds, r, p) of the fits to all rows outside each fold, ordinary and trimmed.
 
-    Parameters
-    ----------
-    shards : Shards
-        The rows.
-    data : _Data
-        The results of the first pass.
-    parts : list of Objective
-        The sample without the rows of each fold.
-    starts : ndarray of shape (2, folds, r, p)
-        The starts of the fits.
-    share : float
-        The share that the trimmed fits drop; 0 gives ordinary fits.
-    C : float
-        scikit-learn's C.
-    passes : callable
-        Called with a short text before each pass.
+    `data` are the results of the first pass, `parts` the sample without the rows of each fold, and `share` is the share
+    that the trimmed fits drop; 0 gives ordinary fits. C is scikit-learn's.
     """
     masses, n_folds = data.description.mass.total()[1:], len(parts)
 

@@ -100,22 +100,9 @@ def candidates(
 ) -> list[Candidate]:
     """The candidates: the ordinary fit, the chosen one, and fits at neighbouring m and C.
 
-    Parameters
-    ----------
-    sample : Objective
-        The rows of the sample, at the chosen m and k.
-    start : ndarray
-        The chosen fit.
-    m : float
-        The chosen mass of all rows.
-    share : float
-        The mass of the sample divided by that of all rows.
-    C : float
-        The chosen C of scikit-learn.
-    shares : ndarray
-        Other shares of m that were compared.
-    open_C : bool
-        Whether C is chosen; then weaker penalties are candidates as well.
+    The sample is at the chosen m and k, and `start` is the chosen fit. `m` is the chosen mass of all rows, and `share`
+    the mass of the sample divided by that of all rows. `shares` are other shares that were compared. If C is chosen too
+    (`open_C`), weaker penalties are candidates as well.
     """
     rng = np.random.default_rng(0)
     total = sample.total

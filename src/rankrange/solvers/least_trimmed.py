@@ -136,19 +136,7 @@ def _directions_of(gram: Array, n: int) -> Array:
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the sum of the n - m smallest squared residuals plus the penalty.
 
-    Parameters
-    ----------
-    objective : Objective
-        Squared losses of whole dense rows with k = n, under the ranked range.
-    start : ndarray of shape (1, p) or None
-        One more start.
-    settings : Settings
-        Tolerance, number of iterations and starts.
-
-    Returns
-    -------
-    Result
-        The lowest fit found. Its certificate refers to the kept rows.
+    The certificate refers to the kept rows.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)

@@ -56,25 +56,9 @@ class _Step(NamedTuple):
 def solve_pairs(
     objective: PairObjective, w: Array, *, tol: float = 1e-6, max_iter: int = 200, log: Log | None = None
 ) -> Result:
-    """Minimise a pair objective from w.
+    """Minimise a pair objective from w (p,) to a relative duality gap of `tol`.
 
-    Parameters
-    ----------
-    objective : PairObjective
-        The objective to minimise.
-    w : ndarray of shape (p,)
-        The initial coefficients.
-    tol : float, default=1e-6
-        The relative duality gap at which to stop.
-    max_iter : int, default=200
-        Maximum number of steps.
-    log : Log or None
-        Receives progress messages.
-
-    Returns
-    -------
-    Result
-        Its certificate refers to the convex problem with the same rows dropped; if none is, to the global minimum.
+    The certificate refers to the convex problem with the same rows dropped; if none is, to the global minimum.
     """
     log = Log() if log is None else log
     value, steps, gap, message = objective.value(w), 0, np.inf, "reached tol"

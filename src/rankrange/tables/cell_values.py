@@ -41,14 +41,8 @@ def marks_in(column: Any) -> dict[str, int]:
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
     """Convert a column of numbers, dates, times, or yes and no to floats.
 
-    Returns
-    -------
-    values : ndarray or None
-        NaN for missing cells; None if the column is text.
-    kind : str
-        The type of the column, in words.
-    strays : int
-        The number of cells that are not numbers and count as missing.
+    Returns the values, NaN for missing cells (None if the column is text), the type of the column in words, and the
+    number of cells that are not numbers and count as missing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -24,23 +24,9 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", 
 
 
 def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target") -> list[str]:
-    """Find columns by name; a name with * or ? that is not itself a column matches several.
+    """Find columns by name, without repetition; a name with * or ? that is not itself a column matches several.
 
-    Parameters
-    ----------
-    names : sequence of str
-        All column names of the table.
-    wanted : sequence of str
-        Names, or patterns such as "label:*".
-    path : Path
-        The file, for the message.
-    option : str
-        The name of the option in the message.
-
-    Returns
-    -------
-    list of str
-        The columns without repetition, in the order of `wanted`.
+    `path` and `option` are for the error message.
     """
     found: dict[str, None] = {}
     for name in wanted:
@@ -58,24 +44,7 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
 
 
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
-    """Check that a column exists; the error suggests a similar name.
-
-    Parameters
-    ----------
-    names : sequence of str
-        All column names of the table.
-    wanted : str
-        The name that was given.
-    path : Path
-        The file, for the message.
-    option : str
-        The name of the option in the message.
-
-    Returns
-    -------
-    str
-        `wanted` itself.
-    """
+    """Return the name if there is such a column; otherwise the error suggests a similar name."""
     if wanted in names:
         return wanted
     near = nearest(wanted, names)

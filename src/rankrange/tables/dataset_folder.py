@@ -15,22 +15,10 @@ from ..pages.text import visible
 
 
 def load_folder(folder: Path) -> Any:
-    """Read a saved data set, or the Parquet files of a folder, as one pyarrow Table.
+    """Read a folder of `Dataset.save_to_disk`, or the Parquet files of a folder, as one pyarrow Table.
 
-    Parameters
-    ----------
-    folder : Path
-        A folder written by `Dataset.save_to_disk`, or a folder of Parquet files.
-
-    Returns
-    -------
-    pyarrow.Table
-        All rows, with class labels as texts.
-
-    Raises
-    ------
-    UserError
-        If the folder is neither, holds several splits, or a file of it is missing or damaged.
+    Class labels become texts. It is an error if the folder is neither, has several splits, or a file is missing or
+    damaged.
     """
     if (folder / "dataset_dict.json").is_file():
         splits = _facts(folder / "dataset_dict.json").get("splits")

@@ -313,20 +313,7 @@ def _sheets(path: Path) -> dict[str, list[list[Any]]]:
 
 
 def with_images(table: Any, folder: Path) -> Any:
-    """Replace the column of image file names by the grey values of the images.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        A table with one row per image and a column of file names.
-    folder : Path
-        The folder of the images.
-
-    Returns
-    -------
-    pyarrow.Table
-        The other columns, then 256 columns of grey values from 0 to 255.
-    """
+    """Replace the column of image file names by 256 columns of grey values, from 0 to 255."""
     import pyarrow as pa
 
     if importlib.util.find_spec("PIL") is None:
@@ -381,21 +368,9 @@ class StrayCell(ValueError):
 
 
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
-    """Record batches with typed columns; markers in `MISSING` are null.
+    """Record batches with typed columns, in file order; markers in `MISSING` are null.
 
-    Parameters
-    ----------
-    source : Source
-        The file.
-    columns : sequence of str, optional
-        The columns to read; by default all.
-    types : mapping, optional
-        The types from `count_rows`, which is called if they are not given.
-
-    Returns
-    -------
-    iterator of pyarrow.RecordBatch
-        The rows, in file order.
+    `types` are those from `count_rows`, which is called if they are not given.
     """
     if source.kind != "csv":
         return source.packed_batches(columns)

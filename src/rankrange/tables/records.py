@@ -13,21 +13,10 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the text of each record, including its line end, and its cells; an empty line has none.
+    """Yield the text of each record, including its line end, and its cells without quotes; an empty line has none.
 
-    Parameters
-    ----------
-    lines : iterable of str
-        Lines with their line ends, from a file opened with ``newline=""``.
-    delimiter : str
-        The separator of cells.
-
-    Yields
-    ------
-    record : str
-        One line, or several if a quoted cell contains line ends.
-    cells : list of str
-        The cells without quotes.
+    Lines have their line ends, as from a file opened with newline="". A record has several lines if a quoted cell
+    contains line ends.
     """
     held: list[str] = []
     inside = False

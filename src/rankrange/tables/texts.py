@@ -45,20 +45,7 @@ def as_texts(column: Any) -> list[str]:
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Fit the encoding of a text column.
-
-    Parameters
-    ----------
-    texts : list of str
-        One text per row; a missing cell is "".
-    seed : int
-        Seed for the random start of the SVD.
-
-    Returns
-    -------
-    dict
-        The fitted parameters for `encode_texts`, and the number of features as "width".
-    """
+    """Fit the encoding of a text column, in which a missing cell is ""; "width" is the number of features."""
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)

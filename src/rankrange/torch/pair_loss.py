@@ -101,16 +101,9 @@ class PartialAUCLoss(nn.Module):
 
 
 def range_shares(z: Tensor, inside: Tensor, lo: float, hi: float) -> Tensor:
-    """Weights of the selected scores in the range of rank shares lo to hi. They sum to 1; ties share equally.
+    """Weights (B,) of the scores z that are `inside`, for the rank shares lo to hi.
 
-    Parameters
-    ----------
-    z : Tensor of shape (B,)
-        Scores.
-    inside : Tensor of bool of shape (B,)
-        The scores to rank.
-    lo, hi : float
-        The range of rank shares.
+    They sum to 1; ties share equally.
     """
     n = inside.sum()
     ranked = torch.where(inside, -z, torch.inf).sort().values

@@ -148,23 +148,9 @@ def losses_and_slopes(loss: str, signs: Array, scores: Array) -> tuple[Array, Ar
 
 
 def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: int) -> list[Trace]:
-    """Take the steps of all descents together.
+    """Take the steps of all descents together and return their errors.
 
-    Parameters
-    ----------
-    descents : list of Descent
-        The runs.
-    split : Split
-        Training, validation and test rows.
-    loss : str
-        "logistic" or "hinge".
-    outer, inner : int
-        The number of outer steps, each of which determines the m largest losses, and of inner steps for each.
-
-    Returns
-    -------
-    list of Trace
-        The errors of each descent.
+    Each of the `outer` steps determines the m largest losses, and is followed by `inner` steps.
     """
     parts = [np.column_stack([part.X, np.ones(len(part.y))]) for part in (split.train, split.validation, split.test)]
     truth = [part.y > 0 for part in (split.validation, split.test)]

@@ -135,18 +135,7 @@ class Results:
         self.outcomes = sorted(outcomes, key=lambda pair: pair[0].key)
 
     def values(self, dataset: str, method: str, setting: str, metric: str) -> dict[int, float]:
-        """One measure, by split.
-
-        Parameters
-        ----------
-        dataset, method, setting, metric : str
-            Which measure.
-
-        Returns
-        -------
-        dict of int to float
-            Its value in each split that has it.
-        """
+        """One measure, by split."""
         return {
             cell.split: measure.value
             for cell, outcome in self.outcomes
@@ -155,22 +144,7 @@ class Results:
         }
 
     def paired(self, dataset: str, one: str, other: str, setting: str, metric: str) -> tuple[float, float, int]:
-        """Compare two methods on the splits that have both.
-
-        Parameters
-        ----------
-        dataset : str
-            The data set.
-        one, other : str
-            The two methods.
-        setting, metric : str
-            The setting and the metric.
-
-        Returns
-        -------
-        difference, error, n : float, float and int
-            The mean of one - other, its standard error, and the number of splits.
-        """
+        """The mean of one - other over the splits that have both, its standard error, and the number of splits."""
         a, b = (self.values(dataset, method, setting, metric) for method in (one, other))
         differences = np.array([a[split] - b[split] for split in sorted(a.keys() & b.keys())])
         if len(differences) < 2:
@@ -179,19 +153,9 @@ class Results:
 
 
 def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
-    """Decide whether a paired difference is below `at_most` by two standard errors, above it by two, or neither.
+    """Decide whether a paired difference is below `at_most`, by two standard errors.
 
-    Parameters
-    ----------
-    difference, error : float
-        The mean difference and its standard error.
-    at_most : float, default=0.0
-        The threshold.
-
-    Returns
-    -------
-    str
-        "holds", "does not hold" or "not decided".
+    Returns "holds", "does not hold" (it is above by two) or "not decided".
     """
     if difference + 2.0 * error < at_most:
         return "holds"
@@ -234,17 +198,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
 def splits_needed(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
     """A sentence with the number of splits that would decide the open differences; empty if all are decided.
 
-    Parameters
-    ----------
-    differences : mapping of str to (difference, error, n)
-        The differences by name.
-    bar : float, default=0.0
-        The threshold.
-
-    Returns
-    -------
-    str
-        A sentence that starts with a space, or an empty string.
+    A difference is (mean, standard error, number of splits). The sentence starts with a space.
     """
     still = {
         name: found
@@ -267,23 +221,9 @@ def _about(count: float) -> str:
 
 
 def scikit_learns_C(C: float, n: int, m: float = 0, k: float = 1.0) -> float:
-    """Convert the paper's C to scikit-learn's.
+    """Convert the paper's C to scikit-learn's, C / (k - m) with m and k as counts.
 
     The paper's is relative to the mean of the kept losses, scikit-learn's to their sum.
-
-    Parameters
-    ----------
-    C : float
-        The paper's.
-    n : int
-        Training rows.
-    m, k : int or float
-        The range that is kept.
-
-    Returns
-    -------
-    float
-        C / (k - m), with m and k as counts.
     """
     dropped, kept_to = RankedRange(m, k).counts(n)
     return C / (kept_to - dropped)

@@ -55,23 +55,7 @@ def quiet(axes: Any) -> None:
 
 
 def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = None, **style: Any) -> None:
-    """Draw the mean over the splits, with two standard errors around it.
-
-    Parameters
-    ----------
-    axes : matplotlib Axes
-        The axes to draw into.
-    x : array_like of shape (points,)
-        The positions of the points.
-    values : array_like of shape (splits, points)
-        The measured values.
-    method : str
-        The method, which determines colour and line.
-    label : str, optional
-        Its name in the legend.
-    **style
-        Passed to matplotlib.
-    """
+    """Draw the mean over the splits of values (splits, points), with two standard errors around it."""
     values = np.asarray(values, dtype=float)
     mean = values.mean(axis=0)
     line = {"color": COLOURS[method], "ls": STYLES[method], "lw": 1.8, **style}

@@ -67,15 +67,7 @@ def expected() -> dict[str, Any]:
 
 
 def printed(name: str, metric: str, dataset: str, setting: str, method: str) -> tuple[float | None, float | None]:
-    """The printed mean and standard deviation; None if the paper does not print them.
-
-    Parameters
-    ----------
-    name : str
-        The name of the experiment.
-    metric, dataset, setting, method : str
-        The key of the number.
-    """
+    """The printed mean and standard deviation; None if the paper does not print them."""
     found: Any = expected()
     for key in (name, metric, dataset, setting, method):
         found = found.get(key, {})

@@ -14,21 +14,8 @@ from .tables_page import Report, as_json, as_markdown, as_record, build, earlier
 def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
     """Read the finished cells of a run folder and write all pages.
 
-    Parameters
-    ----------
-    store : Store
-        The run folder.
-    folder : Path
-        The folder for the pages.
-    readme : Path or None
-        A README whose block of results is replaced.
-    keep : Path or None
-        Pages of an earlier run, used with their commits for experiments that are not finished.
-
-    Returns
-    -------
-    Report
-        The contents of the pages.
+    The block of results in `readme` is replaced. Experiments that are not finished are taken from the earlier pages in
+    `keep`, with their commits.
     """
     report = build(store) if keep is None else onto(earlier(keep), build(store), store)
     folder.mkdir(parents=True, exist_ok=True)

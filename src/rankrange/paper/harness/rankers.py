@@ -44,15 +44,6 @@ def parts(name: str, seed: int, share: float) -> Parts:
     """A random share of the rows for training, and the others for testing.
 
     These splits differ from those on which the rules of choice were developed.
-
-    Parameters
-    ----------
-    name : str
-        The name of the data set.
-    seed : int
-        The seed of the split.
-    share : float
-        The share of the training rows.
     """
     data = load(name)
     order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
@@ -88,18 +79,8 @@ def lsep_loss(Y: Array, f: Array) -> float:
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
     """The model with the C that has the smallest loss on held-out rows, fitted to all rows.
 
-    Parameters
-    ----------
-    make : callable
-        A function from scikit-learn's C to a model.
-    loss : callable
-        A function of targets and scores.
-    Cs : iterable of float
-        Values of the paper's C, relative to the mean.
-    X, Y : ndarray
-        The rows.
-    how : splitter
-        The held-out rows.
+    `make` is a function of scikit-learn's C, `loss` one of targets and scores, and `how` a splitter. `Cs` are the
+    paper's, relative to the mean.
     """
     held_out = dict.fromkeys(Cs, 0.0)
     for C in held_out:
@@ -119,19 +100,7 @@ def lsep(Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
 
 
 def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLClassifier:
-    """A TKML fit with early stopping on held-out rows, after at most 80 steps.
-
-    Parameters
-    ----------
-    top_k : int
-        How many labels are predicted.
-    C : float
-        The paper's, relative to the mean of the kept losses.
-    X, Y : ndarray
-        The rows.
-    **settings
-        Further parameters of `TKMLClassifier`.
-    """
+    """A TKML fit with early stopping on held-out rows, after at most 80 steps; C is the paper's."""
     C = scikit_learns_C(C, len(X), settings.get("m", 0), settings.get("k", 1.0))
     return TKMLClassifier(top_k, C=C, max_iter=80, **settings).fit(X, Y)
 
@@ -152,24 +121,7 @@ def at_least(difference: float, error: float, bar: float = 0.0) -> str:
 def paired(
     results: Results, one: str, other: str, pairs: Iterable[tuple[str, str]], metric: str = METRIC
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """Compare two methods on many data sets and settings.
-
-    Parameters
-    ----------
-    results : Results
-        The results of the cells.
-    one, other : str
-        The two methods.
-    pairs : iterable of (dataset, setting)
-        The data sets and settings on which to compare them.
-    metric : str
-        The metric to compare.
-
-    Returns
-    -------
-    dict
-        one - other and its standard error, for all pairs for which both were measured.
-    """
+    """one - other and its standard error, for all pairs (dataset, setting) for which both were measured."""
     found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
 

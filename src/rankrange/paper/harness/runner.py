@@ -36,24 +36,7 @@ class Failure:
 
 
 def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: Callable[[str], None]) -> list[Failure]:
-    """Run the cells that are not in the store; a failure does not stop the others.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-        The cells to run.
-    store : Store
-        The store of finished cells, to which new ones are added.
-    jobs : int, default=1
-        The number of processes.
-    progress : callable
-        Receives progress messages.
-
-    Returns
-    -------
-    list of Failure
-        The cells that failed.
-    """
+    """Run the cells that are not in the store, in `jobs` processes, and return those that failed."""
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):
         progress(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")

@@ -106,17 +106,7 @@ class Store:
         self._write(self.folder / "run.json", manifest)
 
     def write(self, cell: Cell, outcome: Outcome, seconds: float, work: float) -> None:
-        """Store a finished cell.
-
-        Parameters
-        ----------
-        cell : Cell
-            The cell.
-        outcome : Outcome
-            Its results.
-        seconds, work : float
-            Wall time and core time; they differ if other processes share the core.
-        """
+        """Store a finished cell with its wall time and core time, which differ if processes share the core."""
         content = {
             "cell": asdict(cell),
             "seed": cell.seed,

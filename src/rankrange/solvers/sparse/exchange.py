@@ -16,23 +16,9 @@ from .elastic_net import ElasticNet, Net
 
 
 def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
-    """The expected decrease of the objective if a row is dropped; minus infinity for rows that are not fully kept.
+    """The loss of each row plus the gain of the others without it; minus infinity for rows that are not fully kept.
 
-    Parameters
-    ----------
-    net : ElasticNet
-        The rows and their loss.
-    fit : Net
-        The minimum for the weights `h`.
-    h : ndarray of shape (n,)
-        C times the kept mass of each row.
-    C : float
-        The weight of a row that is fully kept.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The loss of each row plus the gain of the others without it.
+    `fit` is the minimum for the weights h, C times the kept mass of each row.
     """
     Z = net.scores(fit.coef, fit.intercept)
     losses = C * net.losses(Z)

@@ -27,21 +27,7 @@ class Vertex(NamedTuple):
 def least_absolute(block: Array, y: Array, h: Array, top: float | None, fit_intercept: bool) -> Vertex | None:
     """Minimise the sum of the weighted absolute residuals, or of the largest of them, plus the l1 norm.
 
-    Parameters
-    ----------
-    block : ndarray of shape (n, q)
-        The columns.
-    y, h : ndarray of shape (n,)
-        Targets and weights, above 0.
-    top : float or None
-        The mass of the largest losses that count; None means all.
-    fit_intercept : bool
-        Whether there is an intercept.
-
-    Returns
-    -------
-    Vertex or None
-        None if the program was not solved.
+    `top` is the mass of the largest losses that count; None means all. Returns None if the program was not solved.
     """
     n, q = block.shape
     free = np.ones((n, 1 if fit_intercept else 0))

@@ -208,18 +208,7 @@ def _screened(net: ElasticNet) -> Array | slice:
 
 
 def near_the_median(y: Array) -> Array:
-    """Clip targets to three robust standard deviations around their median.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n,)
-        The targets.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The clipped targets; unchanged if half of them are equal.
-    """
+    """Clip targets to three robust standard deviations around their median; unchanged if half of them are equal."""
     center = np.median(y)
     reach = 3 * 1.4826 * np.median(np.abs(y - center))
     return np.clip(y, center - reach, center + reach) if reach > 0 else y
@@ -240,18 +229,7 @@ def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float
 
 
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
-    """Take concentration steps from one start, as along a path of penalties.
-
-    Parameters
-    ----------
-    net, cut, start, tol, max_iter
-        As in `trimmed_net`.
-
-    Returns
-    -------
-    Net
-        The last fit.
-    """
+    """Take concentration steps from one start, as along a path of penalties; parameters as in `trimmed_net`."""
     return _concentrate(net, cut, Net(*start, np.inf, np.inf, 0), tol, max_iter)
 
 

@@ -99,20 +99,5 @@ class Smoothed:
 
 
 def largest(losses: Array, h: Array, mass: float | None) -> Array:
-    """Weights of at most h for the largest losses, up to this mass; h itself if the mass is None.
-
-    Parameters
-    ----------
-    losses : ndarray of shape (n,)
-        The losses.
-    h : ndarray of shape (n,)
-        The largest weight of each row.
-    mass : float or None
-        The sum of the weights.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        The weights; tied losses share equally.
-    """
+    """Weights of at most h for the largest losses, up to this mass; h itself if it is None. Ties share equally."""
     return h if mass is None else top_within(losses, h, mass)
