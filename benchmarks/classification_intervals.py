@@ -18,7 +18,6 @@ from scipy.special import expit
 
 import record
 from rankrange import AoRRClassifier
-from rankrange.inference.trimmed_logistic import naive_covariance
 
 N, M, TRUTH = 500, 0.1, np.array([0.0, 1.0, 1.0])
 NAMES = ("intercept", "slope 1", "slope 2")
@@ -41,7 +40,10 @@ def intervals(X: Any, y: Any) -> tuple[Any, Any, Any, Any, Any]:
     found = model.summary()
     Z, b = np.column_stack([np.ones(len(y)), X]), found.coef
     penalty = np.array([0.0, 1.0, 1.0]) / model.C_
-    ordinary = np.sqrt(np.diag(naive_covariance(Z, 2 * y - 1, b, ~model.dropped_, penalty)))
+    p = expit(Z @ b)
+    # The usual formula on the kept rows, as if no row had been dropped.
+    hessian = (Z * (~model.dropped_ * p * (1 - p))[:, None]).T @ Z + np.diag(penalty)
+    ordinary = np.sqrt(np.diag(np.linalg.inv(hessian)))
     return b, found.bse, found.conf_int(), ordinary, np.column_stack([b - 1.96 * ordinary, b + 1.96 * ordinary])
 
 

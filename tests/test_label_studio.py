@@ -12,7 +12,7 @@ import pytest
 from rankrange import cli, find_label_issues
 from rankrange.errors import UserError
 from rankrange.issues import argilla, label_studio
-from rankrange.issues.questions import Question, media_columns
+from rankrange.issues.questions import Question, media_columns, read_json
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
@@ -94,6 +94,10 @@ RECORDS = {
         "additionalProperties": False,
     },
 }
+
+
+def read_argilla(path):
+    return argilla.answers_of(read_json(path), str(path))
 
 
 def matches(data, schema):
@@ -462,7 +466,7 @@ def test_hostile_records_are_clear_errors(audited, tmp_path):
     ):
         record = {**audit.to_argilla(1)[0], **change}
         with pytest.raises(UserError):
-            argilla.read_argilla(write(tmp_path / "records.json", [record]))
+            read_argilla(write(tmp_path / "records.json", [record]))
 
 
 def test_settings_name_every_label_and_field(audited):
@@ -558,9 +562,9 @@ def test_labels_and_drop_together_in_argilla(tmp_path):
         path = write(tmp_path / "records.json", [record])
         if labels == ["a"]:
             with pytest.raises(UserError, match="got both from u"):
-                argilla.read_argilla(path)
+                read_argilla(path)
         else:
-            assert argilla.read_argilla(path)[0].drop
+            assert read_argilla(path)[0].drop
 
 
 def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
@@ -574,7 +578,7 @@ def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
     assert len(label_studio.read_label_studio(write(tmp_path / "b.json", tasks))) == 2
     record = audit.to_argilla(1)[0] | {"responses": {"quality": [{"value": "good", "user_id": "u"}]}}
     with pytest.raises(UserError, match="got answers to quality alone"):
-        argilla.read_argilla(write(tmp_path / "c.json", [record]))
+        read_argilla(write(tmp_path / "c.json", [record]))
 
 
 def test_rows_are_named_as_in_the_table(audited, tmp_path, capsys):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.hashing import splitmix64
 from ..pages.text import number, visible
 from ..tables.cell_values import codes_of, is_mark, numbers_of
 from .target import Target
@@ -299,13 +300,7 @@ def _marks(column: Column, j: int) -> Array:
         else:
             assert column.codes is not None
             bits = (column.codes + 1).astype(np.uint64)
-        x = bits * _ODD + np.uint64(2 * j + 1) * np.uint64(0xD1B54A32D192ED03)
-        x ^= x >> np.uint64(32)
-        x *= np.uint64(0xBF58476D1CE4E5B9)
-        x ^= x >> np.uint64(29)
-        x *= np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(32)
-    return x
+        return splitmix64(bits * _ODD + np.uint64(2 * j + 1) * np.uint64(0xD1B54A32D192ED03))
 
 
 def _groups_of(marks: Array) -> list[Array]:

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from ..core.arrays import Array
+from ..core.hashing import splitmix64
 from ..core.objective import Objective
 from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
@@ -109,11 +110,9 @@ def row_keys(X: Any, seed: int) -> Array:
 
 
 def _mixed(values: Array, keys: Array) -> Array:
-    """Bits of values and keys, mixed as in the generator splitmix64; 0 if the value is 0."""
+    """A hash of each value and its key; 0 if the value is 0."""
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64) ^ keys
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return np.where(values != 0, bits ^ (bits >> np.uint64(31)), np.uint64(0))
+    return np.where(values != 0, splitmix64(bits), np.uint64(0))
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:

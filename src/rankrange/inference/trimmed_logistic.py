@@ -39,12 +39,6 @@ def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array
     return bread @ (scores.T @ scores) @ bread * n / max(n - p, 1)
 
 
-def naive_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array) -> Array:
-    """The usual covariance on the kept rows, as if no row had been dropped."""
-    wrong = expit(-y * (Z @ b))
-    return np.linalg.inv((Z * (kept * wrong * (1 - wrong))[:, None]).T @ Z + np.diag(penalty))
-
-
 def _at_cut(losses: Array, slopes: Array, dropped: int) -> tuple[Array, Array]:
     """The curvature (p, p) lost to rows that cross the cut, and the mean gradient (p,) of the rows near the cut."""
     n = len(losses)

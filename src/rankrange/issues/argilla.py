@@ -7,7 +7,6 @@ The format is that of `Dataset.records.to_json` and `from_json` of Argilla 2: a 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from .questions import (
     check_questions,
     drop_or_labels,
     need,
-    read_json,
     shown_cell_text,
 )
 
@@ -58,22 +56,6 @@ def _record(question: Question, task: str) -> dict[str, Any]:
 def is_export(records: list[Any]) -> bool:
     """Whether the records have the format of Argilla."""
     return isinstance(records[0], dict) and "fields" in records[0] and "metadata" in records[0]
-
-
-def read_argilla(path: str | os.PathLike[str]) -> list[Answer]:
-    """Read the answers from an Argilla export, one for each reviewer and record.
-
-    Parameters
-    ----------
-    path : path-like
-        The file that `dataset.records(with_responses=True).to_json(path)` wrote.
-
-    Returns
-    -------
-    list of Answer
-        The answers. A discarded record is an answer without labels; drafts are skipped.
-    """
-    return answers_of(read_json(path), str(path))
 
 
 def answers_of(records: list[Any], path: str) -> list[Answer]:

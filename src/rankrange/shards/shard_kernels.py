@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from ..core.hashing import splitmix64
 from ..core.losses import LOSSES
 from .engine import Shard
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
@@ -395,10 +396,4 @@ def hashed(seed: int, first_row: int | Array, n: int) -> Array:
     rows = np.arange(n, dtype=np.uint64) + np.uint64(first_row) if np.ndim(first_row) == 0 else first_row
     with np.errstate(over="ignore"):
         x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + np.asarray(rows).astype(np.uint64)
-        x *= np.uint64(0x9E3779B97F4A7C15)
-        x ^= x >> np.uint64(30)
-        x *= np.uint64(0xBF58476D1CE4E5B9)
-        x ^= x >> np.uint64(27)
-        x *= np.uint64(0x94D049BB133111EB)
-        x ^= x >> np.uint64(31)
-    return x
+        return splitmix64(x * np.uint64(0x9E3779B97F4A7C15))
