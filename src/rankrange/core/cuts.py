@@ -314,6 +314,19 @@ def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
     return sample[low] if low >= 0 else -math.inf, sample[high] if high < size else math.inf
 
 
+def _values_of_ranks(values: Array, ranks: Array) -> Array:
+    """The value (S, 1) of one rank, from the largest, in each row of values (S, n)."""
+    n = values.shape[1]
+    if (ranks == ranks[0]).all():
+        index = n - ranks[0]
+        return np.partition(values, index, axis=1)[:, index, None]
+    found = np.empty((len(values), 1), dtype=values.dtype)
+    for rank in np.unique(ranks):
+        same, index = ranks == rank, n - rank
+        found[same, 0] = np.partition(values[same], index, axis=1)[:, index]
+    return found
+
+
 def top_weights(values: Array, mass: Array, top: Array) -> Array:
     """Weights (S, n) of the largest values of each row up to the total `top` (S,); ties at the cut share equally.
 
@@ -324,10 +337,10 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
     rows = np.arange(len(values))
     if units:
         ranks = np.maximum(top.astype(np.intp), 1)
-        cut = np.empty((len(values), 1), dtype=values.dtype)
-        for rank in np.unique(ranks):
-            same, index = ranks == rank, values.shape[1] - rank
-            cut[same, 0] = np.partition(inside[same], index, axis=1)[:, index]
+        cut = _values_of_ranks(inside, ranks)
+        taken = inside >= cut
+        if (taken.sum(axis=1) == top).all():  # the usual case: no ties at a cut
+            return taken.astype(np.float64)
     else:
         order = np.argsort(-inside, axis=1, kind="stable")
         reached = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)

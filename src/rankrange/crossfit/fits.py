@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
 from ..solvers.starts import pair_direction, rough_metric, scaled_directions
 
-# Columns are processed in blocks of about this many numbers, which fit into the cache.
-_PART = 1 << 18
+# Columns are processed in blocks of about this many numbers, small enough for the caches of the processor.
+_PART = 1 << 16
 # One product with X computes the scores of all columns, up to this many scores.
 _PRODUCT = 1 << 23
 # The largest share of distant rows, which are winsorised in the metric.
@@ -74,7 +75,7 @@ class Sets:
             drawn_in = np.where(beyond > limit, limit / np.where(beyond > limit, beyond, 1.0), 1.0)
             return cls(model, masses, C, rough_metric(replace(model, C=C), drawn_in), distances)
 
-    @property
+    @cached_property
     def totals(self) -> Array:
         """The mass (F,) of each training set."""
         return self.masses.sum(axis=1).astype(np.float64)
