@@ -18,7 +18,7 @@ for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
 from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.classification import _others  # noqa: E402
+from rankrange.audit.classification import _other_class  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
 from rankrange.audit.export import _batch_as_csv  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
@@ -235,7 +235,7 @@ def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
 def test_the_other_class_is_the_most_probable_one_but_the_given(seed):
     rng = np.random.default_rng(seed)
     mean, codes, suggested = rng.dirichlet(np.ones(4), 20), rng.integers(0, 4, 20), rng.integers(0, 4, 20)
-    found = _others(suggested, codes, mean)
+    found = _other_class(suggested, codes, mean)
     for i in range(20):
         best = max((c for c in range(4) if c != codes[i]), key=lambda c: mean[i, c])
         assert found[i] == (suggested[i] if suggested[i] != codes[i] else best)

@@ -237,11 +237,11 @@ def test_a_table_sorted_by_its_target_has_no_batches():
 
 
 def test_a_step_is_a_batch_to_its_edges_and_the_flank_of_a_rise_is_none():
-    from rankrange.audit.column_problems import _has_edges, _off_together
+    from rankrange.audit.column_problems import _has_edges, _shifted_spans
 
     noise = np.random.default_rng(0).normal(0, 0.3, 4000)
     step = 4.0 * ((np.arange(4000) >= 1900) & (np.arange(4000) < 2100))
-    ((start, stop),) = _off_together(step + noise, 1)
+    ((start, stop),) = _shifted_spans(step + noise, 1)
     assert abs(start - 1900) <= 2
     assert abs(stop - 2100) <= 2
     assert _has_edges(step + noise, 1900, 2100)

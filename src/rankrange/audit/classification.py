@@ -18,7 +18,7 @@ from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, facts_of, lost_groups, without_suspects_at_chance
 
 # If two probabilities are this close, neither label is preferred.
-_APART = 0.1
+_MIN_DISAGREEMENT = 0.1
 # At least this many rows are listed, however small their p_wrong.
 _LISTED = 20
 # Up to this many rows, linear models are fitted again to find suspects.
@@ -57,7 +57,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     order = listed["row"]
     wrong = np.where(target.relabelled, 0.0, issues.p_wrong)
     mean: Array = np.asarray(sum(weight * P for _, weight, P in issues.members))
-    suggested = _others(np.asarray(issues.suggested), codes, mean)
+    suggested = _other_class(np.asarray(issues.suggested), codes, mean)
     code_of = {name: c for c, name in enumerate(model.classes_.tolist())}
     weights = _weights(model, [code_of[name] for name in names])
     kept = wrong < LIKELY
@@ -80,11 +80,11 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         groups=groups,
         noise=noise.without(float(target.relabelled.mean())),
         loss_name="log loss",
-        notes=[*lost_groups(groups), *_trust(issues, codes, plan.pred_probs is None and _scored(plan, n))],
+        notes=[*lost_groups(groups), *_accuracy_notes(issues, codes, plan.pred_probs is None and _scored(plan, n))],
     )
     # Trees or given probabilities may predict labels that the linear models do not. Their weights were fitted to these
     # labels, and the best of them was selected, so they must exceed chance by twice the usual margin.
-    ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * _worth(codes, K))
+    ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * _balanced_weights(codes, K))
     ensemble = Interval(ensemble.value, 2.0 * ensemble.low - ensemble.value, ensemble.high)
     return without_suspects_at_chance(result, 1.0 / K, result.measures[1], ensemble)
 
@@ -131,7 +131,7 @@ _NAMES = {
 }
 
 
-def _trust(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
+def _accuracy_notes(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
     """Sentences about the accuracy of the best model and the limits of the interval."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
@@ -167,18 +167,18 @@ def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[A
     return np.stack(logs), int(robust.m_)
 
 
-def _worth(codes: Array, K: int) -> Array:
+def _balanced_weights(codes: Array, K: int) -> Array:
     """The weight of each row in balanced accuracy, in which all classes have the same weight."""
     return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
 
 
 def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
     right = logs.argmax(axis=2) == codes
-    worth = _worth(codes, K)
+    balanced = _balanced_weights(codes, K)
     of_given = logs[:, np.arange(len(codes)), codes]
     found = [
         Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
-        Measure.of_rows("balanced accuracy on labels as given", right[0] * worth, right[1] * worth, percent=True),
+        Measure.of_rows("balanced accuracy on labels as given", right[0] * balanced, right[1] * balanced, percent=True),
     ]
     if not kept.all():
         found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
@@ -193,7 +193,7 @@ def _weights(model: AoRRClassifier, codes: list[int]) -> Array:
     return model.coef_[codes]
 
 
-def _others(suggested: Array, codes: Array, mean: Array) -> Array:
+def _other_class(suggested: Array, codes: Array, mean: Array) -> Array:
     """The suggested class, or the most probable other class if the suggestion is the given one."""
     same = np.flatnonzero(suggested == codes)
     other = mean[same].copy()
@@ -207,7 +207,7 @@ def _explanation(members: Any, i: int, pair: tuple[int, int], wrong: float, name
     """The ensemble mean behind p(wrong), or the prediction of each member if the members disagree."""
     shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
     mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]
-    sides = {share > other for _, (share, other) in shares if abs(share - other) > _APART}
+    sides = {share > other for _, (share, other) in shares if abs(share - other) > _MIN_DISAGREEMENT}
     if len(sides) < 2:
         text = f"models fitted without the row predict {_gives(mean, pair, names)}"
     else:

@@ -11,10 +11,10 @@ from .problems import BLOCK, MAX_COLUMNS, Column, RowProblem, covariance, each, 
 from .target import Target
 
 # The mean of neighbouring rows is unusual if it deviates by at least this many standard deviations of single rows.
-_MIN_OFF = 0.5
+_MIN_SHIFT = 0.5
 # A column leaks if it removes the first share of the errors and every other column less than the second; or the third
 # share.
-_LEAK, _NO_LEAK, _SURE_LEAK = 0.95, 0.9, 0.99
+_LEAK, _NO_LEAK, _CERTAIN_LEAK = 0.95, 0.9, 0.99
 # The number of bins of a column, and the least number of rows in a bin.
 _MAX_BINS, _LEAK_ROWS = 200, 100_000
 # A column drifts if the largest difference between two distribution functions is at least this.
@@ -22,7 +22,7 @@ _DRIFT = 0.5
 # A sentence compares means only if they differ by at least this many standard deviations.
 _SHOWN = 0.1
 # The least number of rows of a batch that is found by outlying cells or by digits.
-_MIN_TOGETHER = 5
+_MIN_CLUSTER = 5
 _UNITS = {
     "1,000": 1000.0,
     "100": 100.0,
@@ -66,9 +66,9 @@ def _batches_in(
     """The batches of one column, from its values within the class and its residuals given the other columns."""
     assert column.values is not None
     runs = _constant_runs(column)
-    reasons = dict.fromkeys(_together_in(far > 0) + _together_in(far < 0), "several of its cells are outliers")
+    reasons = dict.fromkeys(_clusters_in(far > 0) + _clusters_in(far < 0), "several of its cells are outliers")
     odd = _odd_digits(column)  # converted values differ from each other
-    digits = [(a, b) for a, b in _together_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
+    digits = [(a, b) for a, b in _clusters_in(odd) if len(np.unique(column.values[a:b][odd[a:b]])) > 3]
     reasons.update(dict.fromkeys(digits, "its cells have more digits than elsewhere"))
     residuals, rest = levels
     if residuals.any():
@@ -77,13 +77,13 @@ def _batches_in(
             (rest, "its relation to the other columns differs from that in other rows"),
             (np.log(np.abs(residuals) + 0.05), "its values vary more or less than in other rows"),
         ):
-            for span in _off_together(x, tests):
+            for span in _shifted_spans(x, tests):
                 reasons.setdefault(span, reason)
-    found = [_stuck(column, run, numbers) for run in runs]
+    found = [_describe_constant_run(column, run, numbers) for run in runs]
     present = ~np.isnan(column.values)  # a block of missing cells has no values to compare
     filled = [span for span in reasons if present[slice(*span)].mean() > 0.5]
-    apart = _apart(filled, [(run.start, run.stop) for run in runs])
-    return found + [_off(column, slice(*span), numbers, reasons[span]) for span in apart]
+    apart = _non_overlapping(filled, [(run.start, run.stop) for run in runs])
+    return found + [_describe_batch(column, slice(*span), numbers, reasons[span]) for span in apart]
 
 
 def _levels(column: Column) -> Array:
@@ -145,14 +145,14 @@ def _has_more_digits(x: Array, digits: int) -> Array:
     return np.abs(scaled - np.round(scaled)) > 1e-6 * np.maximum(1.0, np.abs(scaled))
 
 
-def _together_in(mask: Array) -> list[tuple[int, int]]:
+def _clusters_in(mask: Array) -> list[tuple[int, int]]:
     """Spans in which the rows of the mask are closer together than chance explains."""
     rows, n = np.flatnonzero(mask), len(mask)
-    if len(rows) < _MIN_TOGETHER or len(rows) > 0.2 * n:
+    if len(rows) < _MIN_CLUSTER or len(rows) > 0.2 * n:
         return []
     share = len(rows) / n
     near = 1.0 - (1.0 - share) ** 4
-    least = max(_MIN_TOGETHER, 1.0 + np.log(1e-3 / (n * share)) / np.log(near))
+    least = max(_MIN_CLUSTER, 1.0 + np.log(1e-3 / (n * share)) / np.log(near))
     pieces = np.split(rows, np.flatnonzero(np.diff(rows) > 4) + 1)
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
@@ -169,7 +169,7 @@ def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
     return np.stack(each(lambda x: _within(x, kinds, 3.0), rest, jobs))
 
 
-def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
+def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
     """Spans of neighbouring rows whose mean differs most from that of other spans of the same length, largest first.
 
     The lengths double. The means of all spans of a length give their usual variation, so a table with a trend raises no
@@ -188,7 +188,7 @@ def _off_together(x: Array, tests: int) -> list[tuple[int, int]]:
         for sign, ends in ((-1.0, low[::-1]), (1.0, [third, ninth, last])):
             usual = float(np.median(sign * (np.array(ends) - centre) / ndtri(levels)))
             scale = max(usual, spread / length**0.5)  # means are nearly normal, unless the rows are ordered
-            least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _MIN_OFF)
+            least = max((1.25 + 2.0 * order) * scale * -ndtri(0.05 / (len(means) * tests)), _MIN_SHIFT)
             far = np.flatnonzero(sign * (means - centre) > least)
             if 0 < len(far) <= max(12, 0.15 * len(means)):
                 spans += [
@@ -214,8 +214,8 @@ def _has_edges(x: Array, start: int, stop: int) -> bool:
     reach = max(8, (stop - start) // 4)
     mean, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
-    off = mean - usual
-    return off != 0 and all((mean - float(side.mean())) / off > 0.65 for side in sides)
+    shift = mean - usual
+    return shift != 0 and all((mean - float(side.mean())) / shift > 0.65 for side in sides)
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
@@ -231,7 +231,7 @@ def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
     return low + first, low + max(last, first + 1)
 
 
-def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _non_overlapping(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans that overlap neither each other nor `taken`; of overlapping spans the first is kept."""
     kept: list[tuple[int, int]] = []
     for span in spans:
@@ -240,7 +240,7 @@ def _apart(spans: list[tuple[int, int]], taken: list[tuple[int, int]]) -> list[t
     return sorted(kept)
 
 
-def _off(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
+def _describe_batch(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
     """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason."""
     assert column.values is not None
     inside = column.values[run]
@@ -302,7 +302,7 @@ def _constant_runs(column: Column) -> list[slice]:
     ]
 
 
-def _stuck(column: Column, run: slice, numbers: Array) -> RowProblem:
+def _describe_constant_run(column: Column, run: slice, numbers: Array) -> RowProblem:
     assert column.values is not None
     value = value_text(column, float(column.values[run.start]))
     sentence = (
@@ -325,7 +325,7 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     found = []
     for j, share in enumerate(shares.tolist()):
         others = float(np.delete(shares, j).max()) if len(shares) > 1 else 0.0
-        if share >= _LEAK and (others <= _NO_LEAK or share >= _SURE_LEAK):
+        if share >= _LEAK and (others <= _NO_LEAK or share >= _CERTAIN_LEAK):
             name = visible(columns[j].name, 60)
             sentence = (
                 f"{name} nearly determines the target: it removes {100 * share:.1f}% of the errors of guessing"

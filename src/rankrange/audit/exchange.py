@@ -136,12 +136,12 @@ def decisions_by_reviewer(answers: Sequence[Answer], path: str) -> dict[str, Dec
     found: dict[str, Decisions] = {}
     seen: set[tuple[str, str]] = set()
     for answer in answers:
-        mine = found.setdefault(answer.reviewer, Decisions(first["target"], first["task"], first["table"]))
+        decisions = found.setdefault(answer.reviewer, Decisions(first["target"], first["task"], first["table"]))
         made = _decision(answer)
         if (answer.reviewer, made.row) in seen:
             raise UserError(f"a reviewer answers once per row, got two tasks of row {visible(made.row, 40)} in {path}")
         seen.add((answer.reviewer, made.row))
-        mine.made.append(made)
+        decisions.made.append(made)
     return found
 
 

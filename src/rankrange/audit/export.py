@@ -25,7 +25,7 @@ from .applying import changed, write_typed
 if TYPE_CHECKING:
     from .findings import Audit, Suspect
 
-_OWN = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
+_ADDED = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
 # Rows with at least this probability of being wrong are changed without a review.
 CLEAN_IF = 0.9
 # Types that a model file may contain besides those that skops trusts by default.
@@ -131,9 +131,9 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) ->
     suspects = audit.suspects()
     rows = audit.target.rows[audit.result.order]
     cells = rows_as_text(source, rows)
-    own_columns = [*_OWN, *(["residual"] if audit.result.residuals is not None else [])]
-    names = [f"{name} in the file" if name in own_columns else name for name in source.names]
-    file.write(csv_lines([[*own_columns, *map(csv_safe, names)]], ","))
+    added = [*_ADDED, *(["residual"] if audit.result.residuals is not None else [])]
+    names = [f"{name} in the file" if name in added else name for name in source.names]
+    file.write(csv_lines([[*added, *map(csv_safe, names)]], ","))
     for start in range(0, len(suspects), 10_000):
         part = slice(start, start + 10_000)
         lines = (
@@ -168,9 +168,9 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: 
 def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
     """Masks of the suspects to relabel and of those to drop."""
     result = audit.result
-    touched = result.wrong[result.order] >= clean_if
-    relabelled = touched & (result.actions == "relabel") if relabel else np.zeros_like(touched)
-    return relabelled, touched & ~relabelled
+    selected = result.wrong[result.order] >= clean_if
+    relabelled = selected & (result.actions == "relabel") if relabel else np.zeros_like(selected)
+    return relabelled, selected & ~relabelled
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
@@ -217,11 +217,11 @@ def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
     # Empty, a number, or a first character that cannot start a formula. This is stricter than csv_safe.
     plain = r"^$|^-?[0-9.]+(e-?[0-9]+)?$|^[\pL0-9_(\[{<>/#$&!*.:;~^]"
     if all(compute.all(compute.match_substring_regex(column, plain)).as_py() is not False for column in batch.columns):
-        sink = io.BytesIO()
+        buffer = io.BytesIO()
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none", delimiter=delimiter)
         try:
-            pyarrow.csv.write_csv(batch, sink, options)
-            return sink.getvalue()
+            pyarrow.csv.write_csv(batch, buffer, options)
+            return buffer.getvalue()
         except pyarrow.ArrowInvalid:  # a cell holds the delimiter, a quote or a new line
             pass
     return csv_lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)

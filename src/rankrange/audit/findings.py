@@ -318,13 +318,13 @@ class Audit:
         gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
         worse = [m for m in j.measures[1:] if m.gain.high < 0]
         if first.gain.high < 0:
-            return f"{cut} does worse out of fold: {first.name} {values}, a change of {gain}{_but(worse, 'also')}."
+            return f"{cut} does worse out of fold: {first.name} {values}, a change of {gain}{_drawback(worse, 'also')}."
         if first.gain.low > 0:
             better = "does better by one measure and worse by another" if worse else "does better"
-            return f"{cut} {better} out of fold: {first.name} {values}, a gain of {gain}{_but(worse, 'but')}."
+            return f"{cut} {better} out of fold: {first.name} {values}, a gain of {gain}{_drawback(worse, 'but')}."
         well = "does worse by one measure" if worse else "does about as well"
         change = "" if first.gain.low == first.gain.high == 0 else f", a change of {gain}"
-        return f"{cut} {well} out of fold: {first.name} {values}{change}{_but(worse, 'but')}."
+        return f"{cut} {well} out of fold: {first.name} {values}{change}{_drawback(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
         """Sentences about earlier decisions: the decisions, their effect, and the number of rows left to review."""
@@ -533,7 +533,7 @@ class Audit:
         return "\n".join([f"Audit of {self.name}", *self.sentences()])
 
 
-def _but(worse: list[Any], word: str) -> str:
+def _drawback(worse: list[Any], word: str) -> str:
     """The measures that get significantly worse, in words."""
     texts = [
         f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"

@@ -51,8 +51,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     order = np.argsort(-wrong, kind="stable")
     order = order[wrong[order] >= POSSIBLE]
     # Labels that are almost certainly wrong are corrected, so the row itself is kept.
-    sure = wrong[order] >= SURE
-    changed = cells[order] >= np.where(sure, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
+    certain = wrong[order] >= SURE
+    changed = cells[order] >= np.where(certain, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
     suggested = Y[order] ^ changed
     worst = cells[order].argmax(axis=1)
     sign = np.where(Y[order, worst], -1.0, 1.0)

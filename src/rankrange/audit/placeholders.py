@@ -21,10 +21,10 @@ from .problems import Column, RowProblem, quantiles, value_text
 _MIN_CELLS, _MIN_OTHERS, _MIN_VALUES = 3, 20, 5
 # A code lies outside the bulk. The cells near it are at most this share of its own cells; near means within this share
 # of the range of 98% of the other cells.
-_APART, _NEARBY = 0.5, 1 / 3
+_DISTANCE, _NEARBY = 0.5, 1 / 3
 # Two cells are enough for a code with this many digits if no other cell lies within this many ranges: two equal extreme
 # values of a heavy tail are rarely such a number.
-_DIGITS, _ALONE = 3, 2.0
+_DIGITS, _DISTANCE_OF_FEW = 3, 2.0
 # If a larger share is zero, zero is a usual value. The tail must end this many steps above zero, and all values must
 # exceed this share of the median.
 _MAX_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
@@ -57,7 +57,7 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
     enough = len(present) - counts >= _MIN_OTHERS
     often, twice = enough & (counts >= _MIN_CELLS), enough & (counts >= 2)
     for value, count in zip(values[twice].tolist(), counts[twice].tolist(), strict=True):
-        if _is_code(value) and _lies_apart(value, count, present[present != value]):
+        if _is_code(value) and _is_isolated(value, count, present[present != value]):
             return value, 0.85
     if (
         values[0] == 0
@@ -79,7 +79,7 @@ def _digits(value: float) -> str:
     return f"{abs(value):.10g}".replace(".", "")
 
 
-def _lies_apart(code: float, count: int, others: Array) -> bool:
+def _is_isolated(code: float, count: int, others: Array) -> bool:
     """Whether a code lies outside the bulk with few cells near it.
 
     For -1 it is enough that no other cell is negative.
@@ -95,7 +95,7 @@ def _lies_apart(code: float, count: int, others: Array) -> bool:
     few = count < _MIN_CELLS
     if few and len(_digits(code)) < _DIGITS:
         return False
-    near = np.abs(others - code) <= (_ALONE if few else _APART) * max(float(high - low), 1e-300)
+    near = np.abs(others - code) <= (_DISTANCE_OF_FEW if few else _DISTANCE) * max(float(high - low), 1e-300)
     return int(near.sum()) <= _NEARBY * count and abs(code) > max(abs(float(low)), abs(float(high)))
 
 

@@ -18,7 +18,7 @@ from ..errors import UserError
 from ..pages.text import plural
 from .decisions import Decision, Decisions
 
-# The number of cuts to test, and the rows above the first, in units of the fewest rows that could pass.
+# The number of cuts to test, and the rows above the first, in units of the smallest number of rows that could pass.
 _CUTS, _FIRST = 20, 2
 
 
@@ -163,8 +163,8 @@ def _cut(p: Array, right: Array, share: float, risk: float) -> float:
     """The lowest cut such that all tests down to it reject "more than `share` of the rows above are right"."""
     order = np.argsort(-p, kind="stable")
     ordered, n_right = p[order], np.cumsum(right[order])
-    fewest = int(np.ceil(np.log(risk) / np.log1p(-share)))
-    first = min(_FIRST * fewest, len(p))
+    smallest = int(np.ceil(np.log(risk) / np.log1p(-share)))
+    first = min(_FIRST * smallest, len(p))
     sizes = np.unique(np.linspace(first, len(p), _CUTS).astype(int))
     cut = float("inf")
     for size in sizes:

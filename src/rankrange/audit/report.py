@@ -51,7 +51,7 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows) -> Markup:
     data = {
         "curve": _rounded(audit.cut_curve()),
         "rows": len(audit.result.wrong),
-        "start": _start(audit),
+        "start": _slider_start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
         "suspects": [_packed(audit, index, suspect, identified) for index, suspect in enumerate(values["suspects"])],
@@ -97,7 +97,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
     counted = count_problems(audit.row_problems)
     return {
         "evidence": evidence,
-        "curve": _seen(audit) if audit.n_listed else None,
+        "curve": _review_curve(audit) if audit.n_listed else None,
         "map": _mapped(audit) if evidence.points else None,
         "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
         "overview": _overview(audit),
@@ -111,7 +111,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _seen(audit: Audit) -> dict[str, Any]:
+def _review_curve(audit: Audit) -> dict[str, Any]:
     """The curve of errors found during a review, and a sentence with its value at a round number of rows."""
     curve = found_curve(audit.result)
     rows, shares = curve["rows"], curve["share"]
@@ -176,18 +176,18 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
     """
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
-    given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
+    given, suggested = (_labels_in(audit, text) for text in (suspect.given, suspect.suggested))
     plus, minus = [x for x in suggested if x not in given], [x for x in given if x not in suggested]
     parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
     return visible(suspect.given, _TEXT), visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
 
 
-def _set_of(audit: Audit, text: str) -> list[str]:
+def _labels_in(audit: Audit, text: str) -> list[str]:
     """The labels in a text of `Target.labels_text`."""
     return [] if text == "(none)" else text.split(audit.target.separator or ", ")
 
 
-def _start(audit: Audit) -> int:
+def _slider_start(audit: Audit) -> int:
     """Initial position of the slider: the model's own cut, otherwise as many rows as are likely wrong."""
     counts = audit.cut_curve()["count"]
     wanted = audit.result.m or audit.n_likely or 1
@@ -234,7 +234,7 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
     """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling."""
     if audit.target.task != "labels" or not audit.target.separator:
         return suspect.suggested
-    given, suggested = (_set_of(audit, text) for text in (suspect.given, suspect.suggested))
+    given, suggested = (_labels_in(audit, text) for text in (suspect.given, suspect.suggested))
     stays = [part.strip() for part in cell.split(audit.target.separator) if part.strip()]
     stays = [part for part in stays if part not in given or part in suggested]
     return audit.target.separator.join([*stays, *(label for label in suggested if label not in stays)]) or "(none)"

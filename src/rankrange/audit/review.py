@@ -141,11 +141,11 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 
     The correction is the posterior mode under a standard normal prior, so a few decisions change little.
     """
-    judged = [made for made in decisions.made if made.choice != "unsure"]
-    wrong = sum(made.choice != "keep" for made in judged)
-    estimated = [made for made in judged if 0 <= made.p_wrong <= 1]
+    decided_rows = [made for made in decisions.made if made.choice != "unsure"]
+    wrong = sum(made.choice != "keep" for made in decided_rows)
+    estimated = [made for made in decided_rows if 0 <= made.p_wrong <= 1]
     if not estimated:
-        return replace(review, wrong=wrong, right=len(judged) - wrong)
+        return replace(review, wrong=wrong, right=len(decided_rows) - wrong)
     odds = logit(np.clip([made.p_wrong for made in estimated], 0.005, 0.995))
     was_wrong = np.array([made.choice != "keep" for made in estimated])
 
@@ -154,7 +154,7 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
         return float(-np.log(np.where(was_wrong, p, 1.0 - p)).sum() + 0.5 * shift**2)
 
     shift = float(minimize_scalar(cost, bounds=(-6.0, 6.0), method="bounded").x)
-    return replace(review, wrong=wrong, right=len(judged) - wrong, expected=float(expit(odds).sum()), shift=shift)
+    return replace(review, wrong=wrong, right=len(decided_rows) - wrong, expected=float(expit(odds).sum()), shift=shift)
 
 
 def with_decisions(target: Target, review: Review) -> Target:
@@ -200,8 +200,8 @@ def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResu
 
     Kept and relabelled rows count as right. Rows with the decision "unsure" stay suspects.
     """
-    sure = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
-    is_decided = np.array([int(row) in sure for row in target.rows], dtype=bool)
+    kept_or_relabelled = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
+    is_decided = np.array([int(row) in kept_or_relabelled for row in target.rows], dtype=bool)
     before = result.wrong[result.order]
     wrong = expit(logit(np.clip(result.wrong, 0.0, 1.0)) + review.shift)
     wrong[is_decided] = 0.0

@@ -166,7 +166,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
             by_row.setdefault(made.row, {})[name] = made
     merged, differing = [], []
     for row in [*by_row, *(row for row in last if row not in by_row)]:
-        decision, different = _settled(row, by_row.get(row, {}), last.get(row))
+        decision, different = _decision_of(row, by_row.get(row, {}), last.get(row))
         merged.append(decision)
         differing += [different] if different else []
     pairs = {pair: _kappa(by_row, *pair) for pair in combinations(reviews, 2)}
@@ -174,7 +174,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
     return Merged(replace(first, made=merged), kappa, differing, len(last))
 
 
-def _settled(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
+def _decision_of(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
     """The decision of the arbiter or of the majority; otherwise "unsure"."""
     made_by_all = [*votes.values(), *([last] if last is not None else [])]
     one = made_by_all[0]

@@ -37,7 +37,7 @@ from .problems import (
 from .target import Target
 
 # The least number of cells for estimating a tail, the largest share of outliers, and the largest number to list.
-_MIN_CELLS, _MAX_FAR, MAX_LISTED = 20, 0.03, 1000
+_MIN_CELLS, _MAX_OUTLYING, MAX_LISTED = 20, 0.03, 1000
 # At least this many outlying cells with the same value are one finding.
 _MIN_EQUAL = 3
 # Ranks are exact up to this many rows; otherwise they are ranks among 2,000 of them.
@@ -67,9 +67,9 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     numbers, jobs = rows.numbers, rows.jobs
     numeric = [column for column in rows.columns if column.values is not None]
     found = [problem for column in numeric for problem in _impossible(column, numbers)]
-    looked = each(partial(find_placeholders, numbers=numbers), numeric, jobs)
-    found += [problem for _, codes in looked for problem in codes]
-    numeric = [column for column, _ in looked]  # without placeholders, which would widen the usual range
+    cleaned = each(partial(find_placeholders, numbers=numbers), numeric, jobs)
+    found += [problem for _, codes in cleaned for problem in codes]
+    numeric = [column for column, _ in cleaned]  # without placeholders, which would widen the usual range
     far = each(partial(_outlying_cells, tests=len(numeric)), numeric, jobs)
     found += find_batches(numeric, [many for _, many in far], rows.target, numbers, jobs)
     few = {column.name: sides for column, (sides, _) in zip(numeric, far, strict=True)}
@@ -146,7 +146,7 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
             q = sign * (np.array(ends) - centre)
             far = np.flatnonzero(_beyond_tail(sign * (x - centre), q, tests, heaviest))
             sides[1, rows[far]] = sign
-            if len(far) <= _MAX_FAR * len(present):
+            if len(far) <= _MAX_OUTLYING * len(present):
                 sides[0, rows[far]] = sign
     return sides[0], sides[1]
 
@@ -293,13 +293,13 @@ def _unusual_combinations(
         far[np.flatnonzero(masks[column.name])] = False  # outlying cells are reported as such
     far &= moved == 0
     found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MAX_LISTED].tolist()]
-    if far.sum() > _MAX_FAR * n:
+    if far.sum() > _MAX_OUTLYING * n:
         return found
     rows = np.flatnonzero(far)[:MAX_LISTED]
     worst = np.abs(residuals[:, rows]).argmax(axis=0)
     ordered = {j: _ordered(numeric[j]) for j in set(worst.tolist())}
     pairs = [
-        _together(numeric[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
+        _describe_inconsistency(numeric[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
         for i, j in zip(rows.tolist(), worst.tolist(), strict=True)
     ]
     return found + [problem for problem in pairs if problem is not None]
@@ -388,9 +388,9 @@ def _positions_in(grid: Array, values: Array) -> Array:
         return np.clip(np.nan_to_num((x - grid[0]) / width), 0, _STEPS).astype(np.intp)
 
     held = np.bincount(steps(grid), minlength=_STEPS + 1)
-    mine = steps(values)
-    index = (np.cumsum(held) - held)[mine]
-    unsure = np.flatnonzero(held[mine])  # a grid value lies in the same bin
+    bin_of = steps(values)
+    index = (np.cumsum(held) - held)[bin_of]
+    unsure = np.flatnonzero(held[bin_of])  # a grid value lies in the same bin
     index[unsure] = np.searchsorted(grid, values[unsure])
     return index
 
@@ -418,7 +418,9 @@ def _far_above_others(values: Array, tests: int = 1) -> Array:
     return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
 
 
-def _together(column: Column, i: int, found: tuple[float, float, float], ordered: Array, row: int) -> RowProblem | None:
+def _describe_inconsistency(
+    column: Column, i: int, found: tuple[float, float, float], ordered: Array, row: int
+) -> RowProblem | None:
     """Describe a cell that is inconsistent with the other columns.
 
     `found` has the score of the cell, its residual given the other columns, and the precision of the residual. Returns

@@ -161,7 +161,7 @@ def audit_table(
     start, progress = perf_counter(), renamed_progress(progress, tell) or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or Held(table), table.num_rows
-    table = _widened(table, embeddings, images)
+    table = _with_arrays(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
     found = find_target(table, columns, task, labels_by, (dates, decimal))
@@ -176,9 +176,9 @@ def audit_table(
     features, _ = typed(features, encoder.forms_)
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
     plan = _plan_for(found, X, jobs, seed)
-    plan = _directed(plan, found, None if group is None else table.select([group]), clock)
+    plan = _with_folds(plan, found, None if group is None else table.select([group]), clock)
     plan = replace(plan, **_prediction_settings(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    result, words = _described(*_run_task(X, found, plan, progress), found, names)
+    result, words = _with_notes(*_run_task(X, found, plan, progress), found, names)
     result = result if review is None else apply_review(result, found, review)
     groups = [] if group is None else by_group(table.column(group), result)
     words = [*words, *in_words(groups, str(group), result.loss_name)]
@@ -237,7 +237,7 @@ def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
-def _described(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
+def _with_notes(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
     """The result with notes; for a numeric target, the first is about the robust linear fit."""
     return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
@@ -263,7 +263,7 @@ def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], n
     return rest
 
 
-def _widened(table: Any, embeddings: Any, images: Any) -> Any:
+def _with_arrays(table: Any, embeddings: Any, images: Any) -> Any:
     """The table with the grey values of images, and with columns of embeddings at its end."""
     import pyarrow
 
@@ -294,7 +294,7 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
     return E.astype(np.float64)
 
 
-def _directed(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
+def _with_folds(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
     """The plan with folds by group or by time."""
     if group is not None and clock.num_columns:
         raise UserError("folds are drawn by group or by time, got both; leave one out")

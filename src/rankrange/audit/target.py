@@ -115,7 +115,9 @@ def find_target(
         target = _indicators(table, list(columns))
     else:
         column = table.column(columns[0])
-        if is_text(column.type) and (task == "numbers" or (task == "auto" and separator is None and _many(column))):
+        if is_text(column.type) and (
+            task == "numbers" or (task == "auto" and separator is None and _has_many_values(column))
+        ):
             column = typed(table.select(list(columns)), dates=reading[0], decimal=reading[1])[0].column(0)
         target = _one_column(column, columns[0], task, separator)
     target = _without_missing(target, table.num_rows)
@@ -130,7 +132,7 @@ def find_target(
     return target
 
 
-def _many(column: Any) -> bool:
+def _has_many_values(column: Any) -> bool:
     """Whether texts have too many values for classes and no separators of labels, as sums of money have."""
     return len(codes_of(column)[1]) > _MAX_CLASSES and _separator_in(column) is None
 

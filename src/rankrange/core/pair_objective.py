@@ -122,11 +122,11 @@ class PairTop:
     def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
         """The loss per unit of weight on each of these rows and its gradient (rows, p), with other weights fixed."""
         sign = -1.0 if positive else 1.0
-        mine, other = (point.u, point.v) if positive else (point.v, point.u)
+        scores, other = (point.u, point.v) if positive else (point.v, point.u)
         weights = point.q if positive else point.p
         design, opposite = (self.positives, self.negatives) if positive else (self.negatives, self.positives)
         j = _inside(weights)
-        at, others = -sign * mine[rows], -sign * other[j]
+        at, others = -sign * scores[rows], -sign * other[j]
         held = weights[j][:, None] * np.column_stack([np.ones(len(weights[j])), _dense(opposite, j)])
         (losses,) = self.loss.sums(at, others, held[:, 0], (0,))
         (pulls,) = self.loss.sums(at, others, held, (1,))

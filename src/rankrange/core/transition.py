@@ -208,13 +208,13 @@ class _Model:
         gradient[0] = np.exp(x[0]) * float(share @ ((point.p - point.posterior) * self.Z).sum(axis=1))
         gradient[1 : K + 1] = share @ point.p - all_of
         gradient[rates] = self._inside(point) * (right / (1.0 - point.rates) - (all_of - right) / point.rates)
-        apart = x[rates] - x[rates].mean()
-        pull = 2.0 * apart / (APART**2 + apart**2)
+        deviation = x[rates] - x[rates].mean()
+        pull = 2.0 * deviation / (APART**2 + deviation**2)
         gradient[rates] += self.prior * (pull - pull.mean())
         if self.full:
             np.fill_diagonal(flow, 0.0)
             gradient[2 * K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
-        return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((apart / APART) ** 2).sum()), gradient
+        return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((deviation / APART) ** 2).sum()), gradient
 
     def _inside(self, point: _Point) -> Array:
         """(K,): the derivative of each rate with respect to its parameter."""

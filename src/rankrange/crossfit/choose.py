@@ -38,7 +38,7 @@ _LARGEST = 6e8
 _RANDOM_STARTS = 6
 # The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
 # errors.
-_CAUTION = 40.0
+_SMALL_SAMPLE = 40.0
 # The largest share of a class that may be cut.
 _MAX_OF_CLASS = 0.5
 # For numeric targets, m is at most this multiple of the upper bound of the share of outliers. With peaked noise, such
@@ -302,10 +302,10 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
     order = np.argsort(np.abs(residual), kind="stable")
     middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
     sigma = abs(float(residual[middle])) / ndtri(0.85)
-    beyond = 2.0 * ndtr(-OUTLYING)
+    expected = 2.0 * ndtr(-OUTLYING)
     share = float(mass[np.abs(residual) > OUTLYING * sigma].sum()) / n
     spread = 1.96 * np.sqrt(share * (1.0 - share) / n)
-    low, mid, high = ((s - beyond) / (1.0 - beyond) for s in (share - spread, share, share + max(spread, 3.0 / n)))
+    low, mid, high = ((s - expected) / (1.0 - expected) for s in (share - spread, share, share + max(spread, 3.0 / n)))
     return max(0.0, mid), max(0.0, low), min(1.0, max(0.0, high))
 
 
@@ -329,7 +329,7 @@ def _gate(
         best = preferred
     errors = scores.errors(0)
     table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": errors}
-    if mean[best] - mean[0] > errors[best] * (1.0 + _CAUTION / scores.mass):
+    if mean[best] - mean[0] > errors[best] * (1.0 + _SMALL_SAMPLE / scores.mass):
         how = "is the estimated share of errors and scores as well as the best" if best == preferred else "scores best"
         return best, table, f"m = {fits.shares[best]:.3g} n {how}"
     return 0, table, "no m scores better than m = 0 by one standard error"
@@ -359,6 +359,6 @@ def adapt_k(
 
 def _training_accuracy(objective: Objective, W: Array) -> float:
     Z = objective.design.scores(W)
-    guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
+    predicted = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
     mass = objective.mass.astype(np.float64)
-    return float(mass @ (guess == objective.strata) / mass.sum())
+    return float(mass @ (predicted == objective.strata) / mass.sum())

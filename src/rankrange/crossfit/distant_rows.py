@@ -11,7 +11,7 @@ from sklearn.neighbors import NearestNeighbors
 from ..core.arrays import Array
 
 # A row has high leverage if its distance from the centre exceeds this multiple of the 75% quantile, and few rows do.
-_FAR, _FEW_FAR = 2.5, 0.25
+_DISTANT, _MAX_DISTANT = 2.5, 0.25
 # A row with neighbours is not a high-leverage row: the rank of the neighbour, the largest multiple of the 75% quantile
 # of such distances, the number of rows to search, and the largest number of pairs to compare.
 _NEXT, _AS_NEAR, _NEIGHBOUR_ROWS, _COMPARED = 5, 3.0, 20_000, 2e8
@@ -32,17 +32,17 @@ def rows_with_unique_levels(X: Any) -> Array:
     half of these columns.
     """
     n = X.shape[0]
-    alone, candidates = np.zeros(n, dtype=np.intp), 0
+    n_unique, candidates = np.zeros(n, dtype=np.intp), 0
     for column in () if sp.issparse(X) else X.T:
         shown = column[:: 1 + n // _SHOWN]
-        if len(np.unique(shown)) > _LEVELS + _FEW_FAR * len(shown):
+        if len(np.unique(shown)) > _LEVELS + _MAX_DISTANT * len(shown):
             continue
         values, counts = np.unique(column, return_counts=True)
         single = values[counts == 1]
-        if 2 <= len(values) - len(single) <= _LEVELS and len(single) <= _FEW_FAR * n:
-            alone[np.isin(column, single)] += 1
+        if 2 <= len(values) - len(single) <= _LEVELS and len(single) <= _MAX_DISTANT * n:
+            n_unique[np.isin(column, single)] += 1
             candidates += 1
-    return np.asarray(alone >= max(_ODD_LEVELS, candidates / 2.0))
+    return np.asarray(n_unique >= max(_ODD_LEVELS, candidates / 2.0))
 
 
 def high_leverage_rows(X: Any, codes: Array) -> Array:
@@ -62,7 +62,7 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
     width = np.where(measured, width, spread)
     Z = (X - centre) / np.where(width > 0, width, 1.0)
     radius = np.sqrt((Z**2).mean(axis=1))
-    limit = _FAR * float(np.quantile(radius, 0.75))
+    limit = _DISTANT * float(np.quantile(radius, 0.75))
     candidates = np.flatnonzero(radius > limit)
     if not len(candidates):
         return none
@@ -73,14 +73,14 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
         outlying[np.isin(X[candidates, column], values[common]), column] = 0.0
     distant = none
     distant[candidates] = np.sqrt((outlying**2).mean(axis=1)) > limit
-    if distant.mean() > _FEW_FAR:
+    if distant.mean() > _MAX_DISTANT:
         return np.zeros(len(codes), dtype=bool)
-    distant[distant] = _alone(Z, np.flatnonzero(distant))
+    distant[distant] = _isolated(Z, np.flatnonzero(distant))
     mostly = np.bincount(codes, weights=distant) > 0.5 * np.bincount(codes)
     return distant & ~mostly[codes]
 
 
-def _alone(Z: Array, rows: Array) -> Array:
+def _isolated(Z: Array, rows: Array) -> Array:
     """Which of these rows of Z are isolated, compared with the usual distances between neighbours.
 
     A distant cluster has neighbours; outliers have none.

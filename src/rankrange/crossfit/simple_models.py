@@ -43,9 +43,9 @@ def simple_predictions(
     ordinary, trimmed = linear_predictions(view, codes, n_classes, linear_folds, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:
-        everyone = np.arange(n)
+        all_rows = np.arange(n)
         if folds is None:
-            found["neighbours"] = label_shares(view, codes, n_classes, everyone, rng, mass)
+            found["neighbours"] = label_shares(view, codes, n_classes, all_rows, rng, mass)
             found["smooth"] = smooth_functions(view, codes, n_classes, rng, mass)
         else:
             found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
@@ -61,38 +61,38 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
 
 def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
     """(n, labels): the probability that each label of Y (n, labels) is true, one regression per label."""
-    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, apart=True), 1.0 - _SHARE)
+    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, separately=True), 1.0 - _SHARE)
 
 
-def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, apart: bool = False) -> Array:
+def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, separately: bool = False) -> Array:
     """Leave-one-out predictions of Y (n, targets) by regressions on radial basis functions, at least `_SHARE`.
 
-    Width and penalty minimise the squared error, jointly for all targets or separately (`apart`). Leave-one-out
+    Width and penalty minimise the squared error, jointly for all targets unless `separately`. Leave-one-out
     predictions are computed from the fit to all rows.
     """
-    worth = np.ones(len(Y)) if mass is None else mass
-    sample = np.sort(rng.choice(np.flatnonzero(worth > 0), min(_LANDMARKS, int((worth > 0).sum())), replace=False))
+    weight = np.ones(len(Y)) if mass is None else mass
+    sample = np.sort(rng.choice(np.flatnonzero(weight > 0), min(_LANDMARKS, int((weight > 0).sum())), replace=False))
     squares = euclidean_distances(X, X[sample], squared=True)
     middle = float(np.median(squares)) or 1.0
     # The fit predicts the difference from the mean of Y over the other rows. It is linear in its targets, so a column
     # of ones gives the factor of this mean.
-    overall = (worth @ Y - worth[:, None] * Y) / np.maximum(worth.sum() - worth, 1e-300)[:, None]
+    overall = (weight @ Y - weight[:, None] * Y) / np.maximum(weight.sum() - weight, 1e-300)[:, None]
     targets = np.column_stack([Y, np.ones(len(Y))])
     best, least = np.zeros(Y.shape), np.full(Y.shape[1], np.inf)
     for width in _WIDTHS:
-        bumps = np.exp(-squares / (width * middle))
-        features = bumps @ _whitening(bumps[sample])
-        scale, turn = np.linalg.eigh(features.T @ (worth[:, None] * features))
+        kernel = np.exp(-squares / (width * middle))
+        features = kernel @ _whitening(kernel[sample])
+        scale, turn = np.linalg.eigh(features.T @ (weight[:, None] * features))
         features = features @ turn
-        aims = features.T @ (worth[:, None] * targets)
+        projected = features.T @ (weight[:, None] * targets)
         for penalty in _PENALTIES:
             inverse = 1.0 / (np.maximum(scale, 0.0) + penalty)
-            leverage = np.minimum(worth * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
-            left_out = (features @ (inverse[:, None] * aims) - leverage * targets) / (1.0 - leverage)
+            leverage = np.minimum(weight * (features**2 @ inverse), 1.0 - 1e-6)[:, None]
+            left_out = (features @ (inverse[:, None] * projected) - leverage * targets) / (1.0 - leverage)
             predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
-            error = worth @ (predicted - Y) ** 2
-            better = (error if apart else np.full(len(error), error.sum())) < least
-            least = np.where(better, error if apart else error.sum(), least)
+            error = weight @ (predicted - Y) ** 2
+            better = (error if separately else np.full(len(error), error.sum())) < least
+            least = np.where(better, error if separately else error.sum(), least)
             best[:, better] = predicted[:, better]
     return np.clip(best, _SHARE, None)
 

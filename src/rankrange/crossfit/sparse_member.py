@@ -42,20 +42,20 @@ def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Ma
     trains = [np.flatnonzero(train) for train in folds.train]
     # Penalties are relative to the largest of each fold, so no label influences its own prediction.
     Cs = [
-        net.take(mine).largest_penalty(np.ones(len(mine))) * np.geomspace(1.0, 1.0 / _EPS, _PENALTIES)
-        for mine in trains
+        net.take(train).largest_penalty(np.ones(len(train))) * np.geomspace(1.0, 1.0 / _EPS, _PENALTIES)
+        for train in trains
     ]
     if not np.isfinite(Cs).all():  # no column is informative
         return {}
-    paths = [_path(net.take(mine), mine_C) for mine, mine_C in zip(trains, Cs, strict=True)]
+    paths = [_path(net.take(train), path_C) for train, path_C in zip(trains, Cs, strict=True)]
     logs = [_logs(net, [path[j] for path in paths], folds) for j in range(_PENALTIES)]
     rows = np.arange(len(codes))
     predicted = folds.tested & folds.train.any(axis=0)
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][predicted].mean()))
     share = min(wrong_rate(logs[best][predicted], codes[predicted]), _MOST)
     cut = [
-        follow(net.take(mine), Cut(round(share * len(mine)), None, float(mine_C[best]), codes[mine]), path[best][:2])
-        for mine, mine_C, path in zip(trains, Cs, paths, strict=True)
+        follow(net.take(train), Cut(round(share * len(train)), None, float(path_C[best]), codes[train]), path[best][:2])
+        for train, path_C, path in zip(trains, Cs, paths, strict=True)
     ]
     return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(net, cut, folds))}
 

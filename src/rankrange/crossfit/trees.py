@@ -25,11 +25,11 @@ _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # classes, and for more, which have one tree each.
 _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
 # Indices of the rounds after which the gain of more rounds is checked.
-_HALTS = (2, 3)
+_EARLY_ROUNDS = (2, 3)
 # The largest numbers of rows for boosted trees, for larger ones, for each tree of a forest, and for choosing the stop.
-_BOOSTED_ON, _RICH_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
+_BOOSTED_ON, _LARGER_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # With fewer rows, the larger model is not tried.
-_RICH_FROM = 5_000
+_LARGER_FROM = 5_000
 _MIN_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
@@ -133,25 +133,25 @@ class _TreeTask:
     def fitted(self) -> tuple[Boosted, TreeSettings]:
         """The best trees and their settings."""
         boosted = self.boosted(_ROUNDS, rich=False)
-        if boosted.gaining and len(self.codes) >= _RICH_FROM:
-            richer = self.boosted(_MORE_ROUNDS, rich=True)
-            gain = self.log_likelihood(self.out_of_fold(richer)) - self.log_likelihood(self.out_of_fold(boosted))
+        if boosted.gaining and len(self.codes) >= _LARGER_FROM:
+            larger_model = self.boosted(_MORE_ROUNDS, rich=True)
+            gain = self.log_likelihood(self.out_of_fold(larger_model)) - self.log_likelihood(self.out_of_fold(boosted))
             if gain > _MIN_GAIN:
-                return richer, TreeSettings(richer.stop, rich=True)
+                return larger_model, TreeSettings(larger_model.stop, rich=True)
         return boosted, TreeSettings(boosted.stop)
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
         """Boosted trees up to the best of these rounds; fitting continues while the held-out likelihood increases."""
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
-        if len(self.codes) < _RICH_FROM:
+        if len(self.codes) < _LARGER_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
         kind = HistGradientBoostingClassifier(
             learning_rate=_STEP, early_stopping=False, warm_start=True, random_state=self.seed, **leaves
         )
-        most = _RICH_ON if rich else _BOOSTED_ON
+        most = _LARGER_ON if rich else _BOOSTED_ON
         rows = [self._some_of(train, most) for train in self.folds.train]
         fits, best = [clone(kind) for _ in rows], len(rounds) - 1
-        for last in [at for at in _HALTS if at < best] + [best]:
+        for last in [at for at in _EARLY_ROUNDS if at < best] + [best]:
             for fit, train in zip(fits, rows, strict=True):
                 fit.set_params(max_iter=rounds[last]).fit(self.X[train], self.codes[train])
             if len(rounds) > 1:

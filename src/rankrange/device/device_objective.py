@@ -56,11 +56,11 @@ class _Bracket:
         """
         reach = self.reach
         if self.above is not None:
-            middle = ranked[_place(reached, self.centre).clamp(max=len(s) - 1)]
+            middle = ranked[_position(reached, self.centre).clamp(max=len(s) - 1)]
             changed = (s > middle) != self.above
             reach = max(reach, 6.0 * math.sqrt(float((mass[changed] ** 2).sum())) + 24.0 * self.unit)
         reach = max(reach, self.least)
-        top, bottom = int(_place(reached, self.centre - reach)) - 1, int(_place(reached, self.centre + reach))
+        top, bottom = int(_position(reached, self.centre - reach)) - 1, int(_position(reached, self.centre + reach))
         low = -math.inf if bottom >= len(s) else float(ranked[bottom])
         return Interval(low, math.inf if top < 0 else float(ranked[top]))
 
@@ -73,11 +73,11 @@ class _Bracket:
         self.reach = 4.0 * max(self.reach, self.least, 24.0 * self.unit)
 
 
-def _place(reached: Tensor, mass: float) -> Tensor:
+def _position(reached: Tensor, mass: float) -> Tensor:
     return torch.searchsorted(reached, torch.tensor(mass, dtype=reached.dtype, device=reached.device))
 
 
-class _Some:
+class _SampledRows:
     """A sample of evenly spaced rows, and the pass over them."""
 
     def __init__(self, data: Data, most: int) -> None:
@@ -97,7 +97,7 @@ class _Some:
         return pass_over(replace(self.data, weight=weight))
 
 
-class _Near(NamedTuple):
+class _ListedRows(NamedTuple):
     """The listed rows: numbers, losses, scores, masses and kept shares, all on the device."""
 
     rows: Tensor
@@ -106,13 +106,13 @@ class _Near(NamedTuple):
     mass: Tensor
     share: Tensor
 
-    def of(self, chosen: Tensor) -> _Near:
+    def of(self, chosen: Tensor) -> _ListedRows:
         """A subset of the rows."""
-        return _Near(
+        return _ListedRows(
             self.rows[chosen], self.losses[chosen], self.scores[:, chosen], self.mass[chosen], self.share[chosen]
         )
 
-    def chunks(self, size: int) -> Iterator[_Near]:
+    def chunks(self, size: int) -> Iterator[_ListedRows]:
         """The rows in blocks of this size."""
         for start in range(0, len(self.rows), size):
             yield self.of(torch.arange(start, min(start + size, len(self.rows)), device=self.rows.device))
@@ -131,8 +131,8 @@ class DeviceData(FullData):
         self.data = self.run.data
         n, p = self.data.n, self.sample.design.p
         sizes = self.data.sizes
-        self._ranks = _Some(self.data, sizes.bracket_rows)
-        self._metric = _Some(self.data, max(sizes.metric_numbers // p, 1))
+        self._ranks = _SampledRows(self.data, sizes.bracket_rows)
+        self._metric = _SampledRows(self.data, max(sizes.metric_numbers // p, 1))
         self._rank_mass = self._ranks.data.mass(slice(None))
         least = 0.5 * min(sizes.crossing_rows * p / n, _CROSSING_SHARE)
         self._around = {
@@ -186,7 +186,7 @@ class DeviceData(FullData):
         """The result of a pass, given its cuts; None if too many rows are tied at a cut for the host."""
         W = request.W
         mass, share = self.data.mass(found.rows), _kept_share(found.losses, lower, upper)
-        near = _Near(found.rows, found.losses, found.scores, mass, share)
+        near = _ListedRows(found.rows, found.losses, found.scores, mass, share)
         reach = self._band_reach(near, request, lower)
         open_rows = torch.zeros_like(share, dtype=torch.bool)
         if lower is not None:
@@ -200,13 +200,13 @@ class DeviceData(FullData):
             if rows is None:
                 return None
             weights = rows.mass * kept_share(rows.losses, lower, upper)
-        sure, crossing = self._sums_near(near, ~open_rows & (share > 0), request)
-        sure = sure + found.table
+        certain, crossing = self._sums_near(near, ~open_rows & (share > 0), request)
+        certain = certain + found.table
         between = Interval(-np.inf if lower is None else lower.value + reach, np.inf if upper is None else upper.value)
-        value = self._value_and_gradient(W, sure if rows is None else sure + sums_of(rows, weights))
-        return DeviceIterate(W, *value, lower, upper, sure, rows, weights, found.least, between, crossing)
+        value = self._value_and_gradient(W, certain if rows is None else certain + sums_of(rows, weights))
+        return DeviceIterate(W, *value, lower, upper, certain, rows, weights, found.least, between, crossing)
 
-    def _band_reach(self, near: _Near, request: Request, lower: Cut | None) -> float:
+    def _band_reach(self, near: _ListedRows, request: Request, lower: Cut | None) -> float:
         """The distance from the lower cut within which all rows are listed."""
         if lower is None or request.lower is None:
             return 0.0
@@ -216,14 +216,14 @@ class DeviceData(FullData):
         size = min(band_size(self.sample.design.p), len(distance))
         return min(most, float(distance.topk(size, largest=False).values.max()))
 
-    def _sums_near(self, near: _Near, sure: Tensor, request: Request) -> tuple[Array, Array]:
+    def _sums_near(self, near: _ListedRows, certain: Tensor, request: Request) -> tuple[Array, Array]:
         """Side sums of the listed rows that are certainly kept, and the curvature lost to rows that cross the cuts."""
         p, model = self.sample.design.p, self.model
         size = Sides.width(1, self.sample.design.d)
         table = torch.zeros(n_sides(1), size, dtype=torch.float64, device=near.losses.device)
         windows = [] if _merged(request) else [(1.0, request.upper), (-1.0, request.lower)]
         moments = [(sign, at, table.new_zeros(p + 1, p + 1)) for sign, at in windows if at is not None]
-        marked = replace_share(near, sure)
+        marked = replace_share(near, certain)
         for part in marked.chunks(max(1, self.data.sizes.chunk_numbers // p)):
             x, y = self.data.X[part.rows].to(torch.float64), self.data.y[part.rows]
             slope = loss_and_slope(model, y, part.scores)[1]
@@ -269,7 +269,7 @@ def _merged(request: Request) -> bool:
     return request.lower is not None and request.upper is not None and request.upper.low <= request.lower.high
 
 
-def replace_share(near: _Near, chosen: Tensor) -> _Near:
+def replace_share(near: _ListedRows, chosen: Tensor) -> _ListedRows:
     """The rows, with the kept share of those that are not chosen set to 0."""
     return near._replace(share=near.share * chosen)
 
@@ -310,7 +310,7 @@ def cut_among(values: Tensor, mass: Tensor, above: float, target: float) -> Cut 
         return None
     ranked, order = values.sort(descending=True)
     reached = above + mass[order].cumsum(0)
-    at = int(_place(reached, target * (1.0 - 1e-14)))
+    at = int(_position(reached, target * (1.0 - 1e-14)))
     if at == len(ranked):
         return None
     value = ranked[at]

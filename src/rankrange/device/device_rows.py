@@ -240,7 +240,7 @@ class DeviceRows:
                 total.index_add_(0, bins, mass[inside])
         return total.cpu().numpy()
 
-    def sure_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
+    def certain_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
         """The side sums at the parameters `at`, over the rows whose loss at W lies strictly between two values."""
         data = self.pass_of(model).data
         weight = torch.empty(

@@ -21,7 +21,7 @@ from .any_model import Plan, RankedRangeModel, WrongRows
 _REPEATS = 2
 # If many targets are wrong, fits without the worst of them find more. The largest number of further rounds, and the
 # growth of the share of outliers that starts a second one.
-_AGAIN, _GROWN = 2, 0.02
+_MAX_REPEATS, _GROWN = 2, 0.02
 # Fits without the outliers must predict the other rows better by this many standard errors.
 _BETTER = 2.0
 
@@ -114,7 +114,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         expected = self._cross_fit(with_targets(task, sizes(residual)), few).out_of_fold
         found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
-        for _ in range(_AGAIN):
+        for _ in range(_MAX_REPEATS):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
             residual = task.y - self._cross_fit(task, few, found.p_wrong < LIKELY).out_of_fold

@@ -35,7 +35,7 @@ from .sparse import follows_a_stream
 from .weights import class_factors, product_of
 
 # The temperature is first fitted to a sample of this size.
-_MANY = 5_000
+_SAMPLE_ROWS = 5_000
 # Candidate weights of the ordinary fit in the probabilities, and the tolerance of that fit.
 _SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
 # For each name: the loss for two classes and the loss for more.
@@ -338,7 +338,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         C = self.C_ * total / share
         objective = Objective(design, y, loss, C, n_outputs, m=0, k=total, sample_weight=weight)
         self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
-        sample = np.arange(0, X.shape[0], -(-X.shape[0] // _MANY))
+        sample = np.arange(0, X.shape[0], -(-X.shape[0] // _SAMPLE_ROWS))
         codes = (y[sample] > 0 if n_outputs == 1 else y[sample]).astype(np.intp)
         robust, ordinary = self._both_probabilities(X[sample])
         mass = None if weight is None else weight[sample]
@@ -535,8 +535,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
     """Whether the spread of the scores of a row is at most the 99% quantile of the kept rows."""
     if mass is None:
-        place = int(0.01 * np.count_nonzero(kept))
-        return np.asarray(lowest >= np.partition(lowest[kept], place)[place])
+        position = int(0.01 * np.count_nonzero(kept))
+        return np.asarray(lowest >= np.partition(lowest[kept], position)[position])
     order = np.argsort(-lowest, kind="stable")
     reached = np.cumsum((mass * kept)[order])
     return np.asarray(lowest >= lowest[order[np.searchsorted(reached, 0.99 * reached[-1])]])
@@ -549,8 +549,8 @@ def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
     one. `own` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
     """
     factor = 1.0
-    for every in sorted({1, -(-len(own) // _MANY)}, reverse=True):
-        few, own_score = below[::every], own[::every]
+    for every in sorted({1, -(-len(own) // _SAMPLE_ROWS)}, reverse=True):
+        few, label_score = below[::every], own[::every]
         total = np.sum if mass is None else mass[::every].dot
         # with two classes `few` has no column for the larger score, whose exponential is 1
         others = 1.0 if few.shape[1] == 1 else 0.0
@@ -559,7 +559,7 @@ def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
             sums = E.sum(axis=1) + others
             mean = np.einsum("ij,ij->i", E, few) / sums
             bend = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
-            step = float(total(mean - own_score)) / max(bend, 1e-300)
+            step = float(total(mean - label_score)) / max(bend, 1e-300)
             last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
             if abs(last - factor) <= 1e-7:  # Newton's method: the number of correct digits doubles
                 break

@@ -204,9 +204,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         before = solve("auto", objective, None, Settings(tol=1e-3)).w
         here = self._warm(design, n_outputs)
         assert here is not None
-        ordinary, own = design.scores(before), design.scores(here)
-        losses = objective.losses(ordinary), objective.losses(own)
-        right = (_agrees(y, ordinary), _agrees(y, own)) if is_classifier(self) else None
+        ordinary, robust = design.scores(before), design.scores(here)
+        losses = objective.losses(ordinary), objective.losses(robust)
+        right = (_agrees(y, ordinary), _agrees(y, robust)) if is_classifier(self) else None
         self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:

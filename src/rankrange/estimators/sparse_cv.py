@@ -169,24 +169,24 @@ class _SparseCV(BaseEstimator):
         self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds, seed: int
     ) -> tuple[Array, Array]:
         """Scores (shares, penalties, folds) and the Cs."""
-        places = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
-        inner = net.take(places)
+        low = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
+        inner = net.take(low)
         if not is_classifier(self):
             inner = replace(inner, y=near_the_median(inner.y))
         weights = np.ones(len(net.y)) if mass is None else mass
         total = float(weights.sum())
-        Cs = _grid(inner, weights[places], int(self.n_penalties), float(self.eps)) * weights[places].sum() / total
+        Cs = _grid(inner, weights[low], int(self.n_penalties), float(self.eps)) * weights[low].sum() / total
         scores = np.empty((len(shares), len(Cs), len(folds)))
         for fold, (train, test) in enumerate(zip(folds.train, folds.test, strict=True)):
             part, held_out = net.take(np.flatnonzero(train)), net.take(np.flatnonzero(test))
-            own, others = (None, None) if mass is None else (mass[train], mass[test])
+            train_mass, test_mass = (None, None) if mass is None else (mass[train], mass[test])
             # C is relative to a sum over rows: fewer rows need a larger one for the same penalty.
             factor = total / float(weights[train].sum())
             for i, share in enumerate(shares):
-                fits = self._path_fits(part, own, float(share), Cs * factor, seed)
+                fits = self._path_fits(part, train_mass, float(share), Cs * factor, seed)
                 for j, (coef, intercept) in enumerate(fits):
                     losses = held_out.losses(held_out.scores(coef, intercept))
-                    scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim), others)
+                    scores[i, j, fold] = _trimmed_mean(losses, float(self.score_trim), test_mass)
         return scores, Cs
 
     def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array, rng: np.random.Generator) -> Folds:

@@ -305,7 +305,7 @@ class TKMLClassifier(LabelRanker):
         recorded = []
         for rows in held:
             recorded.append(_Accuracy(objective, rows))
-            with contextlib.suppress(_Enough):
+            with contextlib.suppress(_NoImprovement):
                 self._run(_without(objective, rows), int(self.max_iter), seed, Log(), _Mean(recorded[-1]))
         longest = max(len(path.right) for path in recorded)
         right = np.concatenate([path.padded(longest) for path in recorded], axis=1)
@@ -347,7 +347,7 @@ class _Stop(NamedTuple):
     scores: Array
 
 
-class _Enough(Exception):
+class _NoImprovement(Exception):
     """Raised to end a path early: further steps do not improve the held-out accuracy."""
 
 
@@ -388,7 +388,7 @@ class _Accuracy:
         if score > self.best:
             self.best, self.best_at = score, len(self.right)
         if len(self.right) - self.best_at > _PATIENCE:
-            raise _Enough
+            raise _NoImprovement
 
     def padded(self, length: int) -> Array:
         """The record as (length, rows); a shorter path is extended by its last entry."""

@@ -130,10 +130,10 @@ def find_label_issues(
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
         _refuse(given, "a scan contains its labels and is read in a few passes")
-        judged: LabelIssues = X.__rankrange_issues__(
+        found_by_engine: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
-        return judged
+        return found_by_engine
     is_linear = estimator is None or isinstance(estimator, AoRRClassifier)
     data = Data.checked(X, y, pred_probs is not None, any_X=not is_linear, learn_from=learn_from)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))

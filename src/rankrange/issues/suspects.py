@@ -150,7 +150,7 @@ class LabelIssues:
         """
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
-        self._place(row)  # raises an error for an unknown row
+        self._position(row)  # raises an error for an unknown row
         if label is not None and decision != "relabel":
             raise ValueError(f"a label goes with the decision 'relabel', got label={label!r} with {decision!r}")
         new = None
@@ -174,8 +174,8 @@ class LabelIssues:
         labels, kept = np.array(self.given), np.ones(len(self.given), dtype=bool)
         for row, (decision, label) in self.decisions.items():
             if decision == "relabel":
-                labels[self._place(row)] = label
-            kept[self._place(row)] = decision != "drop"
+                labels[self._position(row)] = label
+            kept[self._position(row)] = decision != "drop"
         return labels, kept
 
     @cached_property
@@ -198,7 +198,7 @@ class LabelIssues:
             )
         return table["suggested"][found[0]]
 
-    def _place(self, row: Any) -> int:
+    def _position(self, row: Any) -> int:
         if np.ndim(row) > 0:
             raise TypeError(
                 f"a decision is about one row, got {len(row)} of them; call decide once for each, as "
@@ -283,7 +283,7 @@ class LabelIssues:
         rows = self.table[:limit] if len(self) and (limit or 0) <= len(self) else self.top(limit or 20)
         questions = []
         for found in rows:
-            shown = {name: str(values[self._place(found["row"])]) for name, values in cells.items()}
+            shown = {name: str(values[self._position(found["row"])]) for name, values in cells.items()}
             about = self._about(found["row"], round(float(found["p_wrong"]), 4))
             suggested = [str(plain(found["suggested"]))]
             questions.append(Question(about, shown, suggested, round(1.0 - about["p_wrong"], 4)))
@@ -357,7 +357,7 @@ class LabelIssues:
 
     def _about(self, row: Any, p_wrong: float) -> dict[str, Any]:
         """The fields that identify a row in an export."""
-        given = str(plain(np.asarray(self.given)[self._place(row)]))
+        given = str(plain(np.asarray(self.given)[self._position(row)]))
         about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
         return {**about, "table": self._table_print, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
 

@@ -18,9 +18,9 @@ def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[fl
 
     P (n, classes) are predictions of models that were not fitted to any high-leverage row.
     """
-    own = P[np.arange(len(codes)), codes]
-    other = (1.0 - own) / (P.shape[1] - 1)
-    right, wrong = (1.0 - _RATES[:, None]) * own, _RATES[:, None] * other
+    of_label = P[np.arange(len(codes)), codes]
+    other = (1.0 - of_label) / (P.shape[1] - 1)
+    right, wrong = (1.0 - _RATES[:, None]) * of_label, _RATES[:, None] * other
     prior = _RATES**_MOSTLY_WRONG
     prior[0] = prior[1:].sum()
     weights = softmax(np.log(np.maximum(right + wrong, 1e-300)).sum(axis=1) + np.log(prior))

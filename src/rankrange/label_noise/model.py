@@ -46,7 +46,7 @@ _ROUNDS = 2
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
 # The log likelihood that fitted mixture weights gain over the class frequencies by chance.
-_LUCK = 8.0
+_CHANCE_GAIN = 8.0
 
 
 @dataclass(frozen=True)
@@ -328,10 +328,10 @@ def _confidence(P: Array, predicted: Array, least: float) -> Array:
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
     """log((1 + total) / rank), where the rank is the mass of more confident rows; ties get their mean rank."""
-    values, place = np.unique(-confidence, return_inverse=True)
-    tied = np.bincount(place, weights=mass, minlength=len(values))
+    values, value_of = np.unique(-confidence, return_inverse=True)
+    tied = np.bincount(value_of, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
-    return np.asarray(np.log((1.0 + tied.sum()) / np.maximum(rank, 0.5))[place])
+    return np.asarray(np.log((1.0 + tied.sum()) / np.maximum(rank, 0.5))[value_of])
 
 
 # ---- the posterior of a row ----------------------------------------------------------------------
@@ -342,7 +342,7 @@ class _Rule:
     """Marginal weights of the rates (classes, rates), the curve of each class, and the true classes of wrong labels.
 
     `to` (classes, classes) is the class that a wrong label of each true class becomes. `blind` (classes, rates) are
-    weights of the rates with uninformative predictions, where the class frequencies take the place of the curves.
+    weights of the rates with uninformative predictions, where the class frequencies replace the curves.
     `least` is the smallest probability that the rows of the fit can show.
     """
 
@@ -531,7 +531,7 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
         prior.rank_power * constant,
         prior.odds_power * float(odds.sum(axis=0)[0])
         + prior.rank_power * float(shared[0])
-        + power * (_LUCK - _gain(P, codes, mass)),
+        + power * (_CHANCE_GAIN - _gain(P, codes, mass)),
         _hidden(np.bincount(codes, weights=mass, minlength=K), scale),
     )
 
@@ -580,8 +580,8 @@ def _rank_evidence(
             evidence[label] = fit_curves(by_rank[label], *ends, near).evidence - np.log(near.scale_sd * near.shift_sd)
         mean = weight @ deviation / max(weight.sum(), 1e-300)
         found.append((evidence, -0.5 * (mean / sd) ** 2))
-    (same, chance), (own, own_chance) = found
-    return same.sum(axis=0) + chance, own, float(own_chance[0])
+    (same, chance), (own, by_class_chance) = found
+    return same.sum(axis=0) + chance, own, float(by_class_chance[0])
 
 
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:

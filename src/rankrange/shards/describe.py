@@ -49,9 +49,9 @@ class Description:
         self.whole &= later.whole
         self.weighted |= later.weighted
         for label, counts in later.labels.items():
-            mine = self.labels.setdefault(label, [0, 0])
-            mine[0] += counts[0]
-            mine[1] += counts[1]
+            total = self.labels.setdefault(label, [0, 0])
+            total[0] += counts[0]
+            total[1] += counts[1]
         self.sample += later.sample
         self.numbers += later.numbers
         self.error = self.error or later.error

@@ -39,15 +39,15 @@ class Iterate:
     gradient: Array
     lower: Cut | None  # None if k keeps all rows
     upper: Cut | None  # None if m = 0
-    sure: Array  # side sums over the rows outside both brackets
+    certain: Array  # side sums over the rows outside both brackets
     rows: Rows | None  # the undecided rows, with float64 features
     weights: Array  # their weights, each in [0, mass]
     least: float
-    between: Interval  # rows with losses strictly inside are certainly kept and in `sure`
+    between: Interval  # rows with losses strictly inside are certainly kept and in `certain`
 
     def table(self) -> Array:
         """Side sums over all kept rows."""
-        return self.sure if self.rows is None else self.sure + sums_of(self.rows, self.weights)
+        return self.certain if self.rows is None else self.certain + sums_of(self.rows, self.weights)
 
 
 class Movable(NamedTuple):
@@ -147,7 +147,7 @@ class FullData:
         part = sample.design.n / n
         self.tol = 1e-6  # the target of the certificate
         self._on_pass = on_pass
-        self._evaluate_one = self._alone if evaluate_one is None else evaluate_one
+        self._evaluate_one = self._single_pass if evaluate_one is None else evaluate_one
         self._brackets = {
             name: _Bracket(target, total, self.mass, part)
             for name, target in (("lower", k), ("upper", m))
@@ -240,7 +240,7 @@ class FullData:
         self._on_pass(kind)
         return self._evaluate_one(request)
 
-    def _alone(self, request: Request) -> Partial:
+    def _single_pass(self, request: Request) -> Partial:
         """A pass for this request only; fits that share passes replace this function."""
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
@@ -289,7 +289,7 @@ class FullData:
     def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Iterate:
         W = request.W
         r, d = self.model.n_outputs, self.sample.design.d
-        sure = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
+        certain = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
         rows = None if not part.rows else in_float64(part.rows[0])
         weights = np.empty(0)
         if rows is not None:
@@ -298,13 +298,13 @@ class FullData:
             at_kink = self.model.by_margin and name == "lower" and cut is not None and cut.value == 0
             if cut is not None and name in self._brackets and not at_kink:
                 self._brackets[name].found(cut.value, s, self.mass)
-        table = sure if rows is None else sure + sums_of(rows, weights)
+        table = certain if rows is None else certain + sums_of(rows, weights)
         between = Interval(
             -np.inf if request.lower is None else request.lower.high,
             np.inf if request.upper is None else request.upper.low,
         )
         found = self._value_and_gradient(W, table)
-        return Iterate(W, *found, cuts.get("lower"), cuts.get("upper"), sure, rows, weights, part.least, between)
+        return Iterate(W, *found, cuts.get("lower"), cuts.get("upper"), certain, rows, weights, part.least, between)
 
     def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
         return (

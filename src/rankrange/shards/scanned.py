@@ -178,7 +178,7 @@ def _spill_folder(spill: Any) -> str | None:
         return None
     if spill is True:
         folder = tempfile.mkdtemp(prefix="rankrange-")
-        weakref.finalize(_KEEPER, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(_CLEANUP, shutil.rmtree, folder, ignore_errors=True)
         return folder
     os.makedirs(spill, exist_ok=True)
     return str(spill)
@@ -201,11 +201,11 @@ def _in_memory(folder: str) -> bool:
     return bool(inside) and max(inside, key=lambda found: len(found[0]))[1] in ("tmpfs", "ramfs")
 
 
-class _Keeper:
+class _FolderCleanup:
     """An object that lives as long as the process and removes temporary folders at its end."""
 
 
-_KEEPER = _Keeper()
+_CLEANUP = _FolderCleanup()
 
 
 def _files(path: Path) -> tuple[list[Path], str]:

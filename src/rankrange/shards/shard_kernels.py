@@ -202,8 +202,8 @@ class Partials:
 
     def merge(self, later: Partials) -> None:
         """Add the results of a later shard for each request."""
-        for mine, other in zip(self.parts, later.parts, strict=True):
-            mine.merge(other)
+        for part, other in zip(self.parts, later.parts, strict=True):
+            part.merge(other)
 
 
 def evaluate(shard: Shard, message: Evaluation) -> Partials:

@@ -81,8 +81,8 @@ class _Band:
         others = np.ones(len(caps), dtype=bool)
         others[self.near] = False
         self.rows, self.caps = take(rows, self.near), caps[self.near]
-        self.sure = iterate.sure + sums_of(rows, iterate.weights, np.flatnonzero(others))
-        self.K = data.kept - float(self.sure[:, Sides.MASS].sum())
+        self.certain = iterate.certain + sums_of(rows, iterate.weights, np.flatnonzero(others))
+        self.K = data.kept - float(self.certain[:, Sides.MASS].sum())
         self.present = float(iterate.weights[self.near] @ self.rows.losses)
         if data.model.by_margin:
             self._add_empty_row()
@@ -218,7 +218,7 @@ class Local:
             return None
         shards: Any = data.shards
         W = iterate.W + step
-        return table - iterate.sure + shards.sure_at(data.model, iterate.W, iterate.between, W), W
+        return table - iterate.certain + shards.certain_at(data.model, iterate.W, iterate.between, W), W
 
     def _residual(self, table: Array, W: Array) -> Array:
         """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
@@ -231,12 +231,12 @@ class Local:
         band, data, (r, p) = self.band, self.data, self.iterate.W.shape
         weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
-        fixed = slopes_of(band.sure.sum(axis=0), r, p, data.model.fit_intercept)
+        fixed = slopes_of(band.certain.sum(axis=0), r, p, data.model.fit_intercept)
         offsets = (band.rows.losses - np.einsum("rn,rn->n", band.rows.slopes, band.rows.scores)) / data.kept
         tangents, pull = band.tangents * weight.ravel(), (fixed * weight).ravel()
         enough = _BAND_GAP * abs(self.iterate.value)
         rho = solve_band(pull, np.eye(r * p), tangents, offsets, band.caps, band.K, enough).weights
-        return band.sure + sums_of(band.rows, rho)
+        return band.certain + sums_of(band.rows, rho)
 
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
         """Side sums in which some sampled rows have tangents at other scores.
@@ -277,8 +277,8 @@ class Local:
         exact = self._kinked_step(self._regularised(0.0))
         if self._movement(exact[0]) <= self.reach:
             return exact
-        careful = self._kinked_step(self._regularised(1.0))
-        outside = max(1.0 - self.reach / max(self._movement(careful[0]), 1e-300), 0.0)
+        exact = self._kinked_step(self._regularised(1.0))
+        outside = max(1.0 - self.reach / max(self._movement(exact[0]), 1e-300), 0.0)
         return self._kinked_step(self._regularised(max(outside**2, 0.05)))
 
     def _movement(self, step: Array) -> float:
@@ -292,7 +292,7 @@ class Local:
     def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
         """The step that minimises the model with this Hessian and the kinks of the rows near the lower cut."""
         band, kept, (r, p) = self.band, self.data.kept, self.iterate.W.shape
-        fixed = slopes_of(band.sure.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
+        fixed = slopes_of(band.certain.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.iterate.W)
         losses, caps, enough = band.rows.losses, band.caps / kept, _BAND_GAP * abs(self.iterate.value)
         solved = solve_band(fixed.ravel(), matrix, band.tangents, losses, caps, band.K / kept, enough)
@@ -345,7 +345,7 @@ class Descent:
         for step in range(self.max_iter):
             if local.gap <= self.tol:
                 self.further -= 1
-                if self.further < 0 or self._far_below(local):
+                if self.further < 0 or self._below_tolerance(local):
                     return local.iterate, local.gap, step
             moved = self._advance(local)
             if moved is None and self.pairs:
@@ -373,7 +373,7 @@ class Descent:
     def _local(self, W: Array) -> Local:
         return Local(self.data, self.data.evaluate_at(W), self.kinked)
 
-    def _far_below(self, local: Local) -> bool:
+    def _below_tolerance(self, local: Local) -> bool:
         """Whether both the gap and the gain of a step are too small for another step."""
         enough = _FAR_BELOW * self.tol
         return local.gap <= enough and (

@@ -112,9 +112,9 @@ def remember(
             FACTOR, VISITS, CLASSES,
         )  # fmt: skip
         b0, b1, b2, b3 = b0 + c0, b1 + c1, b2 + c2, b3 + c3
-    inner, fade, column = one_class < n_classes, tl.exp2(-b0 / HALF_LIFE), sums + 4 * one_class
-    s0, s1 = tl.load(column, inner, 0.0) * fade + b0, tl.load(column + 1, inner, 0.0) * fade + b1
-    s2, s3 = tl.load(column + 2, inner, 0.0) * fade + b2, tl.load(column + 3, inner, 0.0) * fade + b3
+    inner, decay, column = one_class < n_classes, tl.exp2(-b0 / HALF_LIFE), sums + 4 * one_class
+    s0, s1 = tl.load(column, inner, 0.0) * decay + b0, tl.load(column + 1, inner, 0.0) * decay + b1
+    s2, s3 = tl.load(column + 2, inner, 0.0) * decay + b2, tl.load(column + 3, inner, 0.0) * decay + b3
     tl.debug_barrier()
     tl.store(column, s0, inner)
     tl.store(column + 1, s1, inner)

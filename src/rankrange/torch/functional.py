@@ -177,8 +177,8 @@ def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> T
     wide = sum_dtype(scores)
     losses = torch.relu(1.0 + up.to(wide) - down.to(wide))
     broken = z.isnan().any(1) | losses.isnan()  # a NaN score, or a true label at minus infinity among others
-    poison = torch.where(broken, torch.nan, 1.0) * scores.sum(1, dtype=wide)  # NaN, and so is its gradient
-    return torch.where(broken, poison, losses).to(scores.dtype)
+    not_a_number = torch.where(broken, torch.nan, 1.0) * scores.sum(1, dtype=wide)  # NaN, and so is its gradient
+    return torch.where(broken, not_a_number, losses).to(scores.dtype)
 
 
 def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:

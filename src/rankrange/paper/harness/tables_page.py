@@ -210,16 +210,16 @@ class Table:
 
 def table_of(spec: TableSpec, rows: Iterable[Row]) -> Table | None:
     """The rows of one experiment and protocol as the table that `spec` defines; None if there are no such rows."""
-    mine = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
-    if not mine:
+    shown = [r for r in rows if r.metric == spec.metric and (not spec.methods or r.method in spec.methods)]
+    if not shown:
         return None
     if spec.methods:
-        mine.sort(key=lambda row: spec.methods.index(row.method))
-    columns = list(dict.fromkeys(getattr(row, spec.columns) for row in mine))
+        shown.sort(key=lambda row: spec.methods.index(row.method))
+    columns = list(dict.fromkeys(getattr(row, spec.columns) for row in shown))
     found: dict[tuple[str, ...], dict[str, Row]] = {}
-    for row in mine:
+    for row in shown:
         found.setdefault(tuple(getattr(row, name) for name in spec.lines), {})[getattr(row, spec.columns)] = row
-    lines = sorted(found, key=lambda line: _first(line, mine, spec)) if "method" not in spec.lines else list(found)
+    lines = sorted(found, key=lambda line: _first(line, shown, spec)) if "method" not in spec.lines else list(found)
     body: list[tuple[list[str], list[Row | None]]] = [
         (list(line), [found[line].get(column) for column in columns]) for line in lines
     ]
@@ -364,10 +364,10 @@ def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
     ]
     for name in EXPERIMENTS:
         for protocol in PROTOCOLS:
-            mine = [row for row in rows if (row.experiment, row.protocol) == (name, protocol)]
+            shown = [row for row in rows if (row.experiment, row.protocol) == (name, protocol)]
             claims = [f.claim.verdict for f in findings if (f.experiment, f.protocol) == (name, protocol)]
-            if mine or claims:
-                out.append(_summary_line(name, protocol, [r for r in mine if r.verdict != NOT_PRINTED], claims))
+            if shown or claims:
+                out.append(_summary_line(name, protocol, [r for r in shown if r.verdict != NOT_PRINTED], claims))
     return out
 
 
