@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit.problems import KINDS, count_problems, problems_in_words, quantiles  # noqa: E402
+from rankrange.audit import row_problems  # noqa: E402
+from rankrange.audit.problems import KINDS, RowProblem, count_problems, problems_in_words, quantiles  # noqa: E402
 from rankrange.audit.row_problems import _positions_in, find_row_problems, tail_limit  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
@@ -316,3 +317,19 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
     assert listed["counts"]["outlier"] == 1
     assert set(listed["counts"]) <= set(KINDS)
     assert "Nothing to do here" not in audit.report()
+
+
+def test_a_new_check_is_one_entry_in_a_table(monkeypatch):
+    """A kind that has no words of its own is counted, named and listed after the others."""
+
+    def find_spaces(rows):
+        return [RowProblem("whitespace", (3, 5), "town", "A ", "A", "'A ' has a space at its end.", 1.0, "fix")]
+
+    monkeypatch.setattr(row_problems, "CHECKS", (find_spaces, *row_problems.CHECKS))
+    table = a_table()
+    table["income"][17] = 1e12
+    found = problems(table)
+    assert [problem.kind for problem in found] == ["outlier", "whitespace"]
+    assert count_problems(found) == {"outlier": 1, "whitespace": 2}
+    assert "1 row with an outlier and 2 rows with whitespace" in problems_in_words(found)
+    assert {problem.kind for problem in row_problems.most_certain(found, 2)} == {"outlier", "whitespace"}

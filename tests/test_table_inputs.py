@@ -527,3 +527,27 @@ def test_trees_predict_labels_that_no_linear_model_predicts():
     found, right = overlap(likely, wrong)
     assert found > 0.6
     assert right > 0.7
+
+
+def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
+    """Files are recognised by their first bytes, and an error of the library that reads them becomes a message."""
+    import sqlite3
+    from contextlib import closing
+
+    from rankrange.tables.formats import FORMATS, Format
+
+    def load(path):
+        with closing(sqlite3.connect(path)) as base:
+            rows = base.execute("SELECT x, y FROM t").fetchall()
+        return pa.table({"x": [x for x, _ in rows], "y": [y for _, y in rows]})
+
+    monkeypatch.setitem(FORMATS, "sqlite", Format(b"SQLite format 3", load))
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE t (x REAL, y TEXT)")
+        base.executemany("INSERT INTO t VALUES (?, ?)", [(1.5, "a"), (2.5, "b")])
+        base.commit()
+    assert open_table(path).read().to_pydict() == {"x": [1.5, 2.5], "y": ["a", "b"]}
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(UserError, match="starts like SQLITE but cannot be read"):
+        open_table(path).read()

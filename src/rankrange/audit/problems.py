@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     of_columns: bool = False
 
 
-# In the order in which they are shown. A new check is a function in `row_problems.CHECKS` and an entry here.
+# In the order in which they are shown. Other kinds follow, in words that are made from their names.
 KINDS = {
     "outlier": Kind("row with an outlier", "rows with outliers"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
@@ -98,15 +98,26 @@ class RowProblem:
         return {**asdict(self), "rows": list(self.rows)}
 
 
+def words_of(kind: str) -> Kind:
+    """How a kind is called; by default a problem of rows."""
+    return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}"))
+
+
+def kinds_in(problems: Sequence[RowProblem]) -> list[str]:
+    """The kinds that occur, in the order of `KINDS`; others follow in the order of their occurrence."""
+    found = dict.fromkeys(problem.kind for problem in problems)
+    return [*(kind for kind in KINDS if kind in found), *(kind for kind in found if kind not in KINDS)]
+
+
 def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     """The number of rows (for "leak" and "drift": columns) with each kind of problem that occurs.
 
     The first of repeated rows is the original and is not counted.
     """
     counts = {}
-    for kind in KINDS:
+    for kind in kinds_in(problems):
         found = [problem for problem in problems if problem.kind == kind]
-        if KINDS[kind].of_columns:
+        if words_of(kind).of_columns:
             counts[kind] = len(found)
         else:
             skipped = int(kind == "duplicate")
@@ -117,7 +128,7 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty if there are none."""
     counts = count_problems(problems)
-    parts = [f"{count:,} {KINDS[kind].many if count > 1 else KINDS[kind].one}" for kind, count in counts.items()]
+    parts = [f"{count:,} {words_of(kind).many if count > 1 else words_of(kind).one}" for kind, count in counts.items()]
     if not parts:
         return ""
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -14,7 +14,7 @@ from ..pages.text import number, visible
 from .decisions import IdentifiedRows, identify_rows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
-from .problems import KINDS, count_problems
+from .problems import count_problems, words_of
 from .target import plain_name
 from .task_result import show, show_gain, show_range, unit
 
@@ -103,7 +103,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
         "overview": _overview(audit),
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
-            (KINDS[kind].many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            (words_of(kind).many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
             for kind, count in counted.items()
         ],
         "command_name": shlex.quote(visible(audit.name)),

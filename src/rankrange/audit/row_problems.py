@@ -23,7 +23,6 @@ from .placeholders import find_placeholders
 from .problems import (
     BLOCK,
     EXACT_UP_TO,
-    KINDS,
     MAX_COLUMNS,
     CheckedRows,
     Column,
@@ -31,6 +30,7 @@ from .problems import (
     covariance,
     each,
     find_repeats,
+    kinds_in,
     quantiles,
     value_text,
 )
@@ -58,7 +58,7 @@ def find_row_problems(
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
     rows = CheckedRows(columns, target, numbers, time, jobs)
     found = [problem for check in CHECKS for problem in check(rows)]
-    order_of = {kind: i for i, kind in enumerate(KINDS)}
+    order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
@@ -77,7 +77,7 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     return found + _unusual_combinations(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
 
 
-# To add a check, write a function in a file of its own, add it to this list, and add its kind to `problems.KINDS`.
+# To add a check, write a function in a file of its own and add it to this list. `problems.KINDS` may have its words.
 CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
@@ -93,7 +93,8 @@ def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
     Of two equally strong problems, the one with more rows comes first.
     """
     by_kind = [
-        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows))) for kind in KINDS
+        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows)))
+        for kind in kinds_in(problems)
     ]
     ranked = [(rank, -found.strength, found) for kind in by_kind for rank, found in enumerate(kind)]
     return [found for _, _, found in sorted(ranked, key=lambda entry: entry[:2])[:count]]

@@ -27,6 +27,7 @@ from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 from .sparse import follows_a_stream
 
+_LOSSES = {"squared": Squared, "absolute": Absolute, "huber": Huber}
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
 # How to do without what `_check_steps` found impossible.
@@ -489,10 +490,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return self
 
     def _loss(self) -> Any:
-        losses = {"squared": Squared, "absolute": Absolute, "huber": Huber}
-        if self.loss not in losses:
-            raise ValueError(f"loss must be one of {', '.join(losses)}, got {self.loss!r}")
-        return losses[self.loss]()
+        if self.loss not in _LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(_LOSSES)}, got {self.loss!r}")
+        return _LOSSES[self.loss]()
 
     def _store_weights(self, W: Array, design: Design) -> None:
         self.coef_ = W[0, : design.d].astype(design.X.dtype)

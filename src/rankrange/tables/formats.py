@@ -135,7 +135,9 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     if kind in FORMATS:
         try:
             return FORMATS[kind].load(path)
-        except (OSError, ValueError) as error:
+        except (UserError, ImportError):
+            raise
+        except Exception as error:  # each library has its own errors for a damaged file
             raise _damaged(path, kind.upper(), error) from error
     if path.stat().st_size > _LIMIT:
         raise UserError(f"JSON of up to 2 GB is read, got more in {path}; save it as Parquet or CSV")
