@@ -39,7 +39,7 @@ KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
 class PassSums(NamedTuple):
-    """The results of a pass: five masses, the smallest loss, side sums, and the undecided rows."""
+    """The results of a pass: five masses (`_sorted_out`), the smallest loss, side sums, and the undecided rows."""
 
     masses: Array
     least: float

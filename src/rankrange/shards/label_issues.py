@@ -50,7 +50,7 @@ def find_on_shards(
     random_state: Any = None,
     verbose: int = 0,
 ) -> LabelIssues:
-    """Find the rows whose labels are probably wrong, in rows that do not fit into memory.
+    """Find the rows whose labels are probably wrong, in data that do not fit into memory.
 
     Parameters
     ----------

@@ -243,8 +243,8 @@ class Local:
 
         Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g costs C g^2 / 2, and
         more on the intercept. Moving the tangents of a few rows cancels it at the cost of g^2 divided by their
-        curvature. They move as in a step of all rows by -g, multiplied by the number of other rows for each. The
-        tangents are now at W.
+        curvature. Each moves as far as in a step that cancels g, times the number of rows that it represents. Before
+        the move, the tangents are at W.
         """
         part = self.data.movable(self.iterate)
         if part is None:

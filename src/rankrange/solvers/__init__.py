@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 # The largest number of columns for the special search of least trimmed squares, which forms matrices of column pairs.
-_MOST_COLUMNS = 200
+_MAX_COLUMNS = 200
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _is_least_trimmed(objective: Objective) -> bool:
         and type(objective.aggregate) is Ranked
         and objective.sample_weight is None
         and not objective.design.sparse
-        and objective.design.p <= _MOST_COLUMNS
+        and objective.design.p <= _MAX_COLUMNS
         and objective.k == objective.design.n
         and (objective.m > 0 or not np.isfinite(objective.C))
     )

@@ -15,7 +15,7 @@ from ..core.arrays import Array
 from ..core.objective import Design
 
 # The number of arrays of a block's size that an evaluation needs at once, at 8 bytes per entry.
-_ALIVE = 6
+_TEMPORARY_ARRAYS = 6
 # The largest number of entries of a block: several passes over a block in the cache cost little more than one.
 _CACHED = 1 << 20
 
@@ -72,7 +72,7 @@ class Blocks:
 
 def rows_that_fit(n_labels: int) -> int:
     """Rows of n_labels scores that fit in a cache and, with temporary arrays, in the working memory; at least 1."""
-    memory = float(get_config()["working_memory"]) * 2**20 / (8 * _ALIVE)
+    memory = float(get_config()["working_memory"]) * 2**20 / (8 * _TEMPORARY_ARRAYS)
     return max(1, int(min(memory, _CACHED) / n_labels))
 
 

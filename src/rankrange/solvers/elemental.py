@@ -20,10 +20,10 @@ _INDEPENDENT = 1e-7
 # Exchanges with a smaller relative gain are rounding errors.
 _GAIN = 1e-10
 # The number of kept and of dropped rows that are candidates for an exchange.
-_TRIED = 100
-_MOST_STEPS = 300
+_CANDIDATES = 100
+_MAX_STEPS = 300
 # The largest number of further draws for each row of an elemental start.
-_REDRAWN = 20
+_MAX_REDRAWS = 20
 # The number of rounds of restarts, and of fits whose kept rows are used for restarts.
 _ROUNDS, _PARENTS = 3, 4
 
@@ -104,7 +104,7 @@ class TrimmedSquares:
         kept, value = smallest(squares, self.h)
         return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
 
-    def concentrate(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
+    def concentrate(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
         """Concentration steps until no fit changes."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
@@ -117,7 +117,7 @@ class TrimmedSquares:
             B[moving], kept[moving], value[moving] = after
         return Fits(B, kept, value)
 
-    def exchange(self, fits: Fits, steps: int = _MOST_STEPS) -> Fits:
+    def exchange(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
         """Exchange the pair of a kept and a dropped row with the largest gain, until no exchange gains."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
@@ -157,7 +157,7 @@ class TrimmedSquares:
 
 
 def _least(score: Array, rows: Array) -> Array:
-    return rows if len(rows) <= _TRIED else rows[np.argpartition(score, _TRIED)[:_TRIED]]
+    return rows if len(rows) <= _CANDIDATES else rows[np.argpartition(score, _CANDIDATES)[:_CANDIDATES]]
 
 
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
@@ -169,7 +169,7 @@ def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator
     Z, n, p = problem.Z, problem.n, problem.p
     rows, basis = np.zeros((count, p), dtype=np.intp), np.zeros((count, p, p))
     found = np.zeros(count, dtype=np.intp)
-    for _ in range(p + _REDRAWN * p):
+    for _ in range(p + _MAX_REDRAWS * p):
         short = np.flatnonzero(found < p)
         if not len(short):
             break

@@ -29,9 +29,9 @@ def without_empty_columns(objective: Objective) -> tuple[Objective, Array | None
     count = int(np.count_nonzero(used))
     if not 0 < count <= _USED * design.d:
         return objective, None
-    place = np.cumsum(used, dtype=X.indices.dtype) - 1
+    new_index = np.cumsum(used, dtype=X.indices.dtype) - 1
     # The entries are shared with X; only the column indices are new.
-    few = sp.csr_array((X.data, place[X.indices], X.indptr), shape=(design.n, count))
+    few = sp.csr_array((X.data, new_index[X.indices], X.indptr), shape=(design.n, count))
     columns = np.append(np.flatnonzero(used), np.arange(design.d, design.p))
     return replace(objective, design=Design(few, design.fit_intercept)), columns
 

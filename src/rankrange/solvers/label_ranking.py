@@ -30,7 +30,7 @@ Watch = Callable[[Array], None]
 # Up to this many labels, a dense product with the slopes is faster than a sparse one.
 _DENSE_LABELS = 64
 # With more labels per rank than this, one pass per rank is faster than a partition.
-_PASSES_PAY_FROM = 6
+_PARTITION_UP_TO = 6
 # The largest number of Newton steps on one bound: F decreases even if the bound is not fully minimised.
 _NEWTON_STEPS = 100
 
@@ -106,13 +106,13 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
     return s, rise, fall
 
 
-def _label_at(Z: Array, place: int) -> Array:
-    """The label of the `place`-th largest score of each row."""
+def _label_at(Z: Array, rank: int) -> Array:
+    """The label of the `rank`-th largest score of each row."""
     n, n_labels = Z.shape
-    if place > 1 and n_labels <= _PASSES_PAY_FROM * place:
-        return np.argpartition(Z, n_labels - place, axis=1)[:, n_labels - place]
-    rows, left = np.arange(n), Z if place == 1 else Z.copy()
-    for _ in range(place - 1):
+    if rank > 1 and n_labels <= _PARTITION_UP_TO * rank:
+        return np.argpartition(Z, n_labels - rank, axis=1)[:, n_labels - rank]
+    rows, left = np.arange(n), Z if rank == 1 else Z.copy()
+    for _ in range(rank - 1):
         left[rows, left.argmax(axis=1)] = -np.inf
     return left.argmax(axis=1)
 
@@ -228,20 +228,20 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
     """
     n_true = true.sum(axis=1, keepdims=True)
     crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
-    ahead = _places(Z, true)
-    best_true = _places(np.where(true, Z, -np.inf), true)
+    ahead = _ranks(Z, true)
+    best_true = _ranks(np.where(true, Z, -np.inf), true)
     down = np.where(crowded, ~true, ahead >= loss.top_k)
     up = np.where(crowded, true & (best_true < loss.top_k), true)
     idle = (n_true == 0) | (crowded & (n_true == true.shape[1]))
     return down & ~idle, up & ~idle
 
 
-def _places(Z: Array, true: Array) -> Array:
+def _ranks(Z: Array, true: Array) -> Array:
     """The rank of each label in its row, from 0 for the highest."""
     order = np.lexsort((~true, -Z), axis=1)
-    places = np.empty_like(order)
-    np.put_along_axis(places, order, np.arange(Z.shape[1])[None, :], axis=1)
-    return places
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(Z.shape[1])[None, :], axis=1)
+    return ranks
 
 
 def by_separation(

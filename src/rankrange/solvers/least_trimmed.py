@@ -19,11 +19,11 @@ from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 # The number of rows for elemental starts, and for continuing the best of them.
 _FIRST, _SECOND = 1_000, 10_000
 # The same for larger data: smaller subsets, and a smaller relative gain that ends the steps.
-_FIRST_OF_MANY, _SECOND_OF_MANY, _GO_ON_OF_MANY, _SETTLED = 300, 4_000, 3, 1e-9
+_FIRST_OF_MANY, _SECOND_OF_MANY, _CONTINUED_OF_MANY, _TOL_OF_MANY = 300, 4_000, 3, 1e-9
 # The number of elemental starts for each of n_starts, and the number that are continued.
-_ELEMENTAL, _GO_ON = 50, 20
+_ELEMENTAL, _CONTINUED = 50, 20
 # The number of rows for computing medians and the whitening.
-_ENOUGH = 5_000
+_MEDIAN_ROWS = 5_000
 # Singular values below this share of the largest are treated as 0.
 _RANK = 1e-10
 _BLOCK = 8192
@@ -45,7 +45,7 @@ class Coordinates:
     def __init__(self, X: Array, fit_intercept: bool, rng: np.random.Generator) -> None:
         self.X, self.fit_intercept = X, fit_intercept
         n, d = X.shape
-        some = X if n <= _ENOUGH else X[np.sort(rng.choice(n, _ENOUGH, replace=False))]
+        some = X if n <= _MEDIAN_ROWS else X[np.sort(rng.choice(n, _MEDIAN_ROWS, replace=False))]
         some = some.astype(np.float64, copy=False)
         self.centre = np.median(some, axis=0) if fit_intercept else np.zeros(d)
         self.scale = _spread(some - self.centre, X, self.centre)
@@ -146,7 +146,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     ends = _ends(rows, starts, settings)
     settings.log("search", rows.keep(ends[0])[1] / h)
     few = len(y) <= _SECOND
-    b, steps, gap = rows.settle(ends[0], 1e-15 if few else _SETTLED, settings.max_iter)
+    b, steps, gap = rows.settle(ends[0], 1e-15 if few else _TOL_OF_MANY, settings.max_iter)
     if few:
         b, gap = rows.polish(b)
     return _result(objective, rows, b, steps, gap, settings.log)
@@ -154,19 +154,21 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
     """The lowest fit (1, p) of a search on all rows or, if there are many, on two nested subsets first."""
-    n, rng, tries = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
+    n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
-    ends, restarts = (max(many * _FIRST // max(n, _FIRST), few) for many, few in ((tries // 25, 2), (tries // 2, 10)))
-    first, go_on = (_FIRST, _GO_ON) if n <= _SECOND else (_FIRST_OF_MANY, _GO_ON_OF_MANY)
+    ends, restarts = (
+        max(many * _FIRST // max(n, _FIRST), few) for many, few in ((n_elemental // 25, 2), (n_elemental // 2, 10))
+    )
+    first, continued = (_FIRST, _CONTINUED) if n <= _SECOND else (_FIRST_OF_MANY, _CONTINUED_OF_MANY)
     order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
     order = order if n <= first else rng.permutation(order)
     small = rows.part(order[:first])
-    B = np.concatenate([_starts(small, starts), elemental_fits(small, tries, rng)])
-    fits = screen(small, B, 2 * go_on)
+    B = np.concatenate([_starts(small, starts), elemental_fits(small, n_elemental, rng)])
+    fits = screen(small, B, 2 * continued)
     if n <= first:
-        return improve(small, fits, restarts if tries else 0, ends, rng).B[:1]
+        return improve(small, fits, restarts if n_elemental else 0, ends, rng).B[:1]
     large = rows.part(order)
-    fits = large.keep(np.concatenate([small.concentrate(fits).best(go_on).B, *(b[None] for b in starts)]))
+    fits = large.keep(np.concatenate([small.concentrate(fits).best(continued).B, *(b[None] for b in starts)]))
     return (improve(large, fits, restarts, ends, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
 
 
@@ -235,16 +237,16 @@ class _All:
             gap = float((target - b) @ (G + self.P) @ (target - b))
             if gap <= tol * value:
                 break
-            there, promised = b + stretch * (target - b), value - gap
-            step_result = self.keep(there) if len(self.y) > _SECOND else None
-            if step_result is None or step_result[1] > promised:  # the plain step achieves its gain
-                there, step_result = target, self.keep(target)
+            point, expected = b + stretch * (target - b), value - gap
+            step_result = self.keep(point) if len(self.y) > _SECOND else None
+            if step_result is None or step_result[1] > expected:  # the plain step achieves its gain
+                point, step_result = target, self.keep(target)
             if not step_result[1] < value:
                 break
             after, value, stretch = step_result
             changed = np.flatnonzero(after != kept)
             more, more_g = self.sums(changed, np.where(after[changed], 1.0, -1.0))
-            b, kept, G, g = there, after, G + more, g + more_g
+            b, kept, G, g = point, after, G + more, g + more_g
         return b, steps, gap
 
     def polish(self, b: Array) -> tuple[Array, float]:

@@ -69,7 +69,7 @@ def minmax(
     lam = float(start.lam)
     lam_hat = float(start.lam_hat) - lam if objective.m > 0 else np.inf
     log("start", start.total / objective.kept + objective.penalty(W))
-    batches = _everything(objective) if whole else _batches(objective, int(batch_size or 0), rng)
+    batches = _all_rows(objective) if whole else _batches(objective, int(batch_size or 0), rng)
     for step, batch in zip(range(max_iter), batches, strict=False):
         s, rise, fall = batch.moving_labels(W)
         if whole and step:
@@ -98,7 +98,7 @@ def _tracked(batch: LabelObjective, s: Array, lam: float, lam_hat: float, rate: 
     return weights, new_lam, max(lam_hat, 0.0)
 
 
-def _everything(objective: LabelObjective) -> Iterator[LabelObjective]:
+def _all_rows(objective: LabelObjective) -> Iterator[LabelObjective]:
     while True:
         yield objective
 

@@ -303,7 +303,7 @@ def _polish(
     log: Log,
     metric: Metric | None = None,
 ) -> Result:
-    """Newton steps until the certificate; if they do not apply or do not converge, exact convex problems."""
+    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems."""
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
     if by_products and objective.design.p <= MOST_FACTORED:
         result = bilevel(

@@ -35,7 +35,7 @@ _NARROWER = 4
 # The largest factor by which a step is extrapolated.
 _LONGEST = 64.0
 # The largest number of parameters for a factored Hessian of several scores per row.
-_MOST_PARAMETERS = 600
+_MAX_PARAMETERS = 600
 
 
 class Proposal(NamedTuple):
@@ -53,7 +53,7 @@ def applies(objective: Objective) -> bool:
     if hasattr(objective.loss, "margins"):
         return r == 1 and objective.design.factored
     if r > 1:
-        return hasattr(objective.loss, "hessian_operator") and r * p <= _MOST_PARAMETERS
+        return hasattr(objective.loss, "hessian_operator") and r * p <= _MAX_PARAMETERS
     return hasattr(objective.loss, "curvature") and objective.design.factored
 
 
@@ -183,7 +183,7 @@ class _Loop:
         return self.width > before
 
     def _reached(self, iterate: Iterate, proposal: Proposal) -> int:
-        """The number of rows that the step would move across the lower cut, or as far."""
+        """The number of rows whose loss changes at least by its distance to the lower cut."""
         change = np.einsum("rn,rn->n", iterate.U, self.objective.design.scores(proposal.step))
         return int(np.count_nonzero(np.abs(iterate.s - iterate.lam) <= np.abs(change)))
 

@@ -26,13 +26,13 @@ from .inner.band import solve_band
 
 # The number of rows near a cut that may change sides, in addition to the number of columns (doubled if a step is
 # shortened), and the number of rounds in which the two classes alternate.
-_BAND, _MOST_IN_BAND, _TURNS = 60, 3000, 25
+_BAND, _MAX_BAND, _ALTERNATIONS = 60, 3000, 25
 # The largest number of rounds of dropping; a handful is usual.
 _ROUNDS = 30
 # The largest number of planes through zero; about three per column are usual.
 _PLANES = 120
 # The largest number of columns for Newton steps with a factored matrix.
-_MOST_COLUMNS = 1000
+_MAX_COLUMNS = 1000
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ def solve_pairs(
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
     """Minimise the convex problem from w to a relative gap of `tol`: the point, its gap, and the number of steps."""
     point, gap, step = _started(problem, w, tol)
-    if len(w) > _MOST_COLUMNS and relative(gap, point.value) > tol:
+    if len(w) > _MAX_COLUMNS and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
     width, stalled = len(w) + _BAND, 0
     while relative(gap, point.value) > tol and step < max_iter and stalled < 4:
@@ -98,7 +98,7 @@ def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[
         stalled = 0 if fallen > 1e-3 * gap or left < 0.5 * gap else stalled + 1
         gap = min(gap - fallen, left)
         if length < 1.0:
-            width = min(2 * width, _MOST_IN_BAND)
+            width = min(2 * width, _MAX_BAND)
         point = new
     return point, max(gap, 0.0), step
 
@@ -182,7 +182,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
         return _Step(d, -0.5 * float(point.gradient @ d), None)
     start = [band.weights for band in bands]
     d, value = np.zeros_like(point.w), np.inf
-    for _ in range(_TURNS if len(bands) > 1 else 1):
+    for _ in range(_ALTERNATIONS if len(bands) > 1 else 1):
         last = value
         for band, now in zip(bands, start, strict=True):
             # The weights of the other class are fixed, so its lines are part of the gradient.
@@ -238,8 +238,8 @@ def _band(problem: PairTop, point: PairPoint, positive: bool, width: int) -> _Li
     inside = np.flatnonzero(caps > 0)
     cut = float(scores[weights > 0].min())
     distance = np.abs(scores[inside] - cut)
-    place = min(len(distance) - 1, width)
-    rows = inside[distance <= np.partition(distance, place)[place]]
+    position = min(len(distance) - 1, width)
+    rows = inside[distance <= np.partition(distance, position)[position]]
     values, A = problem.lines(point, positive, rows)
     return _Lines(rows, values, A, caps[rows] / kept, weights[rows], positive)
 

@@ -136,7 +136,7 @@ def _rare_mass(objective: Objective) -> float:
 
 
 def rows_that_settle(objective: Objective) -> float:
-    """The mass of the rows, or the mass that m leaves of the rare classes; it limits the number of parameters."""
+    """The mass that determines the parameters: of all rows, or what m leaves of the rare classes."""
     return min(objective.total, _rare_mass(objective) - objective.m)
 
 

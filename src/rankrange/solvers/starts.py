@@ -60,8 +60,8 @@ def simple_and_random_starts(
     objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
     """The ordinary fit, the fits without high-leverage rows, and random ones."""
-    everything = np.ones_like(near[0])
-    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (everything, near[1])]
+    all_rows = np.ones_like(near[0])
+    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, near[1])]
     fits.append(one_step(objective, near[0], metric))
     return np.concatenate([np.array(fits), random_starts(objective, metric, n_random, rng)])
 

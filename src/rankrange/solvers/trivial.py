@@ -23,7 +23,7 @@ from .newton import balanced
 
 _BLOCK = 1 << 12
 # With several classes: the largest number of steps, and of scores of all rows and classes.
-_CLASS_STEPS, _MOST_ENTRIES = 25, 20_000_000
+_CLASS_STEPS, _MAX_ENTRIES = 25, 20_000_000
 
 
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
@@ -88,7 +88,7 @@ def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | 
     slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
     uneven = objective.design.fit_intercept and float(masses.min()) * r < objective.kept
-    if uneven or objective.design.n * r > _MOST_ENTRIES or not np.allclose(slopes, 1.0 / r - np.eye(r)):
+    if uneven or objective.design.n * r > _MAX_ENTRIES or not np.allclose(slopes, 1.0 / r - np.eye(r)):
         return None
     W = np.zeros((r, p))
     value = objective.value(W)
@@ -257,13 +257,13 @@ class _ClassBalance(_Projection):
     def __init__(self, objective: Objective, strictness: float = 1.0) -> None:
         super().__init__(objective, strictness)
         self.mass = objective.mass.astype(np.float64)
-        self.own = np.arange(objective.n_outputs)[:, None] == objective.strata[None, :]
+        self.of_class = np.arange(objective.n_outputs)[:, None] == objective.strata[None, :]
 
     def _weights(self, dual: Array) -> tuple[Array, Array]:
         """The weights at a dual point relative to the mass, before and after clipping."""
         objective = self.objective
         Z = objective.design.scores(dual[:-1].reshape(objective.n_outputs, -1)).astype(np.float64)
-        line = objective.kept / objective.total + (self.own * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
+        line = objective.kept / objective.total + (self.of_class * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
         return line, np.clip(line, 0.0, 1.0)
 
     def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
@@ -271,19 +271,19 @@ class _ClassBalance(_Projection):
         line, inside = self._weights(dual)
         q = self.mass * inside
         height = float((q * (line - 0.5 * inside)).sum()) - float(dual[-1]) * objective.kept
-        sums = objective.design.adjoint(self.own * q)
+        sums = objective.design.adjoint(self.of_class * q)
         residual = np.append((sums - sums.mean(axis=0)).ravel(), q.sum() - objective.kept)
         return height, residual, self._hessian(self.mass * (line == inside)) if second else None
 
     def _hessian(self, free: Array) -> Array:
         objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p
-        parts = [np.flatnonzero(self.own[c] & (free > 0)) for c in range(r)]
+        parts = [np.flatnonzero(self.of_class[c] & (free > 0)) for c in range(r)]
         grams = np.array([objective.design.gram(free[rows], rows) for rows in parts])
         matrix = np.empty((r * p + 1, r * p + 1))
         blocks = np.broadcast_to(grams.sum(axis=0) / r**2, (r, r, p, p)) - (grams[:, None] + grams[None, :]) / r
         blocks[np.arange(r), np.arange(r)] += grams
         matrix[:-1, :-1] = blocks.transpose(0, 2, 1, 3).reshape(r * p, r * p)
-        pulls = objective.design.adjoint(self.own * free)
+        pulls = objective.design.adjoint(self.of_class * free)
         matrix[-1, :-1] = matrix[:-1, -1] = (pulls - pulls.mean(axis=0)).ravel()
         matrix[-1, -1] = free.sum()
         matrix[np.diag_indices_from(matrix)] += 1e-12 * float(np.diag(matrix).max())
@@ -293,12 +293,12 @@ class _ClassBalance(_Projection):
         """The lower bound; classes are scaled to equal mass, because the intercepts are not penalised."""
         objective, d = self.objective, self.objective.design.d
         q = self.mass * self._weights(dual)[1]
-        masses = self.own @ q
+        masses = self.of_class @ q
         feasible = min(1.0, objective.kept / float(masses.sum()))
         keep = np.full(len(masses), feasible)
         if objective.design.fit_intercept:
             keep *= np.divide(masses.min(), masses, out=np.zeros_like(masses), where=masses > 0)
-        sums = objective.design.adjoint(self.own * q)[:, :d] * keep[:, None] / objective.kept
+        sums = objective.design.adjoint(self.of_class * q)[:, :d] * keep[:, None] / objective.kept
         v = sums - sums.mean(axis=0)
         height = math.log(objective.n_outputs) * float(keep @ masses) / objective.kept
         return height - 0.5 * objective.C * float(np.vdot(v, v))

@@ -66,7 +66,7 @@ def shift_for(lo, hi, N_BINS: tl.constexpr):
 
 @triton.jit
 def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, SIZE: tl.constexpr):
-    """Count by bin the x above key lo and not `over`. Ties at lo, which may be many, are left to subtraction."""
+    """Count by bin the x above key lo that are not `over`. Ties at lo may be many; subtraction gives their number."""
     of_k = (x > float_of(k_lo)) & ~k_over
     of_m = (x > float_of(m_lo)) & ~m_over
     # The difference may exceed an int32, but not its 32 bits.
@@ -145,7 +145,7 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut, from the histogram; or its side of the pivots if the sample was misleading."""
+    """The bin of one cut, from the histogram; if the pivots miss the cut, all keys on its side of them."""
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
     low, high, above, inside = search_histogram(
@@ -172,7 +172,7 @@ def store_bins(
     ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared,
     CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Both bins, disjoint or the same."""
+    """Store both bins, which are disjoint or equal."""
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS)
     counts = load_histogram(hist_ptr, REPLICAS, N_BINS)
     k_low, k_high, k_above, k_inside = narrowed(ws_ptr, 0, counts, k, n, k_lo, k_hi, k_shift, N_BINS)
@@ -341,7 +341,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
 def resolve_histograms(
     x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """The same from the finer histograms; if a bin still has several keys, the losses are searched."""
+    """`resolve_list` from the finer histograms; if a bin still has several keys, the losses are searched."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     shared = k_low == m_low
@@ -407,7 +407,7 @@ def resolve(
     x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Both cuts and the value, by the last program."""
+    """Compute both cuts and the value, in the program that finishes last."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     if to_collect(k_low, k_high, k_inside) + to_collect(m_low, m_high, m_inside) <= CAP:

@@ -55,7 +55,7 @@ def token_slopes(
     logits, target, lse, weight, n_words, first_word, cap, on_target, on_all,
     CAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """In place: weight times the derivative of a token's loss in each logit of the block, which starts at a word."""
+    """Overwrite the logits of a block, which starts at `first_word`, by weight times the derivative of the loss."""
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n_words

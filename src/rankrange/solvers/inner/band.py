@@ -61,8 +61,8 @@ class Band(NamedTuple):
 def _nearest(distance: Array, width: int) -> Array:
     """The `width` rows with the smallest distances, and all rows tied with them."""
     few = distance[:: max(1, len(distance) // 20_000)]  # an approximate quantile is enough
-    place = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
-    return np.flatnonzero(distance <= np.partition(few, place)[place])
+    position = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
+    return np.flatnonzero(distance <= np.partition(few, position)[position])
 
 
 def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> Band:

@@ -70,7 +70,7 @@ def solve(
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
-    newton = _newton_pays(problem, max_iter)
+    newton = _newton_is_cheaper(problem, max_iter)
     value = problem.value_at(W, Z)
     best, gap, n_iter, stalled = (W, Z), np.inf, 0, 0
     gained = False  # not while the smoothing is large, because other rows would be dropped
@@ -99,12 +99,12 @@ def solve(
         gap = min(gap, bound)
         saddle.advance(Z)
     if warm and relative(gap, value) > tol and n_iter < max_iter:  # W was not close: smooth more
-        cold = solve(problem, *best, tol=tol, max_iter=max_iter - n_iter, metric=metric)
-        return cold._replace(gap=min(cold.gap, relative(gap, value)), n_iter=n_iter + cold.n_iter)
+        restarted = solve(problem, *best, tol=tol, max_iter=max_iter - n_iter, metric=metric)
+        return restarted._replace(gap=min(restarted.gap, relative(gap, value)), n_iter=n_iter + restarted.n_iter)
     return Solution(*best, value, relative(gap, value), n_iter, problem, last)
 
 
-def _newton_pays(problem: TopSum, max_iter: int) -> bool:
+def _newton_is_cheaper(problem: TopSum, max_iter: int) -> bool:
     n, p, r = problem.design.n, problem.design.p, problem.n_outputs
     if r > 1:  # conjugate gradients take some tens of products with X per step
         return n * p * r <= _NEWTON_WORK / 1000
@@ -242,9 +242,9 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def _now(self, problem: TopSum) -> bool:
-        """Continue with a problem that drops other rows, and return whether they differ.
+        """Switch to a problem that may drop other rows, and return whether they differ.
 
-        Returning rows get full weight.
+        Rows that are kept again get full weight.
         """
         caps = np.ones(problem.design.n) if problem.caps is None else problem.caps.astype(np.float64, copy=False)
         if np.array_equal(caps, self.caps):

@@ -25,7 +25,7 @@ from ..descent import Metric, descend, relative
 from .bounds import level_of_mass, onto_simplex
 
 # Smoothing relative to the margin, which is 1. Below the smallest mu, a new centre gains more than Newton steps.
-_MU, _SHRINK, _LEAST_MU = 0.15, 0.4, 0.02
+_MU, _SHRINK, _MIN_MU = 0.15, 0.4, 0.02
 _METRIC_COLUMNS = 1500
 
 
@@ -145,8 +145,8 @@ def solve(
     gap = saddle.gap(W, value)
     n_iter, stalled = 0, 0
     while relative(gap, value) > tol and n_iter < max_iter and stalled < 8:
-        cold = n_iter == 0 and marginals is None
-        W, steps = saddle.quasi_newton(W) if cold else saddle.newton(W, min(15, max_iter - n_iter), tol)
+        first_round = n_iter == 0 and marginals is None
+        W, steps = saddle.quasi_newton(W) if first_round else saddle.newton(W, min(15, max_iter - n_iter), tol)
         n_iter += max(1, steps)
         reached = problem.value(W)
         bound = saddle.gap(W, reached) - reached  # minus the lower bound
@@ -165,7 +165,7 @@ class _Saddle:
     def __init__(self, problem: Separation, W: Array, marginals: tuple[Array, Array] | None) -> None:
         self.problem = problem
         self.centre = self._exact_weights(W) if marginals is None else problem.pairs.spread(*marginals)
-        self.mu = _MU if marginals is None else _LEAST_MU
+        self.mu = _MU if marginals is None else _MIN_MU
         self.level = 0.0
         design = problem.objective.design
         self.gram = design.gram(problem.caps / problem.K) if design.p <= _METRIC_COLUMNS else None
@@ -252,7 +252,7 @@ class _Saddle:
     def advance(self, W: Array) -> None:
         """Move the centre to the current weights, and decrease the smoothing."""
         self.centre = self.answer(self.problem.scores(W)).rho
-        self.mu = max(self.mu * _SHRINK, _LEAST_MU)
+        self.mu = max(self.mu * _SHRINK, _MIN_MU)
 
     def gap(self, W: Array, value: float) -> float:
         """value - a lower bound on the minimum; infinite if the gradient of an intercept cannot be made zero."""
