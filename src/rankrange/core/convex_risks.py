@@ -34,7 +34,7 @@ class RowRisk:
         return float(q @ s), q
 
     def smoothed(self, s: Array, width: float) -> Smoothed:
-        """The same with weights that change smoothly over losses within `width`."""
+        """`exact` with weights that change smoothly over losses within `width`."""
         found = self.spectrum.smoothed(s, width, self.mass)
         return Smoothed(self.factor * found.value, self.factor * found.weights, found.blocks)
 
@@ -86,7 +86,7 @@ class GroupRisk:
         return float(share @ means), self._spread(share)
 
     def smoothed(self, s: Array, width: float) -> Smoothed:
-        """The same with group weights that change smoothly over mean losses within `width`."""
+        """`exact` with group weights that change smoothly over mean losses within `width`."""
         found = self.spectrum.smoothed(self.means(s), width)
         return Smoothed(found.value, self._spread(found.weights), found.blocks)
 

@@ -80,7 +80,7 @@ def eager(data: Data, W: Array, low: float, high: float) -> Newton:
 
 
 def by_kernel(data: Data, W: Array, low: float, high: float, tile: Tile | None = None) -> Newton:
-    """The same sums by the Triton kernel."""
+    """The sums of `eager` by the Triton kernel."""
     X, model, width = data.X, data.model, width_of(data)
     tile = TILES[width] if tile is None else tile
     p = X.shape[1] + model.fit_intercept

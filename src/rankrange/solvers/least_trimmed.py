@@ -127,7 +127,7 @@ def _directions(Z: Array) -> Array:
 
 
 def _directions_of(gram: Array, n: int) -> Array:
-    """The same from the Gram matrix of n rows, with half of the digits, because the Gram matrix squares the columns."""
+    """`_directions` from the Gram matrix of n rows, with half of the digits, because it squares the columns."""
     values, vectors = np.linalg.eigh(gram)
     good = values > 1e-13 * values.max(initial=0.0)
     return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)

@@ -83,7 +83,7 @@ def _root_mean_square(X: Any) -> float:
 
 
 def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
-    """The same for several classes, with zero scores only and on all rows at once."""
+    """Balance the gradients of several classes at zero scores, on all rows at once."""
     r, p = objective.n_outputs, objective.design.p
     slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)

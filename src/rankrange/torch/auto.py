@@ -85,7 +85,7 @@ class AutoCut(nn.Module):
         return value, weights.to(losses.dtype)
 
     def _fused(self, losses: Tensor, output: Tensor, target: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The same result from one kernel, because launching many small operations from Python takes longer."""
+        """The result of `forward` from one kernel, because launching many small operations takes longer."""
         memory, sums = self.memory, self.judge.sums
         buffers = memory.rows, memory.visits, memory.cuts, memory.given, sums
         rule = FACTOR, VISITS, HALF_LIFE, EDGE, TRAIN_LOW, TRAIN_HIGH, PRIOR
