@@ -414,7 +414,7 @@ class RankedRangeMetric:
         return self.objective.value(scores, np.asarray(target), mass), 1.0
 
     def get_final_error(self, error: float, weight: float) -> float:
-        """The error itself."""
+        """Return the error unchanged, because CatBoost asks for the final value of a metric."""
         return error / weight
 
 

@@ -156,7 +156,7 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
 
 
 def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Log probabilities (2, test rows, K) of the ordinary and the robust fit on the other rows, and m of the latter."""
+    """Log probabilities (2, test rows, K) of an ordinary and a robust fit on the other rows, and its m."""
     train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
@@ -186,7 +186,7 @@ def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
 
 
 def _weights(model: AoRRClassifier, codes: list[int]) -> Array:
-    """(K, features): one row per class, in the order of the target's names."""
+    """Array (K, features): one row per class, in the order of the target's names."""
     if len(model.coef_) == 1:
         both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
         return both[codes]

@@ -158,7 +158,7 @@ def _clusters_in(mask: Array) -> list[tuple[int, int]]:
 
 
 def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
-    """(columns, rows): residuals of linear fits of each column on the others."""
+    """Array (columns, rows): residuals of linear fits of each column on the others."""
     p, n = z.shape
     if n < 5 * p or p < 2:
         return z

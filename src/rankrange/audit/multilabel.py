@@ -143,7 +143,7 @@ def _fit_robust(
 
 
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
-    """(rows, labels): the probability that each cell is wrong, and the share of wrong cells.
+    """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
     Each label is a binary target. Its predictions come from logistic regression, nearest neighbours and smooth
     functions.

@@ -402,7 +402,7 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
 
 
 def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
-    """(pairs, 2): rows with all but a few cells near each other, and not all equal.
+    """Array (pairs, 2): rows with all but a few cells near each other, and not all equal.
 
     Two rows that differ in three cells agree in at least one of four blocks of columns, so only rows that agree in a
     block are compared.

@@ -154,13 +154,13 @@ def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
 
 
 def _shares(count: int) -> Array:
-    """(blends, count): all weights in tenths that sum to one."""
+    """Array (blends, count): all weights in tenths that sum to one."""
     tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
     return np.array(tenths) / 10.0
 
 
 def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
-    """(n,): p(wrong) with residuals divided by the local scale of similar rows.
+    """Array (n,): p(wrong) with residuals divided by the local scale of similar rows.
 
     Noise that grows with a column is not an error. The local scale is only used to lower p(wrong), because clustered
     errors raise it.
@@ -171,7 +171,7 @@ def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
 
 
 def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
-    """(n,): out-of-fold predictions of clones of the model, fitted to a sample if there are many rows."""
+    """Array (n,): out-of-fold predictions of clones of the model, fitted to a sample if there are many rows."""
     found = np.empty(len(y))
     for f in range(plan.n_folds):
         rows, test = plan.of_fold(f)

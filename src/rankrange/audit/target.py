@@ -79,7 +79,7 @@ def find_target(
     separator: str | None = None,
     reading: tuple[str | None, str | None] = (None, None),
 ) -> Target:
-    """Determine the learning task.
+    """Determine the learning task from the target columns, and encode the target.
 
     Parameters
     ----------

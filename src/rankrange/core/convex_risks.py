@@ -120,7 +120,7 @@ def _scaled(design: Any, rows: Array, slope: Array) -> Array:
 
 
 def _times(left: Any, design: Any) -> Array:
-    """left [X, 1] as a dense array."""
+    """The product left @ [X, 1] as a dense array."""
     product = left @ design.X
     product = product.toarray() if sp.issparse(product) else np.asarray(product, dtype=np.float64)
     if not design.fit_intercept:

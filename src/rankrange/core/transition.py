@@ -217,5 +217,5 @@ class _Model:
         return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((deviation / APART) ** 2).sum()), gradient
 
     def _inside(self, point: _Point) -> Array:
-        """(K,): the derivative of each rate with respect to its parameter."""
+        """Array (K,): the derivative of each rate with respect to its parameter."""
         return point.rates * (1.0 - point.rates / self.cap)

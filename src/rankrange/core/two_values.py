@@ -21,7 +21,7 @@ class Side(NamedTuple):
     lacking: bool
 
     def of(self, X: Any) -> Array:
-        """(n,): a mask of these rows."""
+        """Array (n,): a mask of these rows."""
         return np.asarray(X[:, self.column] == self.value)
 
 

@@ -170,7 +170,7 @@ def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
 
 
 def _lose_a_class(fits: Fits) -> Array:
-    """(candidates,): which candidates drop more than half of a class in at least half of the training sets."""
+    """Array (candidates,): which candidates drop more than half of a class in at least half of the training sets."""
     model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
     if model.loss.targets == "numbers":
         return found
@@ -182,7 +182,7 @@ def _lose_a_class(fits: Fits) -> Array:
 
 
 def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
-    """(S,): whether the largest losses s (S, n), up to the masses m (S,), contain more than half of a class."""
+    """Array (S,): whether the largest losses s (S, n), up to the masses m (S,), contain more than half of a class."""
     cut, strata = model.aggregate.top(s, mass, m), model.strata
     classes = [strata == c for c in np.unique(strata)]
     return np.any([cut[:, rows].sum(axis=1) > _MAX_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)

@@ -39,7 +39,7 @@ def silent(message: str) -> None:
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """(repeats, folds, folds used): five folds, repeated twice, for few rows; one hold-out for many.
+    """The numbers of repeats, of folds, and of folds used: five folds, twice, for few rows; one hold-out for many.
 
     A negative number of folds exchanges the roles: one fold is the training set, all others are test rows.
     """
@@ -166,7 +166,7 @@ class Folds:
 
     @property
     def repeats(self) -> Array:
-        """(F,): the repeat of each fold."""
+        """Array (F,): the repeat of each fold."""
         return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
 
     def first(self, count: int) -> Folds:
@@ -189,11 +189,11 @@ class Folds:
 
     @property
     def tested(self) -> Array:
-        """(n,): whether each row is in a test set."""
+        """Array (n,): whether each row is in a test set."""
         return np.asarray(self.test.any(axis=0))
 
     def average(self, parts: list[Array]) -> Array:
-        """(n, ...): the mean of the predictions of the test rows, fold by fold; NaN for a row that is never tested."""
+        """Array (n, ...): the mean of the predictions of each row over its test folds; NaN if it is never tested."""
         total = np.zeros((self.test.shape[1], *parts[0].shape[1:]))
         for test, part in zip(self.test, parts, strict=True):
             total[test] += part

@@ -22,13 +22,13 @@ class Scored(Protocol):
 
     @property
     def mean(self) -> Array:
-        """(candidates,): the mean score."""
+        """Array (candidates,): the mean score."""
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one candidate."""
+        """Array (candidates,): the standard error of the difference from one candidate."""
 
     def only(self, allowed: Array) -> Scored:
-        """The scores with those of excluded candidates replaced by that of the first, so none of these is the best."""
+        """The scores, in which excluded candidates get the score of the first candidate and so are never the best."""
 
 
 class RowScores:
@@ -46,16 +46,16 @@ class RowScores:
 
     @property
     def mean(self) -> Array:
-        """(candidates,): the mean score."""
+        """Array (candidates,): the mean score."""
         return np.asarray(self._value @ self._mass / self._mass.sum())
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one candidate."""
+        """Array (candidates,): the standard error of the difference from one candidate."""
         gain = self._value - self._value[candidate]
         return np.asarray(np.sqrt(((gain - gain @ self._mass[:, None] / self.mass) ** 2) @ self._mass) / self.mass)
 
     def only(self, allowed: Array) -> RowScores:
-        """The scores with those of excluded candidates replaced by that of the first."""
+        """The scores, in which excluded candidates get the score of the first candidate."""
         scores, mass = self._scores
         return RowScores(np.where(allowed[:, None], scores, scores[0]), mass)
 

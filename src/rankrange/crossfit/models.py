@@ -69,7 +69,7 @@ class FittedFolds:
 
     @property
     def out_of_fold(self) -> Array:
-        """(n, classes) or (n,): the mean over the models fitted without the row; NaN if there is none."""
+        """The mean prediction, (n, classes) or (n,), of the models fitted without the row; NaN if there is none."""
         return self.folds.average(self.parts)
 
 
@@ -138,7 +138,7 @@ class Renumbered:
         self.model, self.classes_ = model, classes
 
     def predict(self, X: Any) -> Array:
-        """The labels that the rows were given."""
+        """The predicted labels, in the original numbering."""
         return np.asarray(self.classes_[np.asarray(self.model.predict(X)).ravel().astype(np.intp)])
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))

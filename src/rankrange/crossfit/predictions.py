@@ -78,7 +78,7 @@ def trimmed_fits(
 
 
 def log_probabilities(Z: Array) -> Array:
-    """(candidates, rows, classes) from scores (candidates, 1 or classes, rows)."""
+    """Log probabilities (candidates, rows, classes) from scores (candidates, 1 or classes, rows)."""
     full = np.stack([np.zeros_like(Z[:, 0]), Z[:, 0]], axis=1) if Z.shape[1] == 1 else Z
     return np.asarray(log_softmax(full, axis=1).transpose(0, 2, 1))
 
@@ -96,7 +96,7 @@ def linear_predictions(
 def label_shares(
     X: Any, codes: Array, n_classes: int, markers: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
-    """(rows, n_classes): the class shares among the neighbours of each row, excluding the row itself.
+    """Array (rows, n_classes): the class shares among the neighbours of each row, excluding the row itself.
 
     Columns are standardised.
     """
@@ -105,7 +105,7 @@ def label_shares(
 
 
 def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """(n, labels): the share of neighbours for which each label of Y (n, labels) is true; one search for all labels."""
+    """Array (n, labels): the share of neighbours for which each label of Y is true, by one search for all labels."""
     near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
     for label in Y.T.astype(np.intp):
         found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
@@ -121,7 +121,7 @@ def _alike(X: Any) -> Any:
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
-    """(n, n_classes): the class shares among the nearest training rows of each fold."""
+    """Array (n, n_classes): the class shares among the nearest training rows of each fold."""
     parts = []
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
@@ -132,7 +132,7 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
 
 
 def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
-    """(n, n_classes): the class shares among all other rows (leave-one-out)."""
+    """Array (n, n_classes): the class shares among all other rows (leave-one-out)."""
     worth = np.ones(len(codes)) if mass is None else mass
     others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
     total = others.sum(axis=1, keepdims=True)
@@ -149,7 +149,7 @@ def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overa
 
 
 def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | None) -> Array:
-    """(rows, count): the nearest rows among all, or among a sample if there are many."""
+    """Array (rows, count): the nearest rows among all, or among a sample if there are many."""
     rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
     size = int(np.clip(pairs / max(len(markers), 1), _NEIGHBOURS + 1, POOL))
@@ -163,7 +163,7 @@ def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | 
 
 
 def _nearest(X: Any, pool: Array, markers: Array, count: int) -> Array:
-    """(rows, count): positions in `pool` of the nearest neighbours."""
+    """Array (rows, count): positions in `pool` of the nearest neighbours."""
     return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[markers], return_distance=False))
 
 

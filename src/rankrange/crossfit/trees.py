@@ -61,7 +61,7 @@ class TreeSettings:
 def tree_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settings: TreeSettings | None = None
 ) -> tuple[dict[str, Array], TreeSettings]:
-    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of the former.
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of boosting.
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
@@ -205,7 +205,7 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """(rounds,): the log likelihood of a sample of the test labels."""
+        """Array (rounds,): the log likelihood of a sample of the test labels."""
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
@@ -247,7 +247,7 @@ def smooth_forests(
 
 
 def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
-    """The training rows and the predicted rows of each tree, and its seed: half of all rows, or those of a fold."""
+    """For each tree its training rows (half of all rows, or of a fold's), the rows that it predicts, and its seed."""
     rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
     for train, test in pairs * _SMOOTH_TREES:

@@ -57,7 +57,7 @@ def quantile(share: float) -> Operation:
 
 
 def operations_of(given: Any) -> tuple[Operation, Operation]:
-    """(operation 1, operation 2) from None (the paper's), two shares (quantiles), or two functions of the losses."""
+    """The two operations: the paper's (None), quantiles (two shares), or two given functions of the losses."""
     if given is None:
         return mean_plus(1.0), mean_plus(-2.0)
     if isinstance(given, tuple | list) and len(given) == 2:
@@ -139,7 +139,7 @@ def _error(clean: Objective, W: Array) -> float:
 
 
 def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
-    """(1, r, p): minimise the average loss until the validation loss stops decreasing."""
+    """Minimise the average loss until the validation loss stops decreasing; returns the parameters (1, r, p)."""
     one, none = np.zeros(1, dtype=int), np.zeros(1)
     W = np.zeros((1, clean.n_outputs, clean.design.p))
     least = np.inf
@@ -192,7 +192,7 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
 
 
 def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
-    """Mass by (predicted, given)."""
+    """The mass (K, K) of the rows by predicted and given class."""
     mass = objective.mass.astype(np.float64) if mass is None else mass
     Z = objective.design.scores(W)
     guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)

@@ -158,7 +158,7 @@ def load_table(name: str, store: Store) -> Bunch:
 
 
 def read_table(path: Path, table: Table) -> tuple[NDArray[Any], NDArray[Any], list[str], Any]:
-    """(data, target, feature names, label names) of a CSV file with a header, after all checks."""
+    """Data, target, feature names and label names of a CSV file with a header, after all checks."""
     content = _unzip(path)
     header, _, body = content.decode("utf-8", "replace").partition("\n")
     columns, d = header.strip().split(","), table.features

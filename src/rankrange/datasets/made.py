@@ -95,7 +95,7 @@ class _Toy:
     outlier_spread: float = 0.1
 
     def bayes(self) -> tuple[float, float]:
-        """(t, error) of the rule "class 1 if x1 + x2 < t"."""
+        """The threshold t of the Bayes rule "class 1 if x1 + x2 < t", and its error."""
         centres, shares = np.sqrt(2.0) * np.array([c for c, _ in self.modes]), np.array([p for _, p in self.modes])
         other, s = np.sqrt(2.0) * self.other, self.spread  # along the diagonal, where the centres lie
 

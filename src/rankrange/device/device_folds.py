@@ -32,7 +32,7 @@ class MomentScores:
     second: Array
 
     def errors(self, candidate: int) -> Array:
-        """(candidates,): the standard error of the difference from one candidate."""
+        """Array (candidates,): the standard error of the difference from one candidate."""
         variances = np.diag(self.second)
         square = variances + variances[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
@@ -40,7 +40,7 @@ class MomentScores:
         return np.asarray(np.sqrt(np.where(different, np.maximum(variance, 0.0), 0.0) / self.mass))
 
     def only(self, allowed: Array) -> MomentScores:
-        """The scores with those of excluded candidates replaced by that of the first."""
+        """The scores, in which excluded candidates get the score of the first candidate."""
         index = np.where(allowed, np.arange(len(self.mean)), 0)
         return MomentScores(self.mass, self.mean[index], self.second[np.ix_(index, index)])
 
@@ -130,7 +130,7 @@ def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
 
 
 def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
-    """(candidates, rows): 1 if the prediction is correct; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
+    """Array (candidates, rows): whether a prediction is correct, or 1 - min(1, (residual / 3 sigma)^2) for numbers."""
     model = data.model
     Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
     if model.classes is None:

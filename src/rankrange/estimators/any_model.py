@@ -143,7 +143,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
-        """(n,): the out-of-fold loss of each row."""
+        """Array (n,): the out-of-fold loss of each row."""
         raise NotImplementedError
 
     def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:

@@ -178,7 +178,7 @@ class Predictions:
     C: float | None = None
 
     def member(self, view: int) -> Array:
-        """(n, K): the probabilities of one of the fits, averaged over repeats."""
+        """Array (n, K): the probabilities of one of the fits, averaged over repeats."""
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 

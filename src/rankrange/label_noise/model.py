@@ -289,7 +289,7 @@ def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]
 
 
 def _of_labels(predictions: Mapping[str, Array], codes: Array) -> Array:
-    """(members, n): the probability of the given label under each member."""
+    """Array (members, n): the probability of the given label under each member."""
     return np.stack([P[np.arange(len(codes)), codes] for P in predictions.values()])
 
 
@@ -321,7 +321,7 @@ def _least(mass: Array) -> float:
 
 
 def _confidence(P: Array, predicted: Array, least: float) -> Array:
-    """(n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
+    """Array (n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
     own = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
     return np.asarray(np.log(own) - np.log1p(-own))
 
@@ -436,7 +436,7 @@ class _Hypotheses(NamedTuple):
 
     @property
     def weights(self) -> Array:
-        """(classes, rates): the marginal probability of each rate of each class."""
+        """Array (classes, rates): the marginal probability of each rate of each class."""
         found = self.kinds[1] * self.shared + self.kinds[2] * self.own
         found[:, 0] += self.kinds[0]
         return np.asarray(found)
@@ -537,7 +537,7 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
 
 
 def _hidden(labels: Array, scale: Array) -> Array:
-    """(classes, rates): the log likelihood of the rates if predictions are uninformative, given the mass of each label.
+    """Array (classes, rates): the log likelihood of rates if predictions are uninformative, from the mass of each label.
 
     Wrong labels of a class are labels of other classes, so they are at most as many as these. If the true classes
     cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates are likelier: the
@@ -585,7 +585,7 @@ def _rank_evidence(
 
 
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
-    """(rates,): the expected log steepness of a class. It decreases with the share of hard rows.
+    """Array (rates,): the expected log steepness of a class. It decreases with the share of hard rows.
 
     The share of hard rows is the share of disagreements minus those due to wrong labels.
     """

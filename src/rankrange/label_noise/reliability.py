@@ -104,7 +104,7 @@ class _Fit(NamedTuple):
 
     @property
     def _slope(self) -> Array:
-        """(hypotheses, 1): the derivative of q with respect to sigmoid(a s + b)."""
+        """Array (hypotheses, 1): the derivative of q with respect to sigmoid(a s + b)."""
         return (1.0 - 2.0 * self.prior.surprises) * np.asarray(1.0 - self.low - self.high)[:, None]
 
     def step(self, scale: Array, shift: Array, p: Array, q: Array, damping: Array) -> tuple[Array, Array]:

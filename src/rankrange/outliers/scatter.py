@@ -63,7 +63,7 @@ def sizes(residual: Array) -> Array:
 
 
 def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
-    """(n,): the robust scale of rows with similar `expected` residuals, non-decreasing in `expected`."""
+    """Array (n,): the robust scale of rows with similar `expected` residuals, non-decreasing in `expected`."""
     overall = robust_scale(residual, mass)
     parts = min(len(residual) // _PART, _PARTS)
     if parts < 2 or overall == 0.0:
@@ -100,7 +100,7 @@ class Widths:
         return found
 
     def of_rows(self, X: Any) -> Array:
-        """(n,): the factor of each row, 1 for rows with the smallest scale."""
+        """Array (n,): the factor of each row, 1 for rows with the smallest scale."""
         width = np.ones(X.shape[0])
         for side, ratio in zip(self.sides, self.ratios, strict=True):
             width[side.of(X)] *= ratio

@@ -86,7 +86,7 @@ class Model:
         return factor if weight is None else factor * weight
 
     def scores(self, W: Array, X: Any) -> Array:
-        """(r, rows), contiguous."""
+        """Scores (r, rows), contiguous."""
         coef = W[:, : X.shape[1]].astype(self.dtype)
         Z = (X @ coef[0])[None, :] if len(coef) == 1 else np.ascontiguousarray((X @ np.ascontiguousarray(coef.T)).T)
         if self.fit_intercept:

@@ -31,7 +31,7 @@ class Block:
         return self.true.sum(axis=1)
 
     def scores(self, W: Array) -> Array:
-        """(rows, L), contiguous along the labels."""
+        """Scores (rows, L), contiguous along the labels."""
         return np.ascontiguousarray(self.design.scores(W).T)
 
 

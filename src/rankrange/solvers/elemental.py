@@ -137,7 +137,7 @@ class TrimmedSquares:
         return self.concentrate(self.keep(B))
 
     def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
-        """(row to keep, row to drop, change) of the exchange that lowers the objective most; None if none does.
+        """The exchange that lowers the objective most: row to keep, row to drop, change; None if none does.
 
         The inverse A of the Gram matrix gives the change without a fit: r are residuals, l = z'Az leverages.
         """

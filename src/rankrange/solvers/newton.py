@@ -426,7 +426,7 @@ def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
 
 
 def lower_bound(objective: Objective, Z: Array, q: Array) -> float:
-    """The bound of `tangents_at` alone."""
+    """The bound of `tangents_at`, without the gradient."""
     return tangents_at(objective, Z, q)[0]
 
 

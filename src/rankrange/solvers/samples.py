@@ -76,7 +76,7 @@ def in_single_precision(objective: Objective) -> Rough:
 def screen_rows(objective: Objective) -> int:
     """The number of rows for screening starts: twelve per parameter, within limits.
 
-    If m leaves few rows of the rare classes, the sample is so large that two per parameter of these are expected.
+    If m leaves few rows of the rare classes, the sample is large enough to expect two of them per parameter.
     """
     p, r = objective.design.p, objective.n_outputs
     left = max(rows_that_settle(objective), 1.0) / objective.total

@@ -282,7 +282,7 @@ def _of_one_schema(parts: list[Source]) -> Source:
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
-    """(first bytes unpacked, packed or not, size unpacked)."""
+    """The first bytes after decompression, whether the file is compressed, and its size after decompression."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -358,7 +358,7 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
 
 
 def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
-    """(names, lines up to the end of the header, whether anything follows)."""
+    """The column names, the number of lines of the header, and whether anything follows."""
     found, lines = records(io.StringIO(text, newline=""), delimiter), 0
     names: list[str] = []
     for record, names in found:

@@ -108,14 +108,14 @@ def learn_target_encoding(codes: Array, levels: list[str], y: Any) -> dict[str, 
 
 
 def _targets(y: Array) -> Array:
-    """(n, outputs): numbers clipped to their central 98%, or 0/1 columns of all classes but the first."""
+    """Array (n, outputs): numbers clipped to their central 98%, or 0/1 columns of all classes but the first."""
     if y.dtype.kind == "f":
         return np.clip(y, *np.quantile(y, [0.01, 0.99]))[:, None]
     return (y[:, None] == np.arange(1, y.max() + 1)).astype(np.float64)
 
 
 def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
-    """(values + 1, outputs): means of the target, shrunk to the overall mean; last, missing cells."""
+    """Array (values + 1, outputs): means of the target, shrunk to the overall mean; last, missing cells."""
     slots = np.where(codes < 0, count, codes)
     sizes = np.bincount(slots, minlength=count + 1)[:, None]
     sums = np.stack([np.bincount(slots, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)

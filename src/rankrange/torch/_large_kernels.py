@@ -215,7 +215,7 @@ def narrow_pass(
     x_ptr, ws_ptr, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """The counts and the histograms of the losses of this program."""
+    """Add the losses of this program to the counts and histograms."""
     # Several copies, so ties do not contend for one word.
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS) + (program % REPLICAS) * N_BINS
     at_or_above = tl.zeros((TILE,), tl.int32)  # two counts per word: k in the low half, m in the high half

@@ -60,7 +60,7 @@ class AutoCut(nn.Module):
         group: ProcessGroup | None,
         warm: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """(value, weights) of a batch: the weighted mean of its losses (over the group), and the weight of each."""
+        """The weighted mean of the losses of a batch (over the group), and the weight of each loss."""
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         self._prepare(n_classes, index, losses.device, group)
         plain = group is None and warm is None and self.training and 0 < n_classes <= SOFTMAX_UP_TO
@@ -129,7 +129,7 @@ class AutoCut(nn.Module):
 
     @torch.no_grad()
     def weights_of_all(self) -> Tensor:
-        """(n,) the weight of every stored sample if it were visited now; 1 for samples that were never visited."""
+        """Array (n,): the weight of every stored sample if it were visited now; 1 for samples never visited."""
         memory, was_training = self.memory, self.judge.training
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)

@@ -40,7 +40,7 @@ def open_cut(losses: Tensor) -> Tensor:
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """(m, k) as counts for a batch of n; if fractions round to an empty range, the one rank between them is kept."""
+    """m and k as counts for a batch of n; if fractions round to an empty range, the one rank between them is kept."""
     if torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)

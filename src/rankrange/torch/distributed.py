@@ -32,7 +32,7 @@ def joint_ranked_range(
     in_batches: bool = False,
     keep_all: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(value, cut) of the joined batch; 0 if it is empty.
+    """The value (0 if there are no losses) and the cut of the joined batch.
 
     If the ranks exceed the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because a
     check would synchronise with the device. `in_batches` keeps at least one loss (`counts_in_batch`), `keep_all` keeps

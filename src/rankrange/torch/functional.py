@@ -86,7 +86,7 @@ def ranked_range(
 
 
 def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
-    """(value, cut) of each row, 0 <= m < k <= n given; only the value carries a gradient."""
+    """The value and the cut of each row, for 0 <= m < k <= n; only the value carries a gradient."""
     scale = scale_of(m, k, reduction)
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale, want_cut)
@@ -99,7 +99,7 @@ def scale_of(m: int, k: int, reduction: str) -> float:
 
 
 def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
-    """(value, cut) of the losses of one batch, at least one, by `counts_in_batch`."""
+    """The value and the cut of one batch of at least one loss, by `counts_in_batch`."""
     cuts: list[Tensor] = []
     value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
     if value is not None:

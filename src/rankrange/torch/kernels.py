@@ -112,7 +112,7 @@ def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int]
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
-    """(value, cut) of each row, as `functional.select`; the cut may be None unless `want_cut`."""
+    """The value and the cut of each row, as `functional.select`; the cut may be None unless `want_cut`."""
     if torch.compiler.is_compiling():
         value, cut = torch.ops.rankrange.ranked_range(rows, m, k, scale)
         return value, cut.detach()

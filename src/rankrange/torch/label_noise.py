@@ -102,15 +102,15 @@ class ClassNoise(Resizable):
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
     def shares(self) -> Tensor:
-        """(classes,) the estimated share of wrong labels among the labels of each class."""
+        """Array (classes,): the estimated share of wrong labels among the labels of each class."""
         return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
 
     def trust(self) -> Tensor:
-        """(classes,) the trust in disagreements with the labels of each class, from 0 to 1."""
+        """Array (classes,): the trust in disagreements with the labels of each class, from 0 to 1."""
         return self._between(TRAIN_LOW, TRAIN_HIGH)
 
     def p_wrong_factor(self) -> Tensor:
-        """(classes,) the factor of p(wrong) after training, from the share of repeated disagreements."""
+        """Array (classes,): the factor of p(wrong) after training, from the share of repeated disagreements."""
         return self._between(REPORT_LOW, REPORT_HIGH)
 
     def _between(self, low: float, high: float) -> Tensor:

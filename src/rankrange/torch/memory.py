@@ -123,7 +123,7 @@ class Memory(Resizable):
         return torch.where((index >= 0) & (index < self.size), index, self.size)
 
     def recall(self, row: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, visits) of these rows; a row without a sample has no visits."""
+        """The stored values and the numbers of visits of these rows; 0 visits for a row without a sample."""
         return self.rows[row], self.visits[row]
 
     def remember(self, row: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:

@@ -37,7 +37,7 @@ class StreamingCuts(nn.Module):
     def forward(
         self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """(value, cut) of a batch: the sum of its kept losses, divided by the number of losses that it should keep."""
+        """The value and the cut of a batch. The value is the sum of the kept losses, divided by the number to keep."""
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()

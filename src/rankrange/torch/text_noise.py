@@ -147,13 +147,13 @@ class AnswerNoise(nn.Module):
 
 
 def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
-    """(documents,) the sum of reference minus loss over the tokens; NaN for a row without tokens."""
+    """Array (documents,): the sum of reference minus loss over the tokens; NaN for a row without tokens."""
     gains = torch.where(counted, reference - losses, 0.0).sum(1)
     return torch.where(counted.any(1), gains, torch.nan)
 
 
 def gains_of(losses: Tensor, target: Tensor, counted: Tensor) -> Tensor:
-    """(documents,) the entropy of each row's word frequencies minus its mean loss; NaN for a row without tokens."""
+    """Array (documents,): the entropy of a row's word frequencies minus its mean loss; NaN without tokens."""
     n = counted.sum(1).clamp(min=1)
     words = torch.where(counted, target, -1).sort(1).values.contiguous()
     repeats = torch.searchsorted(words, words, right=True) - torch.searchsorted(words, words)

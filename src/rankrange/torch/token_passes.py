@@ -82,7 +82,7 @@ def mean_of_all(
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
 ) -> tuple[Tensor, Scores, Tensor]:
-    """(mean, scores, weights) in one pass.
+    """The mean loss, the scores and the weights of all tokens, in one pass.
 
     With `log_noise`, the weight of a token is its probability of not being noise.
 

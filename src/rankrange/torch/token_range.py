@@ -120,7 +120,7 @@ def ranked(
     reference: Tensor | None,
     group: ProcessGroup | None,
 ) -> tuple[Tensor, Kept, Scores]:
-    """(value, kept tokens, scores) in two passes: all tokens for their ranks, then the kept tokens."""
+    """The value, kept tokens and scores in two passes: all tokens for their ranks, then the kept tokens."""
     scores = score_all(tokens, head)
     keys = scores.loss if key == "loss" else scores.excess
     if key == "reference" and reference is not None:
@@ -158,7 +158,7 @@ def choose(
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """(positions, which are in the range, (lam, lam_hat, whether the ranks exist)); those in the range come first."""
+    """Positions, those in the range first; a mask of these; and (lam, lam_hat, whether the ranks exist)."""
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
         slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
@@ -178,7 +178,7 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """(positions by decreasing key, the first in the range, their number, (lam, lam_hat, whether the ranks exist))."""
+    """Positions by decreasing key, the first and the number of those in the range, (lam, lam_hat, whether ranks exist)."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, order = finite.sort(descending=True, stable=True)

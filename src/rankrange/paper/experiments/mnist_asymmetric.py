@@ -206,7 +206,7 @@ def _flipped(results: Results) -> list[Claim]:
 
 
 def _class_errors(results: Results, rate: float) -> dict[str, Array]:
-    """(runs, 10) for each method."""
+    """The error in each class, (runs, 10), for each method."""
     outcomes = [outcome for cell, outcome in results.outcomes if cell.part == f"noise={rate:g}"]
     return {
         method: np.array([outcome.extra["class error %"][method] for outcome in outcomes]).reshape(-1, 10)

@@ -114,7 +114,7 @@ class Bounds:
         return bound - 0.5 * problem.C * float(np.vdot(v, v))
 
     def _blocks(self, Z: Array, shift: Array, rho: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """(rows, scores, weighted losses, weighted slopes) at the scores Z - shift."""
+        """Yield blocks at the scores Z - shift: rows, scores, weighted losses, weighted slopes."""
         problem = self.problem
         for start in range(0, problem.design.n, _BLOCK):
             block = slice(start, start + _BLOCK)

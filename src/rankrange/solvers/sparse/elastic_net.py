@@ -303,7 +303,7 @@ class ElasticNet:
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """All nonzero coefficients, and those of the others that violate their optimality condition most."""
+        """All nonzero coefficients, and the zero coefficients that violate their optimality condition most."""
         flat, slope = coef.ravel(), np.abs(gradient.ravel())
         used = np.flatnonzero(flat)
         room = max(size, 2 * len(used)) - len(used)
