@@ -40,7 +40,7 @@ class Aggregate(Protocol):
     linear: ClassVar[bool]  # whether the total is q . s
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights q >= 0 of the losses s that sum to k - m, the total of which they are the derivative, and the cuts.
+        """Weights q >= 0 of the losses s, which sum to k - m; the total, whose derivative in s is q; and the cuts.
 
         Parameters
         ----------

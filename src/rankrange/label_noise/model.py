@@ -537,7 +537,7 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
 
 
 def _hidden(labels: Array, scale: Array) -> Array:
-    """Array (classes, rates): the log likelihood of rates if predictions are uninformative, from the mass of each label.
+    """Array (classes, rates): the log likelihood of rates under uninformative predictions, from the mass of each label.
 
     Wrong labels of a class are labels of other classes, so they are at most as many as these. If the true classes
     cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates are likelier: the
