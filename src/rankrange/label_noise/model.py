@@ -555,8 +555,8 @@ def _rank_evidence(
 ) -> tuple[Array, Array, float]:
     """The evidence of the ranks, as in `_Evidence`. Steepness is compared with its expectation (`_usual_steepness`).
 
-    Classes of one table deviate from it by similar amounts. The deviation of the other classes depends on the hypothesis:
-    if the rate is shared, it is taken at this rate, and otherwise at the best rate of each class.
+    Classes of one table deviate from it similarly. The deviation of the other classes depends on the hypothesis: if the
+    rate is shared, it is taken at this rate, and otherwise at the best rate of each class.
     """
     usual, sd = np.stack([_usual_steepness(prior, groups, *ends) for groups in by_rank]), prior.log_steepness_sd
     wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
