@@ -32,3 +32,20 @@ def test_flips_of_asymmetric_noise_are_called_mapping():
     with pytest.warns(FutureWarning, match="mapping"):
         changed = noise.asymmetric([0, 0, 1, 1], flips={0: 1}, rate=1.0)
     assert changed.tolist() == [1, 1, 1, 1]
+
+
+def test_a_checkpoint_with_the_old_name_of_the_noise_model_is_loaded():
+    torch = pytest.importorskip("torch")
+    import rankrange.torch as rrt
+
+    def a_loss():
+        return rrt.AoRRLoss(torch.nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=4)
+
+    loss, target, index = a_loss(), torch.tensor([0, 1, 0, 1]), torch.arange(4)
+    loss(torch.tensor([[2.0, 0.0]] * 4), target, index)
+    state = loss.state_dict()
+    old = {name.replace("noise_model", "judge"): buffer for name, buffer in state.items()}
+    assert old.keys() != state.keys()
+    other = a_loss()
+    other.load_state_dict(old)
+    torch.testing.assert_close(other.shares, loss.shares)

@@ -49,7 +49,7 @@ class AutoCut(nn.Module):
     def __init__(self, n_samples: int | None = None) -> None:
         super().__init__()
         self.memory = Memory(n_samples, FACTOR)
-        self.judge: ClassNoise | LossCut = ClassNoise()
+        self.noise_model: ClassNoise | LossCut = ClassNoise()
         self._capacity = 0
 
     def forward(
@@ -86,7 +86,7 @@ class AutoCut(nn.Module):
 
     def _fused(self, losses: Tensor, output: Tensor, target: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """The result of `forward` from one kernel, because launching many small operations takes longer."""
-        memory, sums = self.memory, self.judge.sums
+        memory, sums = self.memory, self.noise_model.sums
         buffers = memory.rows, memory.visits, memory.cuts, memory.given, sums
         rule = FACTOR, VISITS, HALF_LIFE, EDGE, TRAIN_LOW, TRAIN_HIGH, PRIOR
         if index.device != losses.device:
@@ -101,14 +101,14 @@ class AutoCut(nn.Module):
             raise ValueError(
                 "m='auto' in a process group needs n_samples, got n_samples=None; pass n_samples=len(dataset)"
             )
-        judge = self.judge
-        if not n_classes and isinstance(judge, ClassNoise):
-            judge = self.judge = LossCut().train(self.training)
-        if isinstance(judge, LossCut) != (n_classes == 0):
+        noise_model = self.noise_model
+        if not n_classes and isinstance(noise_model, ClassNoise):
+            noise_model = self.noise_model = LossCut().train(self.training)
+        if isinstance(noise_model, LossCut) != (n_classes == 0):
             raise ValueError(
                 "an AoRRLoss(m='auto') takes either class targets or losses, got both; use one loss per task"
             )
-        judge.prepare(n_classes, device)
+        noise_model.prepare(n_classes, device)
         if sample is not None:
             self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)
 
@@ -130,21 +130,21 @@ class AutoCut(nn.Module):
     @torch.no_grad()
     def weights_of_all(self) -> Tensor:
         """Array (n,): the weight of every stored sample if it were visited now; 1 for samples never visited."""
-        memory, was_training = self.memory, self.judge.training
+        memory, was_training = self.memory, self.noise_model.training
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
         rows, has_visits = memory.rows[:size], memory.visits[:size] > 0
-        target = memory.given[:size] if isinstance(self.judge, ClassNoise) else None
-        n_classes = 0 if target is None else len(self.judge.sums)
-        self.judge.eval()
+        target = memory.given[:size] if isinstance(self.noise_model, ClassNoise) else None
+        n_classes = 0 if target is None else len(self.noise_model.sums)
+        self.noise_model.eval()
         weights = self._weights_from(rows, (rows, has_visits), Batch(rows, target, n_classes, None, has_visits))
-        self.judge.train(was_training)
+        self.noise_model.train(was_training)
         return torch.where(has_visits, weights, 1.0)
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
         """Weights from these rows; `before` has the rows before this visit, and whether there were any."""
-        if isinstance(self.judge, LossCut) or batch.target is None:
-            return self.judge(rows[:, 0], batch.known)
+        if isinstance(self.noise_model, LossCut) or batch.target is None:
+            return self.noise_model(rows[:, 0], batch.known)
         disagreed = again = None
         if before is not None:
             choice = self._first_choice(before[0], batch)
@@ -155,16 +155,18 @@ class AutoCut(nn.Module):
         else:
             given = rows.gather(1, batch.target.clamp(min=0)[:, None])[:, 0]
             prediction = Prediction(given, rows.amax(1), disagreed, again)
-        return self.judge(prediction, batch.target, batch.known)
+        return self.noise_model(prediction, batch.target, batch.known)
 
     @staticmethod
     def _first_choice(rows: Tensor, batch: Batch) -> Tensor:
         return rows[:, 2].long() if batch.n_classes > SOFTMAX_UP_TO else rows.argmax(1)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(f"{prefix}judge.sums")
-        if saved is not None and saved.dim() == 1 and isinstance(self.judge, ClassNoise):
-            self.judge = LossCut().train(self.training)
+        for key in [key for key in state_dict if key.startswith(f"{prefix}judge.")]:  # the old name, for one release
+            state_dict[key.replace(f"{prefix}judge.", f"{prefix}noise_model.")] = state_dict.pop(key)
+        saved = state_dict.get(f"{prefix}noise_model.sums")
+        if saved is not None and saved.dim() == 1 and isinstance(self.noise_model, ClassNoise):
+            self.noise_model = LossCut().train(self.training)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, int]:

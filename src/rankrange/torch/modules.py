@@ -201,7 +201,7 @@ class AoRRLoss(Explained):
         """The estimated share of wrong labels in each class (m="auto"); a single number if there are no classes."""
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
-        return self.auto.judge.shares()
+        return self.auto.noise_model.shares()
 
     def sample_weights(self) -> Tensor:
         """The current weight of each sample of the data set, by its index (m="auto")."""

@@ -24,11 +24,11 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     """The suspects among the samples used in training; copies the running means from the device."""
     from ..issues import find_label_issues
 
-    memory, judge = auto.memory, auto.judge
+    memory, noise_model = auto.memory, auto.noise_model
     visits = memory.visits[:-1].cpu().numpy()
     visited = np.flatnonzero(visits)
     width = memory.rows.shape[1]
-    if len(visited) == 0 or width < 2 or not isinstance(judge, ClassNoise):
+    if len(visited) == 0 or width < 2 or not isinstance(noise_model, ClassNoise):
         raise ValueError(
             f"suspects() needs the stored class probabilities of samples, got {len(visited)} samples of width "
             f"{width}; train with criterion(output, target, index) first"
@@ -43,7 +43,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
     present = np.unique(given)
     probabilities = probabilities[:, present] + 1e-12
     found = find_label_issues(y=given, pred_probs=probabilities / probabilities.sum(1, keepdims=True))
-    found = _discounted(found, judge.p_wrong_factor().cpu().double().numpy()[given])
+    found = _discounted(found, noise_model.p_wrong_factor().cpu().double().numpy()[given])
     cut = memory.cuts[:-1].cpu().numpy()[visited] / visits[visited]
     return replace(
         found, table=_numbered(found.table, cut, visited), ranked=_numbered(found.ranked, cut, visited), index=visited
