@@ -278,7 +278,7 @@ def boosting() -> None:
 
 def works_with() -> None:
     """The steps of a project, with the tools of each."""
-    figure, axis = plt.subplots(figsize=(7.6, 1.5), layout="constrained")
+    figure, axis = plt.subplots(figsize=(6.2, 1.3), layout="constrained")
     steps = [
         (0, "data", "Hugging Face datasets\nskrub, pandera", "#ffffff"),
         (3, "training", "scikit-learn, PyTorch\nboosting, Optuna", "#dbe7f6"),
@@ -288,7 +288,7 @@ def works_with() -> None:
     _flow(axis, [(x, 0, tools, colour) for x, _, tools, colour in steps])
     for x, step, _, _ in steps:
         axis.text(x, 0.3, step, ha="center", fontsize=10, color="#4a5568")
-    axis.set(xlim=(-1.6, 10), ylim=(-0.3, 0.5))
+    axis.set(xlim=(-1.7, 9.9), ylim=(-0.3, 0.5))
     _save(figure, "works_with")
 
 
