@@ -11,8 +11,8 @@ from scipy.stats import rankdata
 from ..core.arrays import Array
 from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES, hold_out
-from ..crossfit.predictions import POOL, label_set_shares
-from ..crossfit.simple_models import smooth_label_sets
+from ..crossfit.predictions import POOL, multilabel_shares
+from ..crossfit.simple_models import smooth_multilabel
 from ..estimators import TKMLClassifier
 from ..estimators.baselines import LogisticPerLabel
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
@@ -151,8 +151,8 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.together is None and len(Y) <= POOL:
-        yes["neighbours"] = label_set_shares(X, Y, plan.rng(3))
-        yes["smooth"] = smooth_label_sets(X, Y, plan.rng(5))
+        yes["neighbours"] = multilabel_shares(X, Y, plan.rng(3))
+        yes["smooth"] = smooth_multilabel(X, Y, plan.rng(5))
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):
         members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}

@@ -104,7 +104,7 @@ def label_shares(
     return _shares(codes, n_classes, _neighbours(_alike(X), markers, rng, mass), mass, overall)
 
 
-def label_set_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+def multilabel_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
     """Array (n, labels): the share of neighbours for which each label of Y is true, by one search for all labels."""
     near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
     for label in Y.T.astype(np.intp):

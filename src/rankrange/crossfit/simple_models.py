@@ -59,7 +59,7 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
-def smooth_label_sets(X: Any, Y: Array, rng: np.random.Generator) -> Array:
+def smooth_multilabel(X: Any, Y: Array, rng: np.random.Generator) -> Array:
     """Array (n, labels): the probability that each label of Y (n, labels) is true, one regression per label."""
     return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, separately=True), 1.0 - _SHARE)
 

@@ -26,7 +26,7 @@ NAME = "mnist-asymmetric"
 TITLE = "Top-k accuracy on MNIST with asymmetric noise (Table 9, Figure 8)"
 NEEDS = ("mnist",)
 NOISE = (0.2, 0.3, 0.4)
-FLIPS = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
+MAPPING = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
 TOPS = (1, 2, 3, 4, 5)
 SVM, TKML, LR = "SVM_alpha", "TKML", "LR"
 OWN_C, SHORT = "TKML, C=auto", "noise=0.2"  # chosen by the estimator, if top-5 is too low
@@ -69,7 +69,7 @@ def run(cell: Cell) -> Outcome:
     data = load("mnist")
     rows = np.random.default_rng(cell.seed).permutation(len(data.target))[: ROWS[cell.size]]
     X, X_test = (pixels.astype(np.float32) / np.float32(255) for pixels in (data.data[rows], data.test_data))
-    y = noise.asymmetric(data.target[rows], FLIPS, rate, random_state=cell.seed)
+    y = noise.asymmetric(data.target[rows], MAPPING, rate, random_state=cell.seed)
     measures: list[Measure] = []
     extra: dict[str, Any] = {"C": {}, "class error %": {}}
     for method, fits in _models(cell, X, y).items():
