@@ -24,14 +24,14 @@ from ..core.arrays import Array
 from ..core.cuts import select
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
-from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, near_the_median, trimmed_net
+from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
 from .linear import seed_of
 from .regressor import AoRRRegressor, check_numeric_target
 from .sparse import as_float64
 from .weights import is_whole, scale_of
 
-# The tolerance of fits that are only compared, and random starts of the first fit of a path.
+# The tolerance of fits that are only compared, and the random starts of a search on a path.
 _TOL, _PATH_STARTS = 1e-3, 3
 # The tolerance of the path that is reported.
 _LAST_TOL = 1e-6
@@ -211,16 +211,22 @@ class _SparseCV(BaseEstimator):
     def _path_fits(
         self, net: ElasticNet, mass: Array | None, share: float, Cs: Array, seed: int
     ) -> list[tuple[Array, Array]]:
-        """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last."""
+        """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last.
+
+        The fits are only compared, so a narrow Huber loss replaces the absolute loss.
+        """
+        if isinstance(net.loss, Absolute):
+            net, delta = narrow_huber(net)
+            Cs = Cs / delta
         rng = np.random.default_rng(seed)
         fits: list[tuple[Array, Array]] = []
         start = None
         cut = self._cut(net, mass, share)
+        third = max(1, len(Cs) // 3)
         for j, C in enumerate(Cs):
             cut = cut._replace(C=float(C))
-            # Random starts are used at a few points of the path; the other fits continue from the last one.
-            often = j % max(1, len(Cs) // 3) == 0
-            if start is None or often:
+            # The rows are searched anew at the beginning of each third of the path; other fits continue from the last.
+            if start is None or (j % third == 0 and j < 3 * third):
                 found = trimmed_net(
                     net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20, exchange=False
                 )

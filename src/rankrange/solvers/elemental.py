@@ -164,8 +164,14 @@ def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator
     """Exact fits (count, p) of p random rows each. A row that is linearly dependent on earlier ones is drawn again.
 
     With dummy columns of rare levels, most plain subsets are singular. A subset without p independent rows after many
-    draws gets the minimum-norm solution.
+    draws gets the minimum-norm solution. Exact fits of more than half of the rows to keep would hardly differ, so if
+    there are more coefficients, a start is the penalised fit of half of the rows to keep.
     """
+    if 2 * problem.p > problem.h:
+        order = np.argsort(rng.random((count, problem.n)), axis=1)
+        sets = np.zeros((count, problem.n), dtype=bool)
+        np.put_along_axis(sets, order[:, : (problem.h + 1) // 2], True, axis=1)
+        return np.concatenate([problem.fit(part) for part in np.array_split(sets, max(1, count // 50))])
     Z, n, p = problem.Z, problem.n, problem.p
     rows, basis = np.zeros((count, p), dtype=np.intp), np.zeros((count, p, p))
     found = np.zeros(count, dtype=np.intp)

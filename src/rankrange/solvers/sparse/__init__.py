@@ -5,6 +5,6 @@ C * sum of losses + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, with inte
 """
 
 from .elastic_net import ElasticNet, Net
-from .search import Cut, follow, inner_rows, near_the_median, trimmed_net
+from .search import Cut, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
 
-__all__ = ["Cut", "ElasticNet", "Net", "follow", "inner_rows", "near_the_median", "trimmed_net"]
+__all__ = ["Cut", "ElasticNet", "Net", "follow", "inner_rows", "narrow_huber", "near_the_median", "trimmed_net"]

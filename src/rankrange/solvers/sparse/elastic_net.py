@@ -1,9 +1,9 @@
 """The elastic net of weighted rows: proximal Newton steps on working sets of columns, with a duality gap.
 
 F(W) = sum_i h_i loss(y_i, z_i) + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, where h holds C and the weights of
-the rows. A step minimises a quadratic model of the losses over the working set with scikit-learn's compiled coordinate
-descent. Once the signs of the coefficients are known, Newton's method finishes, and columns that violate their
-optimality condition join. Only the gradient is computed for all columns.
+the rows. A step minimises a quadratic model of the losses over the working set (`active_set.py`). Once the signs of the
+coefficients are known, Newton's method finishes, and columns that violate their optimality condition join. Only the
+gradient is computed for all columns.
 
 If only the largest losses count, the sum over i is the maximum over weights of at most h with a given mass. It is
 smoothed (`weights.py`), and the smoothing is reduced around the last weights. All feasible weights prove a lower bound.
@@ -13,7 +13,6 @@ Coefficients are entries of `coef` (r, d) with the flat index output * d + colum
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,27 +20,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
-from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import enet_path
+from scipy.linalg.lapack import dposv
 
 from ...core.arrays import Array
-from ...core.losses import Absolute, Huber, Logistic, Softmax
+from ...core.losses import Absolute, Huber, Logistic, Softmax, Squared
+from .active_set import quadratic_net, sparse_quadratic_net
 from .conjugates import balanced, conjugate
 from .linear_program import least_absolute
 from .weights import Fixed, Smoothed, Weights, largest
 
 # The initial size of a working set, and the largest factor by which it grows in a round.
-_FIRST, _GROWTH = 64, 2
+_FIRST, _GROWTH = 256, 2
 # The largest numbers of proximal steps and of Newton steps on one working set.
 _STEPS, _POLISH = 4, 12
+# The least number of entries of a block that stays sparse if it is mostly zeros.
+_LARGE = 100_000
+# The smallest tolerance for which squared losses need no Newton step after the quadratic model.
+_EXACT = 1e-4
 # Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
 _FLAT, _UNLIKELY = 1e-6, 1e-12
 # The intercept if all kept rows have one class; any larger one is as good.
 _SURE = 40.0
-# Absolute and largest losses: the largest number of reductions of the smoothing, and their factor.
-_SMOOTHINGS, _SHARPER = 14, 0.2
+# Absolute and largest losses: the largest number of reductions of the smoothing, their factor, and the first width of
+# absolute losses after a start with coefficients.
+_SMOOTHINGS, _SHARPER, _WARM = 14, 0.2, 0.04
 # The largest number of linear programs, and the slope (1 at the minimum) from which a column is in the first one.
 _PROGRAMS, _STEEP = 20, 0.95
 # The share of the curvature of the parabola above the Huber loss for rows beyond delta, if steps are too long without
@@ -211,6 +213,8 @@ class ElasticNet:
         value = float(weights @ losses) + self.penalty(at[0])
         best, bound = Net(*at, value, np.inf, 0), -np.inf
         width = value / max(float(weights.sum()), 1e-300)
+        if at[0].any() and isinstance(self.loss, Absolute):  # the solution of a similar problem needs less smoothing
+            width *= _WARM
         linear = isinstance(self.loss, Absolute) and self.l1_ratio == 1
         for _ in range(_SMOOTHINGS):
             width *= _SHARPER
@@ -303,24 +307,26 @@ class ElasticNet:
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """All nonzero coefficients, and the zero coefficients that violate their optimality condition most."""
+        """All nonzero coefficients, and the zero coefficients with the largest slopes."""
         flat, slope = coef.ravel(), np.abs(gradient.ravel())
         used = np.flatnonzero(flat)
         room = max(size, 2 * len(used)) - len(used)
-        slope[used] = 0.0
-        open_ = np.flatnonzero(slope > self.l1_ratio)
-        if len(open_) > room:
-            open_ = open_[np.argpartition(-slope[open_], room)[:room]]
-        return np.union1d(used, open_)
+        slope[used] = -1.0
+        if len(slope) - len(used) <= room:
+            return np.arange(len(slope))
+        return np.union1d(used, np.argpartition(-slope, room)[:room])
 
     def _descend(
         self, part: _Columns, coef: Array, intercept: Array, Z: Array, tol: float
     ) -> tuple[Array, Array, Array, float]:
         """Proximal Newton steps over some of the coefficients, and Newton steps once their signs are known."""
         at = part.start(coef, intercept, Z)
+        exact = isinstance(self.loss, Squared) and isinstance(part.rows, Fixed)  # the quadratic model is the problem
         for _ in range(_STEPS):
             before = at.value
             at = part.proximal_step(at, 0.1 * tol)
+            if exact and tol >= _EXACT:
+                break
             at, settled = part.polished(at, tol)
             if settled or before - at.value <= 0.1 * tol * at.value:
                 break
@@ -392,8 +398,11 @@ class _Columns:
     def __init__(self, net: ElasticNet, numbers: Array, rows: Weights) -> None:
         self.net, self.numbers, self.rows = net, numbers, rows
         self.output, column = np.divmod(numbers, max(net.X.shape[1], 1))
-        block = net.columns[:, column]
-        self.block = np.asarray(block.toarray() if sp.issparse(block) else block, order="F")
+        self.block = net.columns[:, column]
+        n, q = self.block.shape
+        self.sparse = sp.issparse(self.block) and net.n_outputs == 1 and n * q >= max(_LARGE, 10 * self.block.nnz)
+        if not self.sparse:
+            self.block = np.asarray(_dense(self.block), order="F")
 
     def start(self, coef: Array, intercept: Array, Z: Array) -> _Point:
         """The point at these coefficients."""
@@ -415,7 +424,7 @@ class _Columns:
 
     def _designs(self, roots: Array, chosen: Any = slice(None)) -> tuple[Array, Array]:
         """Roots times the columns (n r, q), and times the intercepts (n r, r)."""
-        block, output = self.block[:, chosen], self.output[chosen]
+        block, output = _dense(self.block[:, chosen]), self.output[chosen]
         if roots.ndim == 1:
             return roots[:, None] * block, roots[:, None]
         n, r = roots.shape[:2]
@@ -428,7 +437,7 @@ class _Columns:
         if not len(rows):
             return None
         slopes = self.net.slopes(at.Z)[:, rows]
-        M, E = self.block[rows][:, chosen] * slopes[self.output[chosen]].T, slopes.T
+        M, E = _dense(self.block[rows][:, chosen]) * slopes[self.output[chosen]].T, slopes.T
         if balance:
             M, E = M - rate @ M / rate.sum(), E - rate @ E / rate.sum()
         root = np.sqrt(rate)[:, None]
@@ -438,9 +447,16 @@ class _Columns:
         """Minimise the quadratic model plus the penalty, and search along the line to that point."""
         net = self.net
         model = net.model(at.Z, self.rows.at(at.losses))
+        tied = self._tied(at)
+        if self.sparse and tied is None:
+            weights = model.roots**2
+            target = np.divide(model.response, model.roots, out=np.zeros_like(weights), where=weights > 0)
+            theta, level = sparse_quadratic_net(
+                self.block, target, weights, net.fit_intercept, net.l1_ratio, at.theta, tol * at.value
+            )
+            return self._search(at, theta, np.array([level]) if net.fit_intercept else at.intercept)
         M, E = self._designs(model.roots)
         response = model.response
-        tied = self._tied(at)
         if tied is not None:
             M, E = np.vstack([M, tied[0]]), np.vstack([E, tied[1]])
             response = np.concatenate([response, tied[0] @ at.theta + tied[1] @ at.intercept])
@@ -448,7 +464,7 @@ class _Columns:
             back = np.linalg.pinv(E)
             of_columns, of_response = back @ M, back @ response
             M, response = M - E @ of_columns, response - E @ of_response
-        theta = _coordinate_descent(M, response, net.l1_ratio, at.theta, tol * at.value)
+        theta = quadratic_net(M, response, net.l1_ratio, at.theta, tol * at.value)
         intercept = of_response - of_columns @ theta if net.fit_intercept else at.intercept
         return self._search(at, theta, intercept)
 
@@ -464,7 +480,7 @@ class _Columns:
             gradient, scale = self._gradient(at, support)
             if np.abs(gradient).max(initial=0.0) <= 1e-14 * scale:
                 return at, True
-            step = self._newton_step(at, support, gradient, outside)
+            step = self._newton_step(at, support, gradient, outside) if len(gradient) else None
             if step is None:
                 return at, False
             if -float(gradient @ step) <= 0.01 * tol**2 * at.value:
@@ -485,7 +501,7 @@ class _Columns:
         """Derivatives with respect to support and intercepts, and the scale of the terms in these sums."""
         slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
         mine = self.block[:, support]
-        losses = np.einsum("nq,qn->q", mine, slopes[self.output[support]])
+        losses = mine.T @ slopes[0] if len(slopes) == 1 else np.einsum("nq,qn->q", mine, slopes[self.output[support]])
         theta = at.theta[support]
         ratio = self.net.l1_ratio
         in_theta = losses + (1 - ratio) * theta + ratio * np.sign(theta)
@@ -500,12 +516,11 @@ class _Columns:
             if part is not None:
                 A = np.hstack(part) if self.net.fit_intercept else part[0]
                 H += A.T @ A
-        H[np.arange(len(support)), np.arange(len(support))] += 1 - self.net.l1_ratio
-        H[np.diag_indices_from(H)] += 1e-12 * max(float(np.trace(H)) / max(len(H), 1), 1e-12)
-        try:
-            return np.asarray(-cho_solve(cho_factor(H, check_finite=False), gradient, check_finite=False))
-        except LinAlgError:
-            return None
+        diagonal = H.reshape(-1)[:: len(H) + 1]
+        diagonal[: len(support)] += 1 - self.net.l1_ratio
+        diagonal += 1e-12 * max(float(diagonal.mean()), 1e-12)
+        _, step, failed = dposv(H, -gradient)
+        return None if failed else np.asarray(step)
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
         """The first point of halved steps that lowers the objective; `at` itself if none does."""
@@ -540,6 +555,10 @@ def _to_first_zero(at: _Point, support: Array, step: Array, fit_intercept: bool)
     return theta, at.intercept + share * step[len(support) :] if fit_intercept else at.intercept
 
 
+def _dense(block: Any) -> Array:
+    return np.asarray(block.toarray() if sp.issparse(block) else block)
+
+
 def _halves(count: int) -> Iterator[float]:
     return (0.5**i for i in range(count))
 
@@ -549,29 +568,3 @@ def _share(squares: float, room: float) -> float:
     if squares == 0.0:
         return 0.0
     return squares / room if room else np.inf
-
-
-def _coordinate_descent(M: Array, response: Array, l1_ratio: float, start: Array, gap: float) -> Array:
-    """min 1/2 ||response - M theta||^2 + the elastic net penalty to a duality gap, by scikit-learn."""
-    n, q = M.shape
-    if q == 0:
-        return start
-    M = np.asfortranarray(M)
-    gram = M.T @ M if q <= n else False
-    # Checks would take longer than small problems do.
-    with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the line search and the gap check the step
-        _, coefs, _ = enet_path(
-            M,
-            response,
-            alphas=[1.0 / n],
-            l1_ratio=l1_ratio,
-            precompute=gram,
-            Xy=None if gram is False else M.T @ response,
-            coef_init=start.copy(),  # the array is overwritten
-            # Scikit-learn's is relative to ||response||^2, which may be far larger than the objective.
-            tol=min(max(gap / max(float(response @ response), 1e-300), 1e-14), 1e-3),
-            max_iter=1000,
-            check_input=False,
-        )
-    return np.asarray(coefs[:, 0])

@@ -135,8 +135,8 @@ def trimmed_net(
         fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
-    if isinstance(net.loss, Absolute):  # the search uses the Huber loss, which needs one fit instead of many
-        smooth, delta = net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
+    if isinstance(net.loss, Absolute):
+        smooth, delta = narrow_huber(net)
         alike = cut._replace(C=cut.C / delta)
         found = trimmed_net(
             smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
@@ -152,6 +152,24 @@ def trimmed_net(
     coef, _ = net.zero()
     coef[:, columns] = best.coef
     return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+
+
+def narrow_huber(net: ElasticNet) -> tuple[ElasticNet, float]:
+    """The problem of absolute losses with a narrow Huber loss instead, which needs one fit instead of many.
+
+    Parameters
+    ----------
+    net : ElasticNet
+        A problem with absolute losses.
+
+    Returns
+    -------
+    net : ElasticNet
+        The same rows with the Huber loss.
+    delta : float
+        Its delta: weights of the rows are divided by it.
+    """
+    return net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
 
 
 def _finalists(
@@ -330,19 +348,20 @@ def _starts(
     n = len(net.y)
     every = cut.all(n)
     ordinary = net.fit(every, tol=_ROUGH)
+    near = ordinary.coef, ordinary.intercept
     yield ordinary
     if start is not None:
         yield Net(*start, np.inf, np.inf, 0)
-    yield net.fit(cut.weights(_leverages(net.X)), tol=_ROUGH)
+    yield net.fit(cut.weights(_leverages(net.X)), near, tol=_ROUGH)
     codes = _strata(net)
     if codes is None:
-        yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), tol=_ROUGH)
+        yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), near, tol=_ROUGH)
     else:
         for code in range(int(codes.max()) + 1) if cut.groups is None else ():
             # What is left without one class, or the rows of it that fit worst, may be the easiest.
-            losses = net.losses(net.scores(ordinary.coef, ordinary.intercept))
+            losses = net.losses(net.scores(*near))
             first = losses + (codes == code) * (1 + losses.max())
-            yield net.fit(cut.weights(first), tol=_ROUGH, max_rounds=_FEW_ROUNDS)
+            yield net.fit(cut.weights(first), near, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
     for i in range(n_starts):
         if half and i % 2:
             yield net.fit(cut.weights(rng.random(n)), tol=_ROUGH, max_rounds=5)
