@@ -83,6 +83,13 @@ def test_average_precision_of_a_perfect_ranking_is_one_where_the_printed_formula
     assert metrics.label_ranking_average_precision(Y, scores) == 1.0
 
 
+def test_weights_of_average_precision_are_repetitions():
+    rng = np.random.default_rng(0)
+    Y, scores, weight = rng.integers(0, 2, (20, 4)), rng.normal(size=(20, 4)), rng.integers(1, 4, 20)
+    expected = metrics.label_ranking_average_precision(Y.repeat(weight, axis=0), scores.repeat(weight, axis=0))
+    assert metrics.label_ranking_average_precision(Y, scores, sample_weight=weight) == pytest.approx(expected)
+
+
 def test_top_k_accuracy_takes_the_names_of_the_columns():
     scores = [[0.1, 0.9, 0.0], [0.8, 0.1, 0.1]]
     assert metrics.top_k_accuracy(["b", "b"], scores, 1, labels=["a", "b", "c"]) == 0.5

@@ -58,6 +58,14 @@ def test_names_are_their_formulas(n):
     assert risk.superquantile(values, [0.1, 0.6], [1, 2]) == pytest.approx(mixture)
 
 
+@pytest.mark.parametrize("name", ["extremile", "exponential", "superquantile", "winsorised_mean"])
+def test_an_integer_weight_is_a_repetition_of_the_value(name):
+    rng = np.random.default_rng(2)
+    values, weight = rng.normal(size=30), rng.integers(1, 5, 30)
+    function = getattr(risk, name)
+    assert function(values, sample_weight=weight) == pytest.approx(function(values.repeat(weight)), rel=1e-9)
+
+
 def test_trimmed_and_winsorised_means_are_scipys():
     values = np.random.default_rng(1).normal(size=40)
     assert RankWeights("trimmed", m=0.1, k=0.9).mean(values) == pytest.approx(trim_mean(values, 0.1))

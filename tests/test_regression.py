@@ -600,3 +600,15 @@ def test_what_robust_fits_need_is_in_the_messages():
         AoRRRegressor(0.1, 0.9, C=np.inf, efficiency=0.95).fit(X, y)
     with pytest.raises(ValueError, match="without sample_weight, got sample_weight"):
         AoRRRegressor("half", C=np.inf).fit(X, y, np.ones(len(y)))
+
+
+def test_raw_least_trimmed_squares_is_least_squares_of_the_rows_that_it_keeps():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(60, 2))
+    y = 1 + X @ [2.0, -1.0] + 0.1 * rng.normal(size=60)
+    y[:15] += 20
+    raw = lts(X, y, reweight=False, random_state=0)
+    kept = ~raw.dropped_
+    assert kept.sum() == (60 + 3 + 1) // 2
+    np.testing.assert_allclose(raw.coef_, LinearRegression().fit(X[kept], y[kept]).coef_, rtol=1e-6)
+    assert lts(X, y, random_state=0).support_.sum() > kept.sum()  # the reweighted fit uses all regular rows
