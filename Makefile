@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 # The paper's data, where a checkout has it beside it; tests that need it skip where it is not.
 RANKRANGE_DATA ?= $(if $(wildcard ../shared/data/README.md),$(abspath ../shared/data))
 export RANKRANGE_DATA
-# One BLAS thread per process: the tests run in as many processes as there are cores. Each process runs the tests of a
+# One BLAS thread per process: the tests run in as many processes as there are cores. Threads of OpenMP that wait do not spin. Each process runs the tests of a
 # file one after the other, so that they share their fixtures, and takes some of the others when its own are done.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 # Twice quiet: errors only, no warnings. The constraints say which version of PyTorch is installed.
 CONSTRAINTS := .ci/constraints.txt
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)

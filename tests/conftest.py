@@ -30,17 +30,30 @@ FLAGS = (
 )
 
 
+@pytest.fixture(scope="session")
+def _browser():
+    """The browser of all modules without flags of their own: Chromium takes seconds to start and to stop."""
+    yield from _chromium(())
+
+
 @pytest.fixture(scope="module")
 def browser(request):
     """Chromium with the network off; a module adds flags of its own as BROWSER_FLAGS, the later of two counts."""
+    own = getattr(request.module, "BROWSER_FLAGS", ())
+    if own:
+        yield from _chromium(own)
+    else:
+        yield request.getfixturevalue("_browser")
+
+
+def _chromium(flags):
     webdriver = pytest.importorskip("selenium.webdriver")
     if not (CHROMIUM and DRIVER):
         pytest.skip("no Chromium with its driver on this machine: apt-get install chromium chromium-driver")
     profile = tempfile.mkdtemp()
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    own = getattr(request.module, "BROWSER_FLAGS", ())
-    for flag in [*FLAGS.split(), *own, f"--user-data-dir={profile}"]:
+    for flag in [*FLAGS.split(), *flags, f"--user-data-dir={profile}"]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))

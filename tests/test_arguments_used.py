@@ -276,7 +276,7 @@ def _file(tmp_path, n):
 
 
 def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path):
-    path = _file(tmp_path, 600)
+    path = _file(tmp_path, 300)
     from rankrange.audit import audit_file
     from rankrange.errors import UserError
 

@@ -1,5 +1,6 @@
 """The estimators of rankrange.dask on a real cluster of processes on this machine, also when processes are killed."""
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -39,6 +40,15 @@ def start_cluster(workers=2):
     return distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_from_one_import():
+    """Workers fork from one process that has imported what they need, also those that replace a killed one."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    with dask.config.set({"distributed.worker.multiprocessing-method": method}):
+        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "rankrange.dask"])
+        yield
 
 
 @pytest.fixture(scope="module")

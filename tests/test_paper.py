@@ -171,7 +171,8 @@ def without_times(folder):
     return {name: {k: v for k, v in entry.items() if "seconds" not in k} for name, entry in found.items()}
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path):
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path, jobs):
     """kill -9 after some cells, then --resume: all cells equal those of an uninterrupted run, and none is run twice."""
     script = (
         "import argparse, sys; from rankrange.paper.harness import command\n"
@@ -181,7 +182,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path):
     )
     (tmp_path / "go.py").write_text(script)
     start = [sys.executable, str(tmp_path / "go.py"), "toy", "--smoke", "--out"]
-    killed = subprocess.Popen([*start, str(tmp_path / "killed"), "--jobs", "2"], stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen([*start, str(tmp_path / "killed"), "--jobs", str(jobs)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "killed").glob("cells/*.json")) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -111,12 +111,13 @@ def fit_robust(
     generator. The choice of m does not split `groups` (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
+    tuned = kind(C=penalty, random_state=seed)
+    if stream < plan.n_folds:  # the fit of a fold is only scored
+        tuned._estimates_noise = False
     if len(y) <= plan.m_rows:
-        return kind(C=penalty, random_state=seed).fit(X, y, groups=groups)
+        return tuned.fit(X, y, groups=groups)
     sample = np.sort(plan.rng(3, stream).choice(len(y), plan.m_rows, replace=False))
-    tuned = kind(C=penalty, random_state=seed).fit(
-        X[sample], y[sample], groups=None if groups is None else groups[sample]
-    )
+    tuned.fit(X[sample], y[sample], groups=None if groups is None else groups[sample])
     share = float(tuned.m_) / len(sample)
     # Random starts find a better minimum if two classes or a numeric target have outliers. With more classes they find
     # the same minimum as the ordinary start and take more than twice the time.

@@ -87,6 +87,7 @@ def choose_m(
     largest: float = _LARGEST,
     total: float | None = None,
     cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
+    with_noise: bool = True,
 ) -> Choice:
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
@@ -94,7 +95,7 @@ def choose_m(
     tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If X
     times scores per row is larger than `largest`, m is chosen on a sample of the rows. If the objective itself has a
     sample, `total` is the mass of all rows, to which C refers. An engine may pass its own `cross_fit`, which scores
-    rows elsewhere.
+    rows elsewhere. Without `with_noise` the share of errors is estimated only if the choice depends on it.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -110,7 +111,7 @@ def choose_m(
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
     while True:
-        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most)
+        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most, with_noise)
         if C is None and chosen:
             fits = weaker_penalty(cross, fits, chosen, k_share)
         found = fits.sets.C / total if C is None else C
@@ -131,6 +132,7 @@ def _best(
     rng: np.random.Generator,
     report: Report,
     most: float = np.inf,
+    with_noise: bool = True,
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
     """The chosen candidate, the table of candidates, and the estimated share of errors.
 
@@ -141,14 +143,16 @@ def _best(
     allowed = (fits.shares < most) & ~_lose_a_class(fits)
     scores = cross.scored(fits)
     chosen, table, reason = _gate(scores.only(allowed), part, fits)
-    noise = _noise(part, strata, parts, tests, chosen, rng)
+    many = part.design.n > TWICE_UP_TO
+    wanted = with_noise or many or part.loss.targets == "numbers"
+    noise = _noise(part, strata, parts, tests, chosen, rng) if wanted else (0.0, 0.0, 1.0)
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
     most = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > most:
         chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= most)), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
-    if chosen and part.design.n > TWICE_UP_TO and noise[0] >= SHARES[0]:
+    if chosen and many and noise[0] >= SHARES[0]:
         more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
         if more.shares[-1] < most and not _lose_a_class(more)[-1]:

@@ -172,7 +172,7 @@ class _TreeTask:
         def parts() -> Iterator[tuple[Array, Array]]:
             for left, tree in self.forest_trees():
                 test_rows = np.flatnonzero(self.folds.test[left].any(axis=0))
-                yield test_rows, _all_classes(tree, tree.predict_proba(X[test_rows]), self.n_classes)
+                yield test_rows, _all_classes(tree, tree.predict_proba(X[test_rows], check_input=False), self.n_classes)
 
         return _mean(parts(), (len(self.codes), self.n_classes))
 
@@ -190,7 +190,7 @@ class _TreeTask:
             rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
             seed = int(rng.integers(2**31))
             tree = DecisionTreeClassifier(min_samples_leaf=3, max_features="sqrt", random_state=seed)
-            yield left, tree.fit(X[rows], self.codes[rows])
+            yield left, tree.fit(X[rows], self.codes[rows], check_input=False)
 
     def log_likelihood(self, P: Array) -> float:
         """The mean log likelihood of the test labels."""

@@ -41,6 +41,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
+    _estimates_noise = True  # whether automatic m also sets `noise_estimate_`
 
     def __init__(
         self,
@@ -254,12 +255,15 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         elif auto["m"]:
             counted = objective.in_units(unit)
             given = None if self.C == "auto" else counted.C_of_sum
-            choice = choose_m(counted, rng, report, C=given, n_jobs=n_jobs, groups=groups)
+            choice = choose_m(
+                counted, rng, report, C=given, n_jobs=n_jobs, groups=groups, with_noise=self._estimates_noise
+            )
         else:
             return objective, None
         self.tuning_ = choice.table
-        self.noise_estimate_, *interval = map(float, choice.noise)
-        self.noise_interval_ = tuple(interval)
+        if self._estimates_noise:
+            self.noise_estimate_, *interval = map(float, choice.noise)
+            self.noise_interval_ = tuple(interval)
         m, k = choice.m * unit, objective.k if choice.k is None else choice.k * unit
         C = objective.C_of_sum if self.C != "auto" or choice.C is None else choice.C / unit
         if self.verbose:
