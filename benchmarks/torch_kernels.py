@@ -50,10 +50,10 @@ def labels_by(largest):
     """TKML with `largest(scores, k)` giving the k-th largest score of each row."""
 
     def loss(scores, mask, k):
-        crowded = mask.sum(1) > k
-        rise = torch.where(crowded, scores.masked_fill(mask, -torch.inf).amax(1), largest(scores, k + 1))
+        exceeds_k = mask.sum(1) > k
+        rise = torch.where(exceeds_k, scores.masked_fill(mask, -torch.inf).amax(1), largest(scores, k + 1))
         true = scores.masked_fill(~mask, -torch.inf)
-        fall = torch.where(crowded, largest(true, k), scores.masked_fill(~mask, torch.inf).amin(1))
+        fall = torch.where(exceeds_k, largest(true, k), scores.masked_fill(~mask, torch.inf).amin(1))
         return torch.relu(1 + rise - fall).mean()
 
     return loss

@@ -430,9 +430,9 @@ class TKML:
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses; the derivative is 1 for the score to lower and -1 for the one to raise, both shared by ties."""
-        rise, fall, s, mask, crowded = self._rivals(y, z)
+        rise, fall, s, mask, exceeds_k = self._rivals(y, z)
         # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
-        up = (z == rise[:, None]) & ~(crowded[:, None] & mask)
+        up = (z == rise[:, None]) & ~(exceeds_k[:, None] & mask)
         down = (z == fall[:, None]) & mask
         slope = _shared(up, z.dtype) - _shared(down, z.dtype)
         slope *= (s > 0)[:, None]
@@ -447,15 +447,18 @@ class TKML:
                 f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
             )
         n_true = mask.sum(axis=1)
-        crowded = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
+        exceeds_k = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
         rise = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
         fall = np.where(mask, z, np.inf).min(axis=1)
-        if crowded.any():
-            true, false = np.where(mask[crowded], z[crowded], -np.inf), np.where(mask[crowded], -np.inf, z[crowded])
-            rise[crowded] = false.max(axis=1)
-            fall[crowded] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
+        if exceeds_k.any():
+            true, false = (
+                np.where(mask[exceeds_k], z[exceeds_k], -np.inf),
+                np.where(mask[exceeds_k], -np.inf, z[exceeds_k]),
+            )
+            rise[exceeds_k] = false.max(axis=1)
+            fall[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
         rise, fall = np.where(n_true == 0, -np.inf, rise), np.where(n_true == 0, 0, fall)
-        return rise, fall, np.maximum(0, 1 + (rise - fall)).astype(z.dtype, copy=False), mask, crowded
+        return rise, fall, np.maximum(0, 1 + (rise - fall)).astype(z.dtype, copy=False), mask, exceeds_k
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:

@@ -90,9 +90,9 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
     """`LabelObjective.moving_labels` of one block, computed by selection."""
     n, n_labels = Z.shape
     k, true, rows = loss.top_k, block.true, np.arange(n)
-    crowded = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
+    exceeds_k = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
     rise, fall = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
-    few, many = np.flatnonzero(~crowded), np.flatnonzero(crowded)
+    few, many = np.flatnonzero(~exceeds_k), np.flatnonzero(exceeds_k)
     if len(few):
         part, mask = (Z, true) if not len(many) else (Z[few], true[few])
         rise[few] = _label_at(part, k + 1)
@@ -102,7 +102,7 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
         rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
         fall[many] = _label_at(np.where(mask, part, -np.inf), k)
     s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
-    s[(block.n_true == 0) | (crowded & (block.n_true == n_labels))] = 0  # no pair to rank
+    s[(block.n_true == 0) | (exceeds_k & (block.n_true == n_labels))] = 0  # no pair to rank
     return s, rise, fall
 
 
@@ -227,12 +227,12 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
     have empty sets. Of tied labels, true ones rank higher.
     """
     n_true = true.sum(axis=1, keepdims=True)
-    crowded = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
+    exceeds_k = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
     ahead = _ranks(Z, true)
     best_true = _ranks(np.where(true, Z, -np.inf), true)
-    down = np.where(crowded, ~true, ahead >= loss.top_k)
-    up = np.where(crowded, true & (best_true < loss.top_k), true)
-    idle = (n_true == 0) | (crowded & (n_true == true.shape[1]))
+    down = np.where(exceeds_k, ~true, ahead >= loss.top_k)
+    up = np.where(exceeds_k, true & (best_true < loss.top_k), true)
+    idle = (n_true == 0) | (exceeds_k & (n_true == true.shape[1]))
     return down & ~idle, up & ~idle
 
 
@@ -336,5 +336,5 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
     outside = np.where(down, np.inf, Z).min(axis=1)  # rows with at most k true labels: the labels kept on top
     # rows with more than k true labels: true labels below the k best
     left = np.where(true & ~up, Z, -np.inf).max(axis=1)
-    crowded = (true & ~up).any(axis=1)
-    return bool((np.where(crowded, low > left, outside > high) | ~active).all())
+    exceeds_k = (true & ~up).any(axis=1)
+    return bool((np.where(exceeds_k, low > left, outside > high) | ~active).all())

@@ -20,7 +20,7 @@ from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
-from .samples import Rough, hessian_rows, in_single_precision, rare_left, rows_that_settle, screen_rows, subsample
+from .samples import Rough, hessian_rows, identifying_mass, in_single_precision, rare_left, screen_rows, subsample
 from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
 from .trivial import best_constant, constant_is_best
 
@@ -102,7 +102,7 @@ def multistart(
         starts, values, _ = _steps(screen, starts, metric, steps, 1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
     # If the screened rows cannot determine all parameters, further steps would only overfit these rows.
-    steps = 100 if rows_that_settle(screen) > 5 * objective.n_outputs * objective.design.p else 5
+    steps = 100 if identifying_mass(screen) > 5 * objective.n_outputs * objective.design.p else 5
     ends, values, _ = _steps(screen, starts, metric, steps, 1e-4)
     log("screen", float(values.min()))
     ends = rough.outward(_distinct(ends, values))
@@ -386,7 +386,7 @@ def _convex(
     path = _path_from_constant(part, W)
     values = part.values(path)
     classes = objective.loss.targets in ("binary", "classes")
-    if objective.k < objective.total and classes and _nothing_beats(part, values):
+    if objective.k < objective.total and classes and _constant_is_lowest(part, values):
         trivial = constant_is_best(objective, rng, tol, log)
         if trivial is not None:
             return trivial
@@ -413,7 +413,7 @@ def _path_from_constant(objective: Objective, W: Array) -> Array:
     return np.array([constant + length * (W - constant) for length in (1.0, 0.3, 0.1, 0.03, 0.0)])
 
 
-def _nothing_beats(objective: Objective, values: Array) -> bool:
+def _constant_is_lowest(objective: Objective, values: Array) -> bool:
     """Whether no value on the path is clearly below the last one, the value at equal scores."""
     # A subset is fitted better than all rows, by about one row's share per parameter.
     return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
@@ -429,8 +429,8 @@ def _convex_by_margins(
         if W is None:
             # At zero all margins are tied, and with a weak penalty Newton steps from there do not converge. One step
             # towards the ordinary fit breaks the ties.
-            everything = np.ones(objective.design.n, dtype=bool)
-            step = one_step(objective, everything, rough_metric(objective, everything))
+            all_rows = np.ones(objective.design.n, dtype=bool)
+            step = one_step(objective, all_rows, rough_metric(objective, all_rows))
             W = step if objective.value(step) < objective.value(zero) else zero
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
     steps = 50 if objective.n_outputs == 1 else 15

@@ -12,7 +12,7 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective
 
 # The largest sample for screening starts.
-_MOST_SCREENED = 20_000
+_MAX_SCREENED = 20_000
 # With more rows a pass is so expensive that a better metric is worthwhile.
 _MANY_ROWS = 500_000
 
@@ -79,8 +79,8 @@ def screen_rows(objective: Objective) -> int:
     If m leaves few rows of the rare classes, the sample is large enough to expect two of them per parameter.
     """
     p, r = objective.design.p, objective.n_outputs
-    left = max(rows_that_settle(objective), 1.0) / objective.total
-    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600, math.ceil(min(2 * p / left, _MOST_SCREENED)))
+    left = max(identifying_mass(objective), 1.0) / objective.total
+    return max(min(12 * p, 4000, int(2e7 / (p * r))), 600, math.ceil(min(2 * p / left, _MAX_SCREENED)))
 
 
 def hessian_rows(objective: Objective) -> int:
@@ -135,7 +135,7 @@ def _rare_mass(objective: Objective) -> float:
     return objective.total - float(masses.max())
 
 
-def rows_that_settle(objective: Objective) -> float:
+def identifying_mass(objective: Objective) -> float:
     """The mass that determines the parameters: of all rows, or what m leaves of the rare classes."""
     return min(objective.total, _rare_mass(objective) - objective.m)
 

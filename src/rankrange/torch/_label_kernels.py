@@ -24,7 +24,7 @@ RISE = tl.constexpr(0)
 FALL = tl.constexpr(1)
 UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the loss of the row is 0
 DOWN = tl.constexpr(3)
-CROWDED = tl.constexpr(4)  # 1 where only false labels may be pushed down
+EXCEEDS_K = tl.constexpr(4)  # 1 where only false labels may be pushed down
 MARKS = tl.constexpr(8)  # words per row
 
 
@@ -41,7 +41,7 @@ def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constex
 
 
 @triton.jit
-def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded):
+def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k):
     loss = 1.0 + rise - fall
     loss = tl.where((loss <= 0.0) | (n_true == 0), 0.0, loss)  # a NaN, of two infinities, stays
     active = (loss > 0.0).to(tl.float32)
@@ -52,7 +52,7 @@ def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, 
     tl.store(marks + FALL, fall)
     tl.store(marks + UP, active / tl.maximum(tied_up, 1).to(tl.float32) + broken)
     tl.store(marks + DOWN, active / tl.maximum(tied_down, 1).to(tl.float32) + broken)
-    tl.store(marks + CROWDED, crowded.to(tl.float32))
+    tl.store(marks + EXCEEDS_K, exceeds_k.to(tl.float32))
 
 
 @triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
@@ -67,15 +67,15 @@ def short_rows(
     true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX) & valid
     n_true = tl.sum(true.to(tl.int32), 0)
     n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
-    crowded = (n_true > top_k) & TWO_SIDED
+    exceeds_k = (n_true > top_k) & TWO_SIDED
     # Either way one order statistic is left to find, of the true scores or of all.
-    pool = tl.where(crowded & ~true, float("nan"), x)
-    found = kth_value(pool, tl.where(crowded, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
-    rise = tl.where(crowded, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), found)
-    fall = tl.where(crowded, found, tl.min(tl.where(true, x, float("inf")), 0))
-    tied_up = tl.sum(((x == rise) & ~(crowded & true)).to(tl.int32), 0)
+    pool = tl.where(exceeds_k & ~true, float("nan"), x)
+    found = kth_value(pool, tl.where(exceeds_k, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
+    rise = tl.where(exceeds_k, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), found)
+    fall = tl.where(exceeds_k, found, tl.min(tl.where(true, x, float("inf")), 0))
+    tied_up = tl.sum(((x == rise) & ~(exceeds_k & true)).to(tl.int32), 0)
     tied_down = tl.sum(((x == fall) & true).to(tl.int32), 0)
-    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded)
+    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
 
 
 @triton.jit
@@ -162,19 +162,19 @@ def long_rows_by_mask(
 
     n_nan = tl.sum((top != top).to(tl.int32), 0)
     n_true = tl.sum(n_true, 0)
-    crowded = (n_true > top_k) & TWO_SIDED
-    if crowded:
+    exceeds_k = (n_true > top_k) & TWO_SIDED
+    if exceeds_k:
         top, true_low = false_top, true_top
     rise, tied_up = ranked(
-        top, tl.where(crowded, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
-        1.0, tl.where(crowded, 0, 1), 1, TILE, CHOSEN, DEPTH, False,
+        top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        1.0, tl.where(exceeds_k, 0, 1), 1, TILE, CHOSEN, DEPTH, False,
     )  # fmt: skip
-    sign = tl.where(crowded, 1.0, -1.0)
+    sign = tl.where(exceeds_k, 1.0, -1.0)
     fall, tied_down = ranked(
-        true_low, tl.where(crowded, top_k, 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        true_low, tl.where(exceeds_k, top_k, 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
         sign, 1, 0, TILE, CHOSEN, DEPTH, False,
     )  # fmt: skip
-    store_row(loss_ptr, marks_ptr, row, rise, sign * fall, tied_up, tied_down, n_true, n_nan, crowded)
+    store_row(loss_ptr, marks_ptr, row, rise, sign * fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
 
 
 @triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
@@ -191,8 +191,8 @@ def long_rows_by_index(
     listed = (index >= 0) & ~repeated
     true_scores = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
     n_true = tl.sum(listed.to(tl.int32), 0)
-    crowded = (n_true > top_k) & TWO_SIDED
-    rank = tl.where(crowded, top_k, tl.maximum(n_true, 1))
+    exceeds_k = (n_true > top_k) & TWO_SIDED
+    rank = tl.where(exceeds_k, top_k, tl.maximum(n_true, 1))
     fall = kth_value(true_scores, rank, 0, lowest_key(true_scores), highest_key(true_scores))
     tied_down = tl.sum((true_scores == fall).to(tl.int32), 0)
 
@@ -205,17 +205,17 @@ def long_rows_by_index(
         x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
         top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
     n_nan = tl.sum((top != top).to(tl.int32), 0)
-    if crowded:  # only false labels count: read the lanes with true labels again
+    if exceeds_k:  # only false labels count: read the lanes with true labels again
         for entry in range(n_entries):
             lane = tl.maximum(tl.load(target_ptr + row * n_entries + entry).to(tl.int32), 0) % TILE
             places = lane + TILE * tl.arange(0, DEPTH)
             x = scores_of(x_ptr, target_ptr, row, places, n_labels, n_entries, 1.0, 0, 1, True)
             top = tl.where(offsets == lane, tl.max(tl.where(x == x, x, float("-inf")), 0), top)
     rise, tied_up = ranked(
-        top, tl.where(crowded, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
-        1.0, tl.where(crowded, 0, 1), 1, TILE, CHOSEN, DEPTH, True,
+        top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
+        1.0, tl.where(exceeds_k, 0, 1), 1, TILE, CHOSEN, DEPTH, True,
     )  # fmt: skip
-    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, crowded)
+    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
 
 
 @triton.jit(do_not_specialize=["target_ptr", "gradient_ptr", "n_entries"])
@@ -240,7 +240,7 @@ def spread(
         else:
             true = tl.load(target_ptr + row * n_labels + offsets, mask=tied, other=0) > 0
         is_true = true.to(tl.float32)
-        pushed = at_rise.to(tl.float32) * (1.0 - is_true * tl.load(marks + CROWDED))
+        pushed = at_rise.to(tl.float32) * (1.0 - is_true * tl.load(marks + EXCEEDS_K))
         pulled = at_fall.to(tl.float32) * is_true
         result = tl.load(gradient_ptr + row).to(tl.float32) * (up * pushed - down * pulled)
     tl.store(out_ptr + row * n_labels + offsets, result, mask=valid)

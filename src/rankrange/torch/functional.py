@@ -167,10 +167,10 @@ def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> T
     fall = z.masked_fill(~true, torch.inf).amin(1, keepdim=True)
     rivals = torch.ones_like(true)
     if two_sided:
-        crowded = n_true > top_k
-        rise = torch.where(crowded, z.masked_fill(true, -torch.inf).amax(1, keepdim=True), rise)
-        fall = torch.where(crowded, z.masked_fill(~true, -torch.inf).topk(top_k, 1).values[:, -1:], fall)
-        rivals = ~(true & crowded)
+        exceeds_k = n_true > top_k
+        rise = torch.where(exceeds_k, z.masked_fill(true, -torch.inf).amax(1, keepdim=True), rise)
+        fall = torch.where(exceeds_k, z.masked_fill(~true, -torch.inf).topk(top_k, 1).values[:, -1:], fall)
+        rivals = ~(true & exceeds_k)
     # amax and amin over the tied scores alone give the value exactly and share its gradient equally.
     up = scores.masked_fill(~((z == rise) & rivals & (n_true > 0)), -torch.inf).amax(1)
     down = scores.masked_fill(~((z == fall) & true), torch.inf).amin(1).masked_fill(n_true[:, 0] == 0, 0.0)

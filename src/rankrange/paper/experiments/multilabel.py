@@ -137,9 +137,9 @@ def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TK
     grid = [(k, C) for k in KS for C in CS[cell.size]]
     found = {OURS: {(k, C): stopped(k, C, rows.X, rows.Y, **settings) for k, C in grid}}
     if cell.split < FIRST:
-        crowded = {k: bool((rows.Y.sum(axis=1) > k).any()) for k in KS}
+        exceeds_k = {k: bool((rows.Y.sum(axis=1) > k).any()) for k in KS}
         found[THEIRS] = {
-            (k, C): stopped(k, C, rows.X, rows.Y, loss="paper", **settings) if crowded[k] else found[OURS][k, C]
+            (k, C): stopped(k, C, rows.X, rows.Y, loss="paper", **settings) if exceeds_k[k] else found[OURS][k, C]
             for k, C in grid
         }
     return found

@@ -40,7 +40,7 @@ _EXACT = 1e-4
 # Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
 _FLAT, _UNLIKELY = 1e-6, 1e-12
 # The intercept if all kept rows have one class; any larger one is as good.
-_SURE = 40.0
+_LARGE_INTERCEPT = 40.0
 # Absolute and largest losses: the largest number of reductions of the smoothing, their factor, and the first width of
 # absolute losses after a start with coefficients.
 _SMOOTHINGS, _SHARPER, _WARM = 14, 0.2, 0.04
@@ -151,14 +151,14 @@ class ElasticNet:
     def gap(self, value: float, Z: Array, h: Array, slopes: Array | None = None) -> tuple[float, Array]:
         """A bound on the objective minus its minimum, and the gradient at the slopes that prove it."""
         slopes = self.slopes(Z) if slopes is None else slopes
-        fair = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
-        gradient = self.gradient(fair * h)
+        feasible = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
+        gradient = self.gradient(feasible * h)
         steepest = float(np.abs(gradient).max(initial=0.0))
         best = -np.inf
         for factor in {1.0, min(1.0, self.l1_ratio / steepest) if steepest else 1.0}:
             beyond = np.maximum(np.abs(factor * gradient) - self.l1_ratio, 0.0)
             cost = _share(float((beyond**2).sum()), 2 * (1 - self.l1_ratio))
-            best = max(best, -float(h @ conjugate(self.loss, self.y, factor * fair)) - cost)
+            best = max(best, -float(h @ conjugate(self.loss, self.y, factor * feasible)) - cost)
         return max(0.0, value - best), gradient
 
     def fit(
@@ -277,7 +277,7 @@ class ElasticNet:
         if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[kept].sum()) == kept.sum():
             # Only one class remains: its intercept may grow without limit, and no coefficient is needed.
             coef, intercept = self.zero()
-            intercept[:] = _SURE * np.sign(self.y[kept].sum())
+            intercept[:] = _LARGE_INTERCEPT * np.sign(self.y[kept].sum())
             value = rows.total(self.losses(self.scores(coef, intercept)))
             return Net(coef, intercept, value, value, 1)
         coef, intercept = start[0].copy(), start[1].copy()
@@ -418,8 +418,8 @@ class _Columns:
             return (self.block @ theta + intercept[0])[None, :]
         Z = np.repeat(intercept[:, None], len(self.block), axis=1)
         for output in range(self.net.n_outputs):
-            mine = self.output == output
-            Z[output] += self.block[:, mine] @ theta[mine]
+            chosen = self.output == output
+            Z[output] += self.block[:, chosen] @ theta[chosen]
         return Z
 
     def _designs(self, roots: Array, chosen: Any = slice(None)) -> tuple[Array, Array]:
@@ -500,8 +500,8 @@ class _Columns:
     def _gradient(self, at: _Point, support: Array) -> tuple[Array, float]:
         """Derivatives with respect to support and intercepts, and the scale of the terms in these sums."""
         slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
-        mine = self.block[:, support]
-        losses = mine.T @ slopes[0] if len(slopes) == 1 else np.einsum("nq,qn->q", mine, slopes[self.output[support]])
+        block = self.block[:, support]
+        losses = block.T @ slopes[0] if len(slopes) == 1 else np.einsum("nq,qn->q", block, slopes[self.output[support]])
         theta = at.theta[support]
         ratio = self.net.l1_ratio
         in_theta = losses + (1 - ratio) * theta + ratio * np.sign(theta)

@@ -27,9 +27,9 @@ def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
         solved = cho_solve(cho_factor(metric, check_finite=False), pushes.T, check_finite=False)
     except LinAlgError:
         solved = np.zeros_like(pushes.T)
-    own = np.einsum("nq,qn->n", pushes, solved)
+    leverage = np.einsum("nq,qn->n", pushes, solved)
     # Without row i the metric loses bend_i push_i push_i'; nothing remains if the model interpolates the row.
-    gain = own / np.maximum(1 - bends * own, 1e-3) / 2
+    gain = leverage / np.maximum(1 - bends * leverage, 1e-3) / 2
     return np.where(h >= C, losses + gain, -np.inf)
 
 

@@ -34,12 +34,12 @@ _ROWS, _ROWS_OF_CLASS = 3, 2
 # The number and the tolerance of rough steps; the number of continued starts per random start, and their tolerance.
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 0.3, 1e-4
 # The number of starts that are always tried, and the share of random starts in a row that may bring no improvement.
-_FIRST, _IN_VAIN = 6, 0.4
+_FIRST, _PATIENCE = 6, 0.4
 # The tolerance of the last fit: full precision costs little more, and equal problems then have equal results.
 _LAST = 1e-10
 # Exchanges: the number of dropped rows to try, of kept rows for each, and the largest predicted value, relative to the
 # best, for which a fit is computed. Predictions are of second order.
-_TRIES, _OUT, _SLACK = 8, 2, 1.02
+_CANDIDATES, _OUT, _SLACK = 8, 2, 1.02
 # The largest number of entries of X (times classes) for exchanges of rows, which would take many ordinary fits.
 _SMALL = 50_000
 # The factor of random starts for small tables.
@@ -190,7 +190,7 @@ def _finalists(
     n_starts *= _MORE if small else 1
     count = max(3, round(_FINALISTS * n_starts))
     rough = _competing(
-        net, cut, _starts(net, cut, start, n_starts, rng, small), n_starts if small else _IN_VAIN * n_starts
+        net, cut, _starts(net, cut, start, n_starts, rng, small), n_starts if small else _PATIENCE * n_starts
     )
     rough.sort(key=lambda fit: fit.value)
     for fit in rough:
@@ -235,13 +235,13 @@ def near_the_median(y: Array) -> Array:
 def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float) -> list[Net]:
     """The results of rough steps from each start, until `patience` starts in a row bring no improvement."""
     found: list[Net] = []
-    in_vain = 0
-    for place, fit in enumerate(starts):
+    without_gain = 0
+    for number, fit in enumerate(starts):
         after = _concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS)
         better = not found or after.value < min(each.value for each in found)
         found.append(after)
-        in_vain = 0 if better else in_vain + 1
-        if place >= _FIRST and in_vain >= patience:
+        without_gain = 0 if better else without_gain + 1
+        if number >= _FIRST and without_gain >= patience:
             break
     return found
 
@@ -307,7 +307,7 @@ def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
         losses = net.losses(net.scores(fit.coef, fit.intercept))
         h = cut.weights(losses)
         dropped = np.flatnonzero(h == 0)
-        for row in dropped[np.argsort(losses[dropped], kind="stable")][:_TRIES]:
+        for row in dropped[np.argsort(losses[dropped], kind="stable")][:_CANDIDATES]:
             after = _exchange(net, cut, fit, h, row)
             if after.value < fit.value * (1 - 1e-6):
                 fit = _concentrate(net, cut, after, _FINE, max_steps)
@@ -391,7 +391,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 def _leverages(X: Any) -> Array:
     """The distance of each row from the medians of the columns with the largest variance, in robust units.
 
-    Where half of the values of a column are equal, as in text, the standard deviation takes its place.
+    If half of the values of a column are equal, as in text, the standard deviation is the unit.
     """
     n, p = X.shape
     squares = X.multiply(X).mean(axis=0) if sp.issparse(X) else np.einsum("ij,ij->j", X, X) / n
