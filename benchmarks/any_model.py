@@ -208,9 +208,10 @@ def share(rows: list[dict[str, Any]], method: str, over: str = "set") -> tuple[f
         gain[row[over]] += float(row[method]) - float(row["plain"])
         gap[row[over]] += float(row["clean"]) - float(row["plain"])
     total, whole, sets = sum(gain.values()), sum(gap.values()), list(gain)
-    if len(sets) < 2 or whole == 0:
+    rest = [whole - gap[s] for s in sets]
+    if len(sets) < 2 or whole == 0 or 0 in rest:  # without a gap there is nothing to win back
         return total / whole if whole else float("nan"), float("nan")
-    left = np.array([(total - gain[s]) / (whole - gap[s]) for s in sets])
+    left = np.array([(total - gain[s]) / other for s, other in zip(sets, rest, strict=True)])
     return total / whole, float(np.sqrt((len(sets) - 1) * ((left - left.mean()) ** 2).mean()))
 
 

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections import Counter
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -88,17 +87,25 @@ def test_every_pattern_of_ties_and_every_range_of_few_values(n):
             assert_is_ranked_range(np.array(values), m, k)
 
 
+def cuts_by_definition(values, ranks):
+    """For each rank its value, how many of the values tied with it are taken, and how many there are."""
+    ranked = sorted(values.tolist(), reverse=True)
+    at = [ranked[rank - 1] for rank in ranks]
+    return [(v, rank - sum(x > v for x in ranked), ranked.count(v)) for rank, v in zip(ranks, at, strict=True)]
+
+
 @given(with_ranks(st.one_of(arrays, integers)))
 @settings(max_examples=500)
-def test_the_sampled_search_is_exact_whatever_the_sample(case):
+def test_the_sampled_search_is_exact_or_finds_nothing_whatever_the_sample(case):
     # The search for large sets, at sizes where the sample is now and then unlucky, over several blocks.
-    with mock.patch.multiple(module, _SAMPLED_FROM=2, _SAMPLE_SIZE=3, BLOCK=7):
-        assert_is_ranked_range(*case)
     values, m, k = case
-    low = float(values.min())
+    ranks = [rank for rank in (k, m) if 0 < rank < len(values)]
+    expected, low = cuts_by_definition(values, ranks), float(values.min())
+    found = module._sampled_cuts(values, ranks, sample_size=3, block_size=7)
+    assert found is None or found == expected
     for bracket in ((low, low), (low, float(values.max())), (-math.inf, math.inf)):
-        with mock.patch.multiple(module, _SAMPLED_FROM=2, BLOCK=7, _bracket=lambda *_, b=bracket: b):
-            np.testing.assert_array_equal(range_weights(values, m, k), weights_by_definition(values.tolist(), m, k))
+        found = module._cuts_between(values, ranks, [bracket] * len(ranks), block_size=7)
+        assert found == expected or (found is None and bracket[1] == low)
 
 
 N_LARGE = (1 << 17) + 41
@@ -148,18 +155,15 @@ def test_large_sets_are_exact(kind, m, k):
 def test_cuts_that_are_followed_from_set_to_set_are_exact(moves, ties, data):
     """However far values move from one call to the next, what is found is what a sort finds."""
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))
-    m, k = sorted(data.draw(st.lists(st.integers(1, 400), min_size=2, max_size=2, unique=True)))
+    m, k = sorted(data.draw(st.lists(st.integers(1, 399), min_size=2, max_size=2, unique=True)))
     rng = np.random.default_rng(len(moves))
     values = rng.normal(size=400).astype(dtype)
     values[: 100 * ties] = values[0]
-    ranked = module.Ranked()
-    with mock.patch.object(module, "_SAMPLED_FROM", 100):
-        for move in moves:
-            values = values + dtype(move) * rng.normal(size=400).astype(dtype) * (values != values[0])
-            found, ordered = ranked.select(values, m, k, None), np.sort(values)[::-1]
-            assert (found.lam, found.lam_hat) == (ordered[k - 1], ordered[m - 1])
-            assert found.total == pytest.approx(ordered[m:k].sum(dtype=np.float64), rel=1e-5, abs=1e-5)
-            assert found.weights.sum(dtype=np.float64) == pytest.approx(k - m)
+    trail = {}
+    for move in moves:
+        values = values + dtype(move) * rng.normal(size=400).astype(dtype) * (values != values[0])
+        found = module._followed_cuts(values, [k, m], trail)
+        assert found is None or found == cuts_by_definition(values, [k, m])
 
 
 def test_an_unlucky_sample_falls_back_to_a_full_partition():
@@ -167,9 +171,8 @@ def test_an_unlucky_sample_falls_back_to_a_full_partition():
     assert module._sampled_cuts(values, [len(values) // 2]) is None
     assert module._sampled_cuts(LARGE["normal"](np.random.default_rng(3)), [len(values) // 2]) is not None
     # A bracket above every value, below every value, and one that holds none.
-    for bracket in ((100.0, 200.0), (-200.0, -100.0), (10.0, 10.0)):
-        with mock.patch.object(module, "_bracket", lambda *_, b=bracket: b):
-            assert_is_ranked_range_of_many(values, 1000, len(values) - 5)
+    for bracket in ((100.0, 200.0), (-200.0, -100.0), (9.5, 9.75)):
+        assert module._cuts_between(values, [len(values) - 5, 1000], [bracket] * 2) is None
 
 
 # --- What follows from the definition ---

@@ -239,14 +239,16 @@ def cuts_of_rows(values: Array, m: int, k: int) -> tuple[Cut, Cut]:
     return cuts[0], cuts[1]
 
 
-def _sampled_cuts(values: Array, ranks: list[int]) -> list[Cut] | None:
+def _sampled_cuts(
+    values: Array, ranks: list[int], sample_size: int = _SAMPLE_SIZE, block_size: int = BLOCK
+) -> list[Cut] | None:
     """Floyd and Rivest: a sorted sample brackets each cut, and one pass collects the values inside the brackets.
 
     The result is exact, or None if a cut lies outside its bracket.
     """
     n = len(values)
-    sample = np.sort(values[_sampled_rows(n)])
-    return _cuts_between(values, ranks, [_bracket(sample, 1.0 - rank / n) for rank in ranks])
+    sample = np.sort(values[_sampled_rows(n, sample_size)])
+    return _cuts_between(values, ranks, [_bracket(sample, 1.0 - rank / n) for rank in ranks], block_size)
 
 
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
@@ -265,13 +267,15 @@ def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] |
     return cuts
 
 
-def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any]]) -> list[Cut] | None:
+def _cuts_between(
+    values: Array, ranks: list[int], brackets: list[tuple[Any, Any]], block_size: int = BLOCK
+) -> list[Cut] | None:
     """The cuts if each lies in its bracket, otherwise None; one pass collects the values inside the brackets."""
     n = len(values)
     below, over = [0] * len(ranks), [0] * len(ranks)
     between: list[list[Array]] = [[] for _ in ranks]
-    for start in range(0, n, BLOCK):
-        block = values[start : start + BLOCK]
+    for start in range(0, n, block_size):
+        block = values[start : start + block_size]
         for i, (low, high) in enumerate(brackets):
             inner = block > low
             over[i] += np.count_nonzero(inner)
@@ -301,9 +305,9 @@ def _cuts_between(values: Array, ranks: list[int], brackets: list[tuple[Any, Any
 
 
 @lru_cache(maxsize=8)
-def _sampled_rows(n: int) -> Array:
+def _sampled_rows(n: int, sample_size: int = _SAMPLE_SIZE) -> Array:
     """A fixed sample of n positions, cached: results are reproducible, and a solver draws the sample only once."""
-    return np.random.default_rng(0).integers(n, size=min(_SAMPLE_SIZE, n // 12 + 3))
+    return np.random.default_rng(0).integers(n, size=min(sample_size, n // 12 + 3))
 
 
 def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
