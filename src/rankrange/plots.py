@@ -415,7 +415,7 @@ def _axis(ax: Any) -> Any:
 
 
 def _label_decades(ax: Any, reach: float) -> None:
-    """Labels at decades, at 1, 2 and 5 of each if there are few, or at some numbers within one; they do not overlap."""
+    """Label powers of ten, their multiples by 2 and 5 if there are few, and some numbers if there is only one."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
     ticks = LogLocator(subs=(1.0, 2.0, 5.0) if reach < 300 else (1.0,)) if reach > 10 else MaxNLocator(4)

@@ -82,7 +82,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
-    """The C with the smallest out-of-fold log loss of the logistic regressions; X are the rows `among` all."""
+    """The C with the smallest out-of-fold log loss; `among` are the positions of the rows of X in the table."""
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
     folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)

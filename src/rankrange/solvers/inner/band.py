@@ -78,7 +78,7 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
 
 
 class Lines(NamedTuple):
-    """Losses of one margin as weights on their margins: of all rows, and of the rows in a band.
+    """Losses with one margin, written as weights on the margins: for all rows, and for the rows of a band.
 
     The weight of a row of the band is `base` + `factor` times the solution of the small problem.
     """
