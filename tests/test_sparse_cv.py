@@ -154,7 +154,9 @@ def test_words_as_a_numeric_target_are_an_error_that_names_y(kind):
 def test_a_model_without_columns_and_a_choice_at_the_end_are_warned_of():
     X, y, _ = wide(0, 0.0, n=40, d=20)
     noise = np.random.default_rng(0).normal(size=40)
-    with pytest.warns(UserWarning, match="all coefficients are zero"):
+    with pytest.warns(
+        UserWarning, match=r"all coefficients are zero.*score_trim above the share of outliers \(got 0.3\)"
+    ):
         assert not AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, noise).coef_.any()
     with pytest.warns(UserWarning, match="set eps below 0.5"):
         model = AoRRRegressorCV((0.0,), n_penalties=5, eps=0.5, random_state=0).fit(X, y)
@@ -225,3 +227,91 @@ def test_messages_name_what_can_be_changed():
             find_label_issues(X, y, cv=cv)
     with pytest.raises(ValueError, match="at most the number of rows, 40"):
         find_label_issues(X, y, cv=1000)
+
+
+@pytest.fixture(scope="module")
+def named():
+    """A table with column names, of which twelve matter, and the fitted CV estimator."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(size=(60, 20)), columns=[f"gene {j}" for j in range(20)])
+    y = X.to_numpy()[:, :12] @ np.linspace(5, 1, 12) + 0.1 * rng.normal(size=60)
+    return X, AoRRRegressorCV((0.0, 0.1), n_penalties=8, cv=3, rule="best", eps=0.002, random_state=0).fit(X, y)
+
+
+def test_a_path_names_the_largest_coefficients_in_different_colours(named):
+    ax = path(named[1], ax=Figure().subplots())
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert "gene 0" in texts
+    assert len(texts) == 10
+    lines = [line for line in ax.get_lines() if line.get_label() in texts]
+    assert len({matplotlib.colors.to_hex(line.get_color()) for line in lines}) == 10
+
+
+def test_the_fitted_model_has_the_column_names_and_no_prediction_warns_of_them(named, recwarn):
+    X, model = named
+    np.testing.assert_array_equal(model.best_estimator_.feature_names_in_, X.columns)
+    np.testing.assert_allclose(model.best_estimator_.predict(X), model.predict(X))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="AoRRRegressorCV was fitted with feature names") as seen:
+        model.predict(X.to_numpy())
+    assert len(seen) == 1
+
+
+def test_cv_estimators_have_a_certificate_and_sparse_coefficients(named):
+    X, model = named
+    assert model.certificate_ == model.best_estimator_.certificate_ <= 1e-6
+    before, dense = model.predict(X), model.coef_
+    assert sp.issparse(model.sparsify().coef_)
+    assert sp.issparse(model.best_estimator_.coef_)
+    np.testing.assert_allclose(model.predict(X), before)
+    np.testing.assert_array_equal(model.densify().coef_, dense)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_starts", 1.5), ("fit_intercept", "no"), ("stratify", "no"), ("n_starts", -1)]
+)
+def test_a_wrong_parameter_is_refused_before_the_search(name, value):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    for model in (AoRRClassifierCV(random_state=0), AoRRClassifier(0.1, l1_ratio=1.0), AoRRClassifier(0.1)):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            model.set_params(**{name: value}).fit(X, X[:, 0] > 0)
+        assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_of_two_equal_columns_none_has_a_coefficient_of_rounding_errors(as_sparse):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(80, 120))
+    y = 3 * X[:, 0] - 2 * X[:, 1] + 0.3 * rng.normal(size=80)
+    y[:8] += 20
+    twice = np.column_stack([X[:, 0], X])
+    model = AoRRRegressor(0.1, l1_ratio=1.0, C=0.05, random_state=0).fit(
+        sp.csr_matrix(twice) if as_sparse else twice, y
+    )
+    used = np.abs(model.coef_[model.coef_ != 0])
+    assert used.min() > 1e-12 * used.max()
+
+
+def test_without_a_penalty_too_many_columns_are_named_and_not_m():
+    with pytest.raises(ValueError, match="got 20 rows; leave out columns, or pass a finite C"):
+        AoRRRegressor(0.1, C=np.inf).fit(np.random.default_rng(0).normal(size=(20, 30)), np.arange(20.0))
+
+
+def test_messages_of_find_label_issues_name_what_is_wrong():
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(20, 2)), columns=["a", "b"])
+    y = np.repeat(["u", "v"], 10)
+    gap, infinite = X.to_numpy().copy(), X.to_numpy().copy()
+    gap[0, 0], infinite[0, 0] = np.nan, np.inf
+    with pytest.raises(ValueError, match=r"got dates or times in \['when'\]"):
+        find_label_issues(X.assign(when=pd.Timestamp("2020")), y)
+    with pytest.raises(ValueError, match="sparse X must not have missing values"):
+        find_label_issues(sp.csr_matrix(gap), y)
+    for rows in (infinite, sp.csr_matrix(infinite)):
+        with pytest.raises(ValueError, match="X must be finite, got infinite values"):
+            find_label_issues(rows, y)
+    with pytest.raises(ValueError, match="got the text 'b'; pass the column itself"):
+        find_label_issues(X, "b")
+    with pytest.raises(ValueError, match="needs a classifier with predict_proba, got the regressor AoRRRegressor"):
+        find_label_issues(X, y, estimator=AoRRRegressor())

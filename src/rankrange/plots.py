@@ -28,6 +28,8 @@ __all__ = [
 # The two kinds of fits in `tuning_`.
 _PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
+# The number of coefficients that a path names: as many as matplotlib has colours.
+_NAMED_LINES = 10
 
 
 _MARKS = {
@@ -130,6 +132,8 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 def path(model: Any, *, ax: Any = None) -> Any:
     """Draw the coefficients against C for the chosen m, and mark the chosen C.
 
+    The legend names the columns with the largest coefficients; all others are grey.
+
     Parameters
     ----------
     model : AoRRRegressorCV or AoRRClassifierCV
@@ -155,8 +159,17 @@ def path(model: Any, *, ax: Any = None) -> Any:
     if not table:
         raise ValueError("path needs a fitted AoRRRegressorCV or AoRRClassifierCV, got a model without path_")
     ax = _axis(ax)
-    lines = table["coef"].reshape(len(table["C"]), -1)
-    ax.semilogx(table["C"], lines[:, lines.any(axis=0)], lw=1)
+    coef = table["coef"]
+    lines, names = coef.reshape(len(coef), -1), _coefficient_names(model, coef.shape[1:])
+    order = np.argsort(-np.abs(lines).max(axis=0), kind="stable")
+    order = order[lines[:, order].any(axis=0)]
+    for place, j in enumerate(order):
+        if place < _NAMED_LINES:  # colours are not repeated
+            ax.semilogx(table["C"], lines[:, j], lw=1.3, color=f"C{place}", label=names[j], zorder=3)
+        else:
+            ax.semilogx(table["C"], lines[:, j], lw=0.8, color=SOFT, alpha=0.4)
+    if len(order):
+        ax.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     ax.axvline(model.C_, color=SOFT, lw=1, ls=":")
     _label_decades(ax, float(table["C"][-1] / table["C"][0]))
     ax.set(xlabel="C", ylabel="coefficient", title=f"m = {model.m_:g}")
@@ -412,6 +425,15 @@ def _axis(ax: Any) -> Any:
     import matplotlib.pyplot
 
     return matplotlib.pyplot.subplots(layout="constrained")[1]
+
+
+def _coefficient_names(model: Any, shape: tuple[int, ...]) -> list[str]:
+    """Names of coefficients (outputs, columns), in this order: column names or numbers, with the class if several."""
+    outputs, count = shape
+    columns = [str(name) for name in getattr(model, "feature_names_in_", [f"column {j}" for j in range(count)])]
+    if outputs == 1:
+        return columns
+    return [f"{name} ({label})" for label in model.classes_.tolist() for name in columns]
 
 
 def _label_decades(ax: Any, reach: float) -> None:

@@ -133,7 +133,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
         m = 0, and an array with one cut per class for stratify=True.
     dropped_ : ndarray of bool of shape (n_samples,)
-        Whether each training row was dropped.
+        Whether each training row was dropped. These are m_ rows, or fewer if several rows tie at the cut: tied rows
+        share what is left of m_ and are marked as kept.
     temperature_ : float
         The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, after
         `partial_fit`, and for scans.

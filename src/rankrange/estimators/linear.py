@@ -117,6 +117,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
                 raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+        check_flags(self)
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
         check_l1_ratio(self)
@@ -437,6 +438,14 @@ def group_names(groups: Any, X: Any) -> Array:
     if any(missing):
         raise ValueError(f"groups must not be missing, got {sum(missing)} rows without one; name a group for them")
     return groups.astype(str) if groups.dtype == object else groups
+
+
+def check_flags(estimator: Any) -> None:
+    """Raise a ValueError unless the parameters that switch something on or off are booleans: "no" would be true."""
+    for name in ("fit_intercept", "stratify", "warm_start", "reweight"):
+        value = getattr(estimator, name, False)
+        if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max, auto: bool = True) -> None:

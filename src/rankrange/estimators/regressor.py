@@ -318,9 +318,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             )
         p = d + bool(self.fit_intercept)
         if np.inf == self.C and n - keep.counts(n)[0] <= p:
+            given, remedy = (f"{n} rows", "") if n <= p else (f"m={self.m!r} of {n} rows", "lower m, ")
             raise ValueError(
-                f"without a penalty more than {p} rows must be kept to fit {p} coefficients, got m={self.m!r} of {n} "
-                "rows; lower m, leave out columns, or pass a finite C"
+                f"C=inf has no penalty, so more than {p} rows must be kept to fit {p} coefficients, got {given}; "
+                f"{remedy}leave out columns, or pass a finite C"
             )
 
     def _robust(self) -> RobustFit:

@@ -96,6 +96,7 @@ def fit_sparse(
         max_iter=int(estimator.max_iter),
         report=lambda phase, value: log(phase, value / unit),
     )
+    found = found._replace(coef=_without_rounding(found.coef, net.X))
     W = np.column_stack([found.coef, found.intercept]) if intercept else found.coef
     certificate = relative(found.gap, max(found.value, 1e-9 * unit))  # rows may be fitted exactly
     budget = found.rounds, certificate, float(estimator.tol), int(estimator.max_iter)
@@ -158,6 +159,17 @@ class SparseCoef:
 def as_float64(X: Any) -> Any:
     """The rows in float64; sparse rows in CSC format."""
     return sp.csc_matrix(X, dtype=np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
+
+
+def _without_rounding(coef: Array, X: Any) -> Array:
+    """Set coefficients to zero whose scores are rounding errors of the others, as one of two equal columns has."""
+    used = np.flatnonzero(coef.any(axis=0))
+    if not len(used):
+        return coef
+    largest = abs(X[:, used]).max(axis=0)
+    size = np.zeros_like(coef)
+    size[:, used] = np.abs(coef[:, used]) * np.ravel(largest.toarray() if sp.issparse(X) else largest)
+    return np.where(size > 64 * np.finfo(np.float64).eps * size.max(), coef, 0.0)
 
 
 def _plain(y: Array, n_outputs: int) -> Array:

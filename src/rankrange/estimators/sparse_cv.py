@@ -26,9 +26,9 @@ from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
-from .linear import seed_of
+from .linear import check_flags, seed_of
 from .regressor import AoRRRegressor, check_numeric_target
-from .sparse import as_float64
+from .sparse import SparseCoef, as_float64
 from .weights import is_whole, scale_of
 
 # The tolerance of fits that are only compared, and the random starts of a search on a path.
@@ -37,7 +37,7 @@ _TOL, _PATH_STARTS = 1e-3, 3
 _LAST_TOL = 1e-6
 
 
-class _SparseCV(BaseEstimator):
+class _SparseCV(SparseCoef, BaseEstimator):
     """Base class of both estimators."""
 
     m: Any
@@ -102,8 +102,10 @@ class _SparseCV(BaseEstimator):
             random_state=seed,
             **by_class,
         ).fit(X, y, sample_weight=weight)
+        if hasattr(self, "feature_names_in_"):
+            self.best_estimator_.feature_names_in_ = self.feature_names_in_
         self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
-        self.dropped_ = self.best_estimator_.dropped_
+        self.dropped_, self.certificate_ = self.best_estimator_.dropped_, self.best_estimator_.certificate_
         self.path_ = {**self.path_, "coef": self._path_of_model(net, mass, Cs)}
         self._warn_of_the_choice()
         return self
@@ -113,7 +115,8 @@ class _SparseCV(BaseEstimator):
         if not self.coef_.any():
             warnings.warn(
                 f"all coefficients are zero with the chosen C={self.C_:.3g}: no smaller penalty predicts better by one "
-                "standard error; use rule='best', another m, or look at path_['score']",
+                "standard error; use rule='best', another m, a score_trim above the share of outliers (got "
+                f"{self.score_trim!r}), or look at path_['score']",
                 UserWarning,
                 stacklevel=3,
             )
@@ -125,6 +128,30 @@ class _SparseCV(BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
+
+    def sparsify(self) -> Any:
+        """Convert `coef_` of this estimator and of `best_estimator_` to a sparse matrix (outputs, n_features).
+
+        Returns
+        -------
+        object
+            The model itself.
+        """
+        check_is_fitted(self, "best_estimator_")
+        self.best_estimator_.sparsify()
+        return super().sparsify()
+
+    def densify(self) -> Any:
+        """Undo `sparsify`.
+
+        Returns
+        -------
+        object
+            The model itself.
+        """
+        check_is_fitted(self, "best_estimator_")
+        self.best_estimator_.densify()
+        return super().densify()
 
     def _check(self) -> None:
         try:
@@ -149,6 +176,9 @@ class _SparseCV(BaseEstimator):
             raise ValueError(f"eps must be in (0, 1), got {self.eps!r}; 0.02 is the default")
         if not _is_number(self.score_trim) or not 0 <= self.score_trim < 1:
             raise ValueError(f"score_trim must be in [0, 1), got {self.score_trim!r}; 0.3 is the default")
+        if not _is_count(self.n_starts, 0):
+            raise ValueError(f"n_starts must be an int of at least 0, got {self.n_starts!r}")
+        check_flags(self)
         if self.rule not in ("one-se", "best"):
             raise ValueError(f"rule must be 'one-se' or 'best', got {self.rule!r}")
 
@@ -304,7 +334,9 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     best_estimator_ : AoRRRegressor
         The model with that choice, fitted to all rows.
     coef_, intercept_, dropped_ : ndarray
-        Those of `best_estimator_`.
+        Those of `best_estimator_`. `dropped_` marks m_ * n_samples rows, rounded; rows that tie at the cut are kept.
+    certificate_ : float
+        The proved relative gap of the last fit, for the same rows dropped.
     n_features_in_ : int
         Number of features.
     path_ : dict
@@ -361,8 +393,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
 
     def predict(self, X: Any) -> Array:
         """Predicted targets (n,) of the rows of X."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.predict(_same_columns(self, X)))
+        return _of_model(self, "predict", X)
 
 
 class AoRRClassifierCV(ClassifierMixin, _SparseCV):
@@ -407,7 +438,9 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     best_estimator_ : AoRRClassifier
         The model with that choice, fitted to all rows.
     coef_, intercept_, dropped_ : ndarray
-        Those of `best_estimator_`.
+        Those of `best_estimator_`. `dropped_` marks m_ * n_samples rows, rounded; rows that tie at the cut are kept.
+    certificate_ : float
+        The proved relative gap of the last fit, for the same rows dropped.
     n_features_in_ : int
         Number of features.
     classes_ : ndarray of shape (n_classes,)
@@ -473,23 +506,24 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
 
     def decision_function(self, X: Any) -> Array:
         """Scores of the rows of X: (n,) for two classes, otherwise (n, n_classes)."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.decision_function(_same_columns(self, X)))
+        return _of_model(self, "decision_function", X)
 
     def predict(self, X: Any) -> Array:
         """The most likely class of each row of X."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.predict(_same_columns(self, X)))
+        return _of_model(self, "predict", X)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes, (n, n_classes)."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.predict_proba(_same_columns(self, X)))
+        return _of_model(self, "predict_proba", X)
 
 
-def _same_columns(estimator: Any, X: Any) -> Any:
-    """Validate X and remove its column names, because the inner model was fitted without names."""
-    return validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
+def _of_model(estimator: Any, method: str, X: Any) -> Array:
+    """The result of a method of the fitted model. X is validated here, so messages name this class, and only once."""
+    check_is_fitted(estimator, "best_estimator_")
+    X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        return np.asarray(getattr(estimator.best_estimator_, method)(X))
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -87,7 +87,8 @@ def find_label_issues(
         ensemble; X must be convertible to numbers.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
-        to y: they cannot be estimated from labels whose worst errors were corrected.
+        to y: they cannot be estimated from labels whose worst errors were corrected. So rows that were reviewed stay in
+        the list; those with a new label are the rows in which learn_from differs from y.
     review_cost, drop_cost : float
         The cost of reviewing a row by hand, and of dropping a row with a correct label, where training on one wrong
         label costs 1. They only affect the "action" of a row: with the defaults, rows with p_wrong of at least 0.2 are

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import is_regressor
 from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
@@ -92,6 +93,10 @@ class Data:
 
 def _labels(name: str, y: Any) -> Array:
     """The labels as a column, none of them missing."""
+    if isinstance(y, str):
+        raise ValueError(
+            f"{name} must have one label per row, got the text {y!r}; pass the column itself, as in X[{y!r}]"
+        )
     given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
     absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
     if given.dtype.kind == "O":
@@ -131,10 +136,26 @@ def _as_numbers(X: Any) -> Any:
 
     For texts, the error names functions that accept them.
     """
+    dates = [str(name) for name, kind in getattr(X, "dtypes", {}).items() if getattr(kind, "kind", "") in "mM"]
+    if dates:
+        raise ValueError(
+            f"X must be numeric if no estimator is given, got dates or times in {dates[:3]}; convert them to numbers, "
+            "drop them, or use rankrange.audit.audit_table for a table of any columns"
+        )
     try:
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
+        entries = X.data if sp.issparse(X) else X
+        if np.isinf(entries).any():
+            raise ValueError(
+                "X must be finite, got infinite values; replace them with NaN, drop the rows, or clip them"
+            )
         if sp.issparse(X):
-            return check_array(X, accept_sparse="csr")
+            if np.isnan(entries).any():
+                raise ValueError(
+                    "a sparse X must not have missing values (NaN), got some; fill them, or pass a dense X, in "
+                    "which they are filled with the median"
+                )
+            return X
         missing = np.isnan(X)
         if missing.all():
             raise ValueError("X must have at least one number, got only missing values (NaN); check how it was read")
@@ -223,6 +244,11 @@ def estimator_predictions(
     """Predictions of a classifier of another package, which is cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
+    if is_regressor(estimator):
+        raise ValueError(
+            f"find_label_issues needs a classifier with predict_proba, got the regressor {type(estimator).__name__}; "
+            "use AoRRClassifier, or rankrange.audit.audit_table for a numeric target"
+        )
     if not hasattr(estimator, "predict_proba"):
         raise ValueError(
             f"estimator must have predict_proba, got {type(estimator).__name__}; wrap it in CalibratedClassifierCV"
