@@ -136,7 +136,9 @@ def _as_numbers(X: Any) -> Any:
 
     For texts, the error names functions that accept them.
     """
-    dates = [str(name) for name, kind in getattr(X, "dtypes", {}).items() if getattr(kind, "kind", "") in "mM"]
+    kinds: Any = getattr(X, "dtypes", None)
+    named = kinds.items() if hasattr(kinds, "items") else ()
+    dates = [str(name) for name, kind in named if getattr(kind, "kind", "") in ("m", "M")]
     if dates:
         raise ValueError(
             f"X must be numeric if no estimator is given, got dates or times in {dates[:3]}; convert them to numbers, "
