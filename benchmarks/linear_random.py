@@ -29,7 +29,8 @@ import csv
 import statistics
 import time
 import warnings
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,7 +50,8 @@ RARE_SIZES = ((2000, 10), (20_000, 50), (200_000, 30))
 MOST_CELLS, MOST_SECONDS = 6_000_000, 2.0
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True)
+class Problem:
     loss: str
     seed: int
     index: int
@@ -100,11 +102,11 @@ def of_kind(kind: str, loss: str, seed: int, index: int) -> tuple[Problem, np.ra
     """The problem of this number as it is, with m = 0, or with a rare class of which m takes most rows."""
     problem, rng = draw(loss, seed, index)
     if kind == "convex":
-        problem = problem._replace(m=0.0)
+        problem = replace(problem, m=0.0)
     if kind == "rare":
         n, d = RARE_SIZES[index // 2 % len(RARE_SIZES)]
-        plain = {"columns": "normal", "outliers": "none", "share": 0.12, "wild": 0.0}
-        problem = problem._replace(n=n, d=d, m=0.1, k=0.9 if index % 2 else 1.0, C=1.0, **plain)
+        problem = replace(problem, n=n, d=d, columns="normal", outliers="none", share=0.12, wild=0.0)
+        problem = replace(problem, m=0.1, k=0.9 if index % 2 else 1.0, C=1.0)
     return problem, rng
 
 
@@ -222,7 +224,7 @@ def measure(problem: Problem, rng: np.random.Generator) -> dict[str, Any]:
     fit = ours(problem)
     theirs_s, ours_s = median_seconds(ordinary(problem), fit, X, y)
     return {
-        **problem._asdict(),
+        **asdict(problem),
         "ordinary_s": round(theirs_s, 5),
         "ours_s": round(ours_s, 5),
         "ratio": round(ours_s / theirs_s, 3),
@@ -245,7 +247,7 @@ def above(row: dict[str, Any], before: dict[str, str]) -> float:
 
 
 def described(row: dict[str, Any]) -> str:
-    return Problem(*(row[field] for field in Problem._fields)).name
+    return Problem(**{field.name: row[field.name] for field in fields(Problem)}).name
 
 
 def report(rows: list[dict[str, Any]], before: dict[tuple[str, int, int], dict[str, str]]) -> None:

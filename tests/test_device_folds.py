@@ -92,3 +92,14 @@ def test_a_device_chooses_the_penalty_of_the_cpu():
     here, there = (AoRRClassifier(m=0, k=1.0, C="auto", random_state=0) for _ in range(2))
     here.fit(X, y), there.fit(rows_on_device(there, X, y, None, Sizes(choice_rows=1500)))
     assert pytest.approx(here.C_, rel=1e-9) == there.C_
+
+
+def test_a_device_chooses_on_the_rows_of_the_cpu_if_they_fit_the_sample():
+    """The training set of a hold-out has 4,000 rows at any n, so other rows would choose another of nearly equal C."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200_000, 10))
+    y = X @ (rng.normal(size=10) * np.sqrt(0.4)) + rng.logistic(size=len(X)) > 0
+    y ^= rng.random(len(X)) < 0.1
+    here, there = (AoRRClassifier(m=0.1, k=1.0, C="auto", random_state=0, device=d).fit(X, y) for d in (None, "cpu"))
+    assert pytest.approx(here.C_, rel=1e-9) == there.C_
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-6)

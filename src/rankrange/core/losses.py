@@ -135,16 +135,21 @@ class Logistic:
         return softplus(-y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
         """The losses, and -y / (1 + exp(y z))."""
         t = y * z
-        np.negative(t, out=t)
-        e = np.copysign(t, -1)
+        s, slope = self.of_margin(np.negative(t, out=t))
+        slope *= -y
+        return s, slope
+
+    def of_margin(self, t: Array) -> tuple[Array, Array]:
+        """The losses log(1 + exp(t)) and their derivative at t = -y z; t is overwritten."""
+        # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
+        e = np.abs(t)
+        np.negative(e, out=e)
         np.exp(e, out=e)  # of -|t|, in (0, 1]: it cannot overflow
         slope = np.maximum(e, t > 0)  # 1 if t > 0; np.where is several times slower on an irregular mask
         u = 1 + e
         slope /= u
-        slope *= -y
         np.maximum(t, 0, out=t)
         t += log_of_sum(e, u)
         return t, slope

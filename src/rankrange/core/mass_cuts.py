@@ -10,7 +10,7 @@ import numpy as np
 from .arrays import Array
 
 # Up to this many weighted values are sorted to find a cut.
-_SORTED_UP_TO = 1 << 11
+_SORTED_UP_TO = 1 << 14
 # The relative tolerance for rounding errors in sums of weights.
 _BUT_ROUNDING = 1.0 - 1e-12
 

@@ -29,6 +29,8 @@ from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top
 
 # Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
+# Up to this many entries, a search makes a copy of the rows that is multiplied by their targets.
+_MOST_SIGNED = 1_000_000
 # A p x p matrix is built and factored up to this p.
 MOST_FACTORED = 1000
 
@@ -43,6 +45,7 @@ class Design:
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
         self.factored = self.p <= MOST_FACTORED  # whether solvers build and factor p x p matrices
+        self._signed: tuple[Array, Design] | None = None
 
     @cached_property
     def _transposed(self) -> Any:
@@ -51,19 +54,25 @@ class Design:
 
     def scores(self, W: Array) -> Array:
         """Scores (r, n) of all rows for the parameters W (r, p), in the dtype of X."""
-        coef = W[:, : self.d].astype(self.X.dtype, copy=False)
-        if len(coef) == 1:
-            Z = (self.X @ coef[0])[None, :]
-        else:
-            Z = (self.X @ coef.T).T
+        if len(W) == 1:
+            return self.scores_of_one(W[0])[None]
+        Z = (self.X @ W[:, : self.d].astype(self.X.dtype, copy=False).T).T
         if self.fit_intercept:
             Z += W[:, self.d :].astype(Z.dtype, copy=False)
         return Z
 
+    def scores_of_one(self, w: Array) -> Array:
+        z = self.X @ w[: self.d].astype(self.X.dtype, copy=False)
+        if self.fit_intercept:
+            z += float(w[self.d])
+        return z
+
     def adjoint(self, R: Array) -> Array:
         """sum_i R[:, i] x_i, the transpose of `scores`."""
         out = np.empty((len(R), self.p))
-        if not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
+        if len(R) == 1 and self.n <= _BLOCK and not self.sparse:
+            out[0, : self.d] = R[0].astype(self.X.dtype, copy=False) @ self.X
+        elif not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
             out[:, : self.d] = self._by_blocks(R)
         elif len(R) == 1:
             out[0, : self.d] = self._transposed @ R[0]
@@ -119,6 +128,16 @@ class Design:
     def _squared(self) -> Any:
         """The squares of sparse entries (d, n)."""
         return self.X.multiply(self.X).T
+
+    def signed(self, y: Array) -> Design:
+        """The rows -y x, with a column -y for the intercept: their scores are the margins -y z of a binary target."""
+        if self._signed is None or self._signed[0] is not y:
+            rows = np.empty((self.n, self.p), dtype=self.X.dtype, order="F")
+            np.multiply(self.X, -y[:, None], out=rows[:, : self.d])
+            if self.fit_intercept:
+                rows[:, self.d] = -y
+            self._signed = y, Design(rows, False)
+        return self._signed[1]
 
     def unfactored(self) -> Design:
         """The same design for solvers that only use products with X."""
@@ -281,13 +300,43 @@ class Objective(_Problem):
         """The objective and one of its gradients at W."""
         return self.at(W)[:2]
 
+    @cached_property
+    def _margins(self) -> Design | None:
+        """The rows -y x, which save the products with y, if they are few, in single precision and for a binary target.
+
+        A search in single precision consists of many short evaluations.
+        """
+        design = self.design
+        few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MOST_SIGNED
+        if few and hasattr(self.loss, "of_margin") and self.y.dtype == np.float32 and type(self.aggregate) is Ranked:
+            return design.signed(self.y)
+        return None
+
     def value_then_gradient(self, W: Array) -> tuple[float, Callable[[], Array]]:
         """The objective at W, and a function that computes a gradient there only if it is called."""
+        if self._margins is not None:
+            return self._by_margins(W, self._margins)
         s, slope = self.losses_and_slopes(self.design.scores(W))
         chosen = self.select(s)
 
         def gradient() -> Array:
-            return self.design.adjoint(slope * chosen.weights) / self.kept + self.penalty_gradient(W)
+            out = self.design.adjoint(slope * chosen.weights)
+            out /= self.kept
+            out += self.penalty_gradient(W)
+            return out
+
+        return chosen.total / self.kept + self.penalty(W), gradient
+
+    def _by_margins(self, W: Array, signed: Design) -> tuple[float, Callable[[], Array]]:
+        s, slope = self.loss.of_margin(signed.scores_of_one(W[0]))
+        chosen = self.select(s)
+
+        def gradient() -> Array:
+            np.multiply(slope, chosen.weights, out=slope)
+            out = signed.adjoint(slope[None])
+            out /= self.kept
+            out += self.penalty_gradient(W)
+            return out
 
         return chosen.total / self.kept + self.penalty(W), gradient
 
@@ -301,12 +350,16 @@ class Objective(_Problem):
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
         if self.n_outputs > 1:
             return self._batch_of_several(Ws)
-        W = Ws[:, 0]
-        s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(self.design.scores(W)))
+        W, design = Ws[:, 0], self.design
+        if self._margins is not None:
+            design = self._margins
+            s, slope = self.loss.of_margin(np.ascontiguousarray(design.scores(W)))
+        else:
+            s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(design.scores(W)))
         chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
-        return values, (self.design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
+        return values, (design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
     def _batch_of_several(self, Ws: Array) -> tuple[Array, Array]:
         """`batch` for r > 1: losses and cuts of all sets at once, products with X one by one."""

@@ -69,7 +69,7 @@ class Sizes:
     """
 
     search_rows: int = 1 << 14
-    choice_rows: int = 1 << 17
+    choice_rows: int = 1 << 18
     bracket_rows: int = 1 << 19
     metric_numbers: int = 1 << 26
     crossing_rows: int = 500

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.blas import dsymv, dsyr2
 
 from ..core.arrays import Array
 from ..core.objective import Objective
@@ -29,6 +30,10 @@ _einsum = inspect.unwrap(np.einsum)
 _MEETINGS, _SAME = 2, 1e-4
 # After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
 _PACE, _FASTER, _LOWEST = 10, 2.0, 3
+# A run that is above the value to beat ends if it needs more than a multiple of what its last steps gained, in logs.
+_LAST, _MORE = 3, 5.0
+# The number of parameters up to which a matrix takes less time than the recursion over pairs.
+_FEW = 100
 
 
 @dataclass(frozen=True)
@@ -197,25 +202,26 @@ def descend(
     on_step: Callable[[float], None] | None = None,
     numbered: bool = False,
     lazily: Lazily | None = None,
+    beat: float = math.inf,
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
     A start is finished when a step lowers its value by less than the share `tol`, or no step lowers it. With `numbered`
     the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
-    one start, `lazily` returns the value and a function for the gradient, with exactly the results of the batch.
-    `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix per start (BFGS), which
-    takes less time if there are few parameters.
+    one start, `lazily` returns the value and a function for the gradient, and the run also ends if it is not likely to
+    fall below the value `beat`. `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix
+    per start (BFGS), which takes less time if there are few parameters.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
-        return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step)
+        return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step, beat)
     evaluate = batch if numbered else lambda W, which: batch(W)
     live = np.arange(len(W))  # the numbers of the starts that are not finished
     values, gradients = evaluate(W, live)
     ends, lows, before = W.copy(), values.copy(), values.copy()
     pairs: _Pairs | _Matrices
     if memory is None:
-        pairs = _Matrices(metric, W.shape, _MANY)
+        pairs = _Matrices(metric, W.shape)
     else:
         pairs = _Pairs(None if metric is None else metric.solve, memory)
     for iteration in range(max_iter):
@@ -273,8 +279,7 @@ def _inner(a: Array, b: Array) -> Array:
 
 
 def _dot(a: Array, b: Array) -> float:
-    """The same sum as `_inner`, with the same rounding; np.dot rounds differently."""
-    return float(_einsum("i,i", a, b))
+    return float(a.dot(b))
 
 
 class _Numbers(NamedTuple):
@@ -337,37 +342,85 @@ class _Pairs:
         self.pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in self.pairs), self.pairs.maxlen)
 
 
-class _Matrices:
-    """The inverse Hessian of BFGS as a matrix (q, q) per start, where q = r p. The first pair scales the metric."""
+def _inverse_of(metric: Metric | None, shape: tuple[int, ...]) -> Array:
+    """The inverse of the metric as a matrix (q, q), where q = r p for parameters (..., r, p)."""
+    base = np.eye(shape[-1]) if metric is None else metric.solve(np.eye(shape[-1]))
+    return base if shape[-2] == 1 else np.kron(np.eye(shape[-2]), base)
 
-    def __init__(self, metric: Metric | None, shape: tuple[int, ...], numbers: _Numbers) -> None:
-        self.inner, self.times, self.inverse = numbers
-        base = np.eye(shape[-1]) if metric is None else metric.solve(np.eye(shape[-1]))
-        self.matrix = base if shape[-2] == 1 else np.kron(np.eye(shape[-2]), base)
-        self.scaled = False
+
+class _Matrices:
+    """The inverse Hessian of BFGS as a matrix (q, q) per start. The first pair scales the metric."""
+
+    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
+        self.matrix, self.scaled = _inverse_of(metric, shape), False
 
     def applied(self, G: Array) -> Array:
-        return self._product(G.reshape(*G.shape[:-2], -1) if G.ndim > 1 else G).reshape(G.shape)
+        return self._product(G.reshape(len(G), -1)).reshape(G.shape)
 
     def _product(self, g: Array) -> Array:
-        return (self.matrix @ g[..., None])[..., 0]
+        return (self.matrix @ g[:, :, None])[:, :, 0]
 
-    def learn(self, s: Array, y: Array, rho: Any) -> None:
+    def learn(self, s: Array, y: Array, rho: Array) -> None:
         """Change the matrix by a step, the change of the gradient and 1 / <step, change>, 0 if it is not to be used."""
-        s, y = (a.reshape(*a.shape[:-2], -1) if a.ndim > 1 else a for a in (s, y))
+        s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
         u = self._product(y)
         if not self.scaled:
-            factor = self.inverse(self.inner(y, u) * rho)
-            self.matrix = self.times(factor, self.matrix[None] if s.ndim > 1 else self.matrix)
-            u, self.scaled = self.times(factor, u), True
-        v = self.times(0.5 * rho * (1.0 + rho * self.inner(y, u)), s) - self.times(rho, u)
-        change = s[..., :, None] * v[..., None, :]
+            factor = _inverse_each(_inner(y, u) * rho)
+            self.matrix = factor[:, None, None] * self.matrix
+            u, self.scaled = factor[:, None] * u, True
+        v = (0.5 * rho * (1.0 + rho * _inner(y, u)))[:, None] * s - rho[:, None] * u
+        change = s[:, :, None] * v[:, None, :]
         self.matrix += change
         self.matrix += change.swapaxes(-1, -2)
 
     def keep(self, active: Array) -> None:
         """Drop the matrices of all other starts."""
         self.matrix = self.matrix[active]
+
+
+class _Matrix:
+    """`_Matrices` for one start, by BLAS in place: the upper triangle of a symmetric matrix."""
+
+    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
+        self.matrix, self.scaled = np.asfortranarray(_inverse_of(metric, shape)), False
+
+    def applied(self, g: Array) -> Array:
+        return dsymv(1.0, self.matrix, g)
+
+    def learn(self, s: Array, y: Array, rho: float) -> None:
+        u = self.applied(y)
+        length = rho * _dot(y, u)
+        if not self.scaled:
+            factor = 1.0 / length if length > 0 else 1.0
+            self.matrix *= factor
+            u, length, self.scaled = factor * u, factor * length, True
+        v = (0.5 * rho * (1.0 + length)) * s - rho * u
+        self.matrix = dsyr2(1.0, s, v, a=self.matrix, overwrite_a=1)
+
+
+class _AllPairs:
+    """L-BFGS that keeps all pairs of one start, as two matrices A and B: the inverse Hessian is scale * A + B.
+
+    A is the inverse of the metric after the updates, B is what the steps add, and the last pair sets the scale. The
+    two-loop recursion gives the same steps, but takes a few calls per pair in each of them.
+    """
+
+    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
+        self.base = _inverse_of(metric, shape)
+        self.A, self.B = np.array(self.base, order="F"), np.zeros_like(self.base, order="F")
+        self.scale = 1.0
+
+    def applied(self, g: Array) -> Array:
+        return dsymv(self.scale, self.A, g) + dsymv(1.0, self.B, g)
+
+    def learn(self, s: Array, y: Array, rho: float) -> None:
+        for own, name in ((0.0, "A"), (1.0, "B")):
+            matrix = getattr(self, name)
+            u = dsymv(1.0, matrix, y)
+            v = (0.5 * rho * (own + rho * _dot(y, u))) * s - rho * u
+            setattr(self, name, dsyr2(1.0, s, v, a=matrix, overwrite_a=1))
+        length = rho * _dot(y, self.base @ y)
+        self.scale = 1.0 / length if length > 0 else 1.0
 
 
 def _at_once(batch: Batch) -> Lazily:
@@ -387,16 +440,23 @@ def _descend_from_one(
     tol: float,
     left: Callable[[Array], Array] | None,
     on_step: Callable[[float], None] | None,
+    beat: float,
 ) -> tuple[Array, Array, int]:
-    """`descend` for one start with identical results, on vectors and scalars, which halves the overhead."""
+    """`descend` for one start, on vectors and scalars, which halves the overhead."""
     value, ask = evaluate(W[0])
     gradient, at = ask().ravel(), W.ravel()
 
     def solve(vector: Array) -> Array:
         return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
 
-    pairs: _Pairs | _Matrices
-    pairs = _Matrices(metric, W.shape, _ONE) if memory is None else _Pairs(solve, memory, _ONE)
+    pairs: _Pairs | _Matrix | _AllPairs
+    if memory is None:
+        pairs = _Matrix(metric, W.shape)
+    elif max_iter <= memory and W.size <= _FEW:
+        pairs = _AllPairs(metric, W.shape)
+    else:
+        pairs = _Pairs(solve, memory, _ONE)
+    last: deque[float] = deque(maxlen=_LAST)  # the values of the last steps
     for iteration in range(max_iter):
         direction = -pairs.applied(gradient)
         slope = _dot(direction, gradient)
@@ -417,6 +477,9 @@ def _descend_from_one(
         if on_step is not None:
             on_step(value)
         still = old_value - value > tol * abs(value)
+        if value > beat > 0 and len(last) == _LAST:
+            still = still and math.log(value / beat) < _MORE * math.log(last[0] / value)
+        last.append(value)
         if left is not None:
             still = still and bool(left(gradient.reshape(W.shape))[0] > 10 * tol * abs(value))
         if not still:

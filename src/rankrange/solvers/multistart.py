@@ -146,11 +146,12 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
     values = objective.values(np.concatenate([ends, simple]))
     if values[: len(ends)].min() <= values[len(ends) :].min():
         return ends
-    part = subsample(objective, hessian_rows(objective), rng)
-    metric = Metric(hessian(part, simple[int(values[len(ends) :].argmin())]))
+    rough = in_single_precision(objective)
+    part = subsample(rough.objective, hessian_rows(objective), rng)
+    metric = Metric(hessian(part, rough.inward(simple[int(values[len(ends) :].argmin())])))
     starts = np.concatenate([ends[[int(values[: len(ends)].argmin())]], simple])
-    ends, values, _ = _steps(objective, starts, metric, 30, 1e-4)
-    return ends[[int(values.argmin())]]
+    ends, values, _ = _steps(rough.objective, rough.inward(starts), metric, 30, 1e-4)
+    return rough.outward(ends[[int(values.argmin())]])
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
@@ -219,8 +220,11 @@ def _searched_nearby(
     failures = used = 0
     while failures < patience and used < max_iter:
         trial, reached = W, value
-        for problem, most, tol in ((_NEARBY[failures](objective), 10, 1e-4), (objective, 100, 1e-5)):
-            found, values, steps = _steps(problem, trial[None], metric, min(most, max_iter), tol)
+        for problem, most, tol, beat in (
+            (_NEARBY[failures](objective), 10, 1e-4, np.inf),
+            (objective, 100, 1e-5, value),
+        ):
+            found, values, steps = _steps(problem, trial[None], metric, min(most, max_iter), tol, beat=beat)
             trial, reached, used = found[0], float(values[0]), used + steps
         if reached < value * (1.0 - 1e-5):
             W, value, failures = trial, reached, 0
