@@ -237,6 +237,9 @@ class RankWeights:
     If larger losses never have smaller weights, the weighted mean is convex, and fits are certified. Otherwise it is a
     difference of two convex functions, and a fit finds a local minimum. m and k of the estimator are not used.
 
+    The window of "close-k" has a fixed rank; in the paper of that name it follows the loss at the decision boundary.
+    Models with a lambda cannot be pickled; pass a named function.
+
     Examples
     --------
     >>> import numpy as np
