@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,6 +65,16 @@ def _chromium(flags):
     yield driver
     driver.quit()
     shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The source of axe-core, which `make docs-check` installs."""
+    installed = Path(__file__).parents[1] / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
+    scripts = [path for path in (installed, Path(os.environ.get("RANKRANGE_AXE", "none"))) if path.is_file()]
+    if not scripts:
+        pytest.skip("axe-core is not there: npm install --prefix .venv/npm axe-core, or name it by RANKRANGE_AXE")
+    return scripts[0].read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)

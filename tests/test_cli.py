@@ -165,7 +165,6 @@ def test_too_little_memory_is_one_sentence(capsys):
 
 
 def test_reproduce_is_the_command_of_the_paper(capsys):
-    pytest.importorskip("rankrange.paper.harness.command")
     with mock.patch("rankrange.paper.harness.command.run", return_value=0) as called:
         assert cli.main(["reproduce"]) == 0
     called.assert_called_once()

@@ -12,10 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SITE = Path(os.environ.get("RANKRANGE_SITE", ROOT / "docs" / "_build" / "html"))
-AXE = [
-    ROOT / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js",
-    Path(os.environ.get("RANKRANGE_AXE", "none")),
-]
 pytestmark = [
     pytest.mark.site,
     pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="the site is not built: make docs"),
@@ -156,13 +152,10 @@ def test_a_page_fits_a_phone(browser, page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("page", TYPICAL)
-def test_axe_finds_no_serious_fault(browser, page, theme):
-    scripts = [path for path in AXE if path.is_file()]
-    if not scripts:
-        pytest.skip("axe-core is not there: npm install --prefix .venv/npm axe-core, or name it by RANKRANGE_AXE")
+def test_axe_finds_no_serious_fault(browser, axe, page, theme):
     show(browser, page)
     browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-    browser.execute_script(scripts[0].read_text(encoding="utf-8"))
+    browser.execute_script(axe)
     browser.set_script_timeout(120)
     found = browser.execute_async_script(
         "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(r => done(r.violations))"
