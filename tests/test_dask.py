@@ -89,8 +89,9 @@ def assert_same_bits(model, reference):
         np.testing.assert_array_equal(getattr(model, name), getattr(reference, name), err_msg=name)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("weighted", "classes"), [(False, 2), (True, 2), (False, 3), pytest.param(True, 3, marks=pytest.mark.slow)]
+)
 def test_the_fit_on_a_cluster_has_the_bits_of_the_one_in_this_process(client, classes, weighted):
     X, y = table(classes)
     w = np.random.default_rng(1).integers(0, 3, N).astype(float) if weighted else None

@@ -181,7 +181,7 @@ def test_the_rounding_of_float32_does_not_end_a_fit_above_its_tolerance(seed):
         (2, np.float64, False),
         (2, np.float64, True),
         (3, np.float32, True),
-        (3, np.float64, False),
+        pytest.param(3, np.float64, False, marks=pytest.mark.slow),
         pytest.param(3, np.float32, False, marks=pytest.mark.slow),
         pytest.param(3, np.float64, True, marks=pytest.mark.slow),
     ],

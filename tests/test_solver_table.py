@@ -99,7 +99,7 @@ def refused(solver, problem):
 def test_a_solver_descends_or_says_what_it_lacks(solver, loss, aggregate):
     problem = objective_of(loss, aggregate)
     start = np.random.default_rng(6).normal(size=(problem.n_outputs, D + 1))
-    settings = Settings(max_iter=60, tol=1e-5, n_starts=2)
+    settings = Settings(max_iter=25, tol=1e-5, n_starts=2)
     due = refused(solver, problem)
     if due is not None:
         with pytest.raises(due[0], match=due[1]):

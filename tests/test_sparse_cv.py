@@ -50,8 +50,15 @@ def test_one_outlier_in_a_test_fold_changes_no_score_by_its_size():
     assert tables[0].path_["score"].min() < 2.0
 
 
-@pytest.mark.parametrize("kind", [AoRRRegressorCV, AoRRClassifierCV])
-@pytest.mark.parametrize("density", [1.0, 0.1])
+@pytest.mark.parametrize(
+    ("density", "kind"),
+    [
+        (1.0, AoRRRegressorCV),
+        (0.1, AoRRClassifierCV),
+        pytest.param(1.0, AoRRClassifierCV, marks=pytest.mark.slow),
+        pytest.param(0.1, AoRRRegressorCV, marks=pytest.mark.slow),
+    ],
+)
 def test_sparse_rows_have_the_choice_of_the_same_rows_as_a_dense_array(kind, density):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 100)) * (rng.random((60, 100)) < density)

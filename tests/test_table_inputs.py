@@ -378,6 +378,16 @@ def test_a_table_with_everything_is_audited_with_no_preparation(tmp_path):
     assert audit.report().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9])
+def test_a_new_cell_outside_of_the_fitted_values_is_encoded_as_the_nearest_of_them(scale):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    encoder = TableEncoder().fit({"x": x.tolist(), "z": rng.normal(size=200).tolist()})
+    for new, nearest in ((x.max() + scale, x.max()), (x.min() - scale, x.min())):
+        found, expected = (encoder.transform({"x": [cell], "z": [0.0]}) for cell in (new, nearest))
+        np.testing.assert_array_equal(found, expected)
+
+
 SHIPPED = Path(sklearn.__file__).parent / "datasets" / "data"
 
 
