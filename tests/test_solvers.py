@@ -12,7 +12,7 @@ from rankrange import AoRRClassifier, AoRRRegressor, datasets
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
-from rankrange.solvers.descent import Metric, descend, have_met
+from rankrange.solvers.descent import Metric, descend, is_duplicate
 from rankrange.solvers.samples import subsample
 
 RNG = np.random.default_rng(3)
@@ -318,13 +318,13 @@ def test_starts_that_meet_are_merged_and_the_lowest_goes_on():
     alone = min(descend(problem.batch, start[None], metric, max_iter=100, tol=1e-12)[1][0] for start in starts)
     assert values.min() == pytest.approx(alone, rel=1e-9)
     assert (values > values.min() * (1 + 1e-9)).sum() >= 4
-    assert have_met(ends, values, metric).sum() == 7
+    assert is_duplicate(ends, values, metric).sum() == 7
 
 
 def test_starts_in_different_minima_are_not_merged():
     metric = Metric(np.eye(2))
     ends, values = np.array([[[3.0, 0.0]], [[-3.0, 0.0]], [[3.0, 1e-3]]]), np.array([1.0, 1.0, 1.1])
-    np.testing.assert_array_equal(have_met(ends, values, metric), [False, False, True])
+    np.testing.assert_array_equal(is_duplicate(ends, values, metric), [False, False, True])
 
 
 def test_some_rows_of_a_design_that_is_only_multiplied_with_are_only_multiplied_with():

@@ -32,7 +32,7 @@ _BLOCK = 4096
 # Up to this many entries, a search makes a copy of the rows that is multiplied by their targets.
 _MOST_SIGNED = 1_000_000
 # A p x p matrix is built and factored up to this p.
-MOST_FACTORED = 1000
+MAX_FACTORED = 1000
 
 
 class Design:
@@ -44,7 +44,7 @@ class Design:
         self.n, self.d = X.shape
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
-        self.factored = self.p <= MOST_FACTORED  # whether solvers build and factor p x p matrices
+        self.factored = self.p <= MAX_FACTORED  # whether solvers build and factor p x p matrices
         self._signed: tuple[Array, Design] | None = None
 
     @cached_property
@@ -141,9 +141,9 @@ class Design:
 
     def unfactored(self) -> Design:
         """The same design for solvers that only use products with X."""
-        twin = copy(self)
-        twin.factored = False
-        return twin
+        other = copy(self)
+        other.factored = False
+        return other
 
     def take(self, rows: Array) -> Design:
         """The design of a subset of the rows."""

@@ -27,9 +27,9 @@ Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the v
 # Array API dispatch takes as long as a short inner product, and a fit computes thousands of them.
 _einsum = inspect.unwrap(np.einsum)
 # Starts are compared every other iteration, and merged if their values differ by at most this share of F.
-_MEETINGS, _SAME = 2, 1e-4
+_COMPARED_EVERY, _SAME = 2, 1e-4
 # After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
-_PACE, _FASTER, _LOWEST = 10, 2.0, 3
+_WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
 # A run that is above the value to beat ends if it needs more than a multiple of what its last steps gained, in logs.
 _LAST, _MORE = 3, 5.0
 # The number of parameters up to which a matrix takes less time than the recursion over pairs.
@@ -216,9 +216,9 @@ def descend(
     if len(W) == 1 and not numbered:
         return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step, beat)
     evaluate = batch if numbered else lambda W, which: batch(W)
-    live = np.arange(len(W))  # the numbers of the starts that are not finished
-    values, gradients = evaluate(W, live)
-    ends, lows, before = W.copy(), values.copy(), values.copy()
+    unfinished = np.arange(len(W))  # the numbers of the starts that are not finished
+    values, gradients = evaluate(W, unfinished)
+    ends, end_values, before = W.copy(), values.copy(), values.copy()
     pairs: _Pairs | _Matrices
     if memory is None:
         pairs = _Matrices(metric, W.shape)
@@ -227,51 +227,53 @@ def descend(
     for iteration in range(max_iter):
         direction = -pairs.applied(gradients)
         slope = _inner(direction, gradients)
-        uphill = ~((slope < 0) & np.isfinite(slope))
-        if uphill.any():  # stale or overflowed curvature: use steepest descent in the metric
+        no_descent = ~((slope < 0) & np.isfinite(slope))
+        if no_descent.any():  # stale or overflowed curvature: use steepest descent in the metric
             steepest = -(gradients if metric is None else metric.solve(gradients))
-            direction[uphill], slope[uphill] = steepest[uphill], _inner(steepest, gradients)[uphill]
+            direction[no_descent], slope[no_descent] = steepest[no_descent], _inner(steepest, gradients)[no_descent]
         step = np.ones(len(W))
         if metric is None and not iteration:
             step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
-        moved, new_values, new_gradients = _backtrack(evaluate, W, values, gradients, direction, slope, step, live)
+        moved, new_values, new_gradients = _backtrack(
+            evaluate, W, values, gradients, direction, slope, step, unfinished
+        )
         gained = values - new_values
         s, y = moved - W, new_gradients - gradients
         W, values, gradients = moved, new_values, new_gradients
-        ends[live], lows[live] = W, values
+        ends[unfinished], end_values[unfinished] = W, values
         if on_step is not None:
-            on_step(float(lows.min()))
+            on_step(float(end_values.min()))
         active = gained > tol * np.abs(values)
-        if metric is not None and not numbered and iteration % _MEETINGS == _MEETINGS - 1:
-            active &= ~have_met(ends, lows, metric)[live]
-        if not numbered and iteration % _PACE == _PACE - 1 and len(lows) > _LOWEST:
-            reachable = values - _FASTER * (max_iter - iteration - 1) / _PACE * (before[live] - values)
-            active &= reachable <= np.partition(lows, _LOWEST - 1)[_LOWEST - 1]
-            before = lows.copy()
+        if metric is not None and not numbered and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
+            active &= ~is_duplicate(ends, end_values, metric)[unfinished]
+        if not numbered and iteration % _WINDOW == _WINDOW - 1 and len(end_values) > _LOWEST:
+            reachable = values - _SPEED_UP * (max_iter - iteration - 1) / _WINDOW * (before[unfinished] - values)
+            active &= reachable <= np.partition(end_values, _LOWEST - 1)[_LOWEST - 1]
+            before = end_values.copy()
         if left is not None:
             active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
-            return ends, lows, iteration + 1
+            return ends, end_values, iteration + 1
         curvature = _inner(s, y)
         # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
         pairs.learn(s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0))
         if not active.all():
-            live, W, values, gradients = live[active], W[active], values[active], gradients[active]
+            unfinished, W, values, gradients = unfinished[active], W[active], values[active], gradients[active]
             pairs.keep(active)
-    return ends, lows, max_iter
+    return ends, end_values, max_iter
 
 
-def have_met(W: Array, values: Array, metric: Metric) -> Array:
+def is_duplicate(W: Array, values: Array, metric: Metric) -> Array:
     """Which starts (S,) are so close to a lower one, in the metric, that both will reach the same minimum."""
     order = np.argsort(values, kind="stable")
     roots = metric.root(W[order]).reshape(len(W), -1)
     squares = _einsum("sp,sp->s", roots, roots)
     near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
-    met = np.zeros(len(W), dtype=bool)
-    for place in range(1, len(W)):
-        met[order[place]] = (near[place, :place] & ~met[order[:place]]).any()
-    return met
+    duplicate = np.zeros(len(W), dtype=bool)
+    for i in range(1, len(W)):
+        duplicate[order[i]] = (near[i, :i] & ~duplicate[order[:i]]).any()
+    return duplicate
 
 
 def _inner(a: Array, b: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.objective import MOST_FACTORED, Design, Objective
+from ..core.objective import MAX_FACTORED, Design, Objective
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .inner import convex
 from .majorise import bilevel, by_products
@@ -309,7 +309,7 @@ def _polish(
 ) -> Result:
     """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems."""
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
-    if by_products and objective.design.p <= MOST_FACTORED:
+    if by_products and objective.design.p <= MAX_FACTORED:
         result = bilevel(
             objective,
             W,
