@@ -163,9 +163,9 @@ def path(model: Any, *, ax: Any = None) -> Any:
     lines, names = coef.reshape(len(coef), -1), _coefficient_names(model, coef.shape[1:])
     order = np.argsort(-np.abs(lines).max(axis=0), kind="stable")
     order = order[lines[:, order].any(axis=0)]
-    for place, j in enumerate(order):
-        if place < _NAMED_LINES:  # colours are not repeated
-            ax.semilogx(table["C"], lines[:, j], lw=1.3, color=f"C{place}", label=names[j], zorder=3)
+    for number, j in enumerate(order):
+        if number < _NAMED_LINES:  # colours are not repeated
+            ax.semilogx(table["C"], lines[:, j], lw=1.3, color=f"C{number}", label=names[j], zorder=3)
         else:
             ax.semilogx(table["C"], lines[:, j], lw=0.8, color=SOFT, alpha=0.4)
     if len(order):

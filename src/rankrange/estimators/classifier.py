@@ -316,14 +316,14 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         # Not `decision_function`, which would warn that the column names of a frame are missing.
         Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
         if Z.shape[1] == 1:  # the scores are 0 and z: the lower one is |z| below the other
-            own = np.minimum(y * Z[:, 0], 0.0)
+            of_label = np.minimum(y * Z[:, 0], 0.0)
             below = np.negative(np.abs(Z, out=Z), out=Z)
         else:
             top = Z.max(axis=1)
-            own = Z[np.arange(len(Z)), y.astype(np.intp)] - top
+            of_label = Z[np.arange(len(Z)), y.astype(np.intp)] - top
             below = np.subtract(Z, top[:, None], out=Z)
         near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
-        return _best_factor(below[near], own[near], None if weight is None else np.asarray(weight)[near])
+        return _best_factor(below[near], of_label[near], None if weight is None else np.asarray(weight)[near])
 
     def _fit_probability_blend(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
         """If "auto" dropped rows: fit all rows too, and weight both fits to maximise the likelihood of the labels.
@@ -346,8 +346,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         worth = _within_reach(robust.min(axis=1), ~dropped[sample], mass) * (1.0 if mass is None else mass)
 
         def cost(share: float) -> float:
-            own = joined(robust, ordinary, share)[np.arange(len(sample)), codes]
-            return -float(worth @ np.log(np.maximum(own, 1e-12)))
+            of_label = joined(robust, ordinary, share)[np.arange(len(sample)), codes]
+            return -float(worth @ np.log(np.maximum(of_label, 1e-12)))
 
         self.ordinary_share_ = float(min(_SHARES, key=cost))
 
@@ -543,15 +543,15 @@ def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
     return np.asarray(lowest >= lowest[order[np.searchsorted(reached, 0.99 * reached[-1])]])
 
 
-def _best_factor(below: Array, own: Array, mass: Array | None) -> float:
+def _best_factor(below: Array, of_label: Array, mass: Array | None) -> float:
     """The factor of the scores, from .001 to 1, that maximises the likelihood of the labels, by Newton's method.
 
     `below` (n, classes) is the largest score of the row minus each score; with two classes, one column for the lower
-    one. `own` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
+    one. `of_label` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
     """
     factor = 1.0
-    for every in sorted({1, -(-len(own) // _SAMPLE_ROWS)}, reverse=True):
-        few, label_score = below[::every], own[::every]
+    for every in sorted({1, -(-len(of_label) // _SAMPLE_ROWS)}, reverse=True):
+        few, label_score = below[::every], of_label[::every]
         total = np.sum if mass is None else mass[::every].dot
         # with two classes `few` has no column for the larger score, whose exponential is 1
         others = 1.0 if few.shape[1] == 1 else 0.0

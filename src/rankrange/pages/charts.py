@@ -91,11 +91,11 @@ def whiskers(measure: Any) -> dict[str, Any]:
     margin = 0.08 * max(high - low, 1e-9)
     low, high = low - margin, high + margin
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return round(10 + 300 * (value - low) / (high - low), 2)
 
     return {
-        name: {"low": place(i.low), "high": place(i.high), "at": place(i.value)}
+        name: {"low": position(i.low), "high": position(i.high), "at": position(i.value)}
         for name, i in (("ordinary", both[0]), ("robust", both[1]))
     }
 

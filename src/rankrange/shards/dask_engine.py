@@ -268,10 +268,10 @@ class Sealed:
         self.value = value
 
 
-def run_kernel(task: Sealed, message: Sealed, own: Any, *others: Any) -> Any:
+def run_kernel(task: Sealed, message: Sealed, chunk: Any, *others: Any) -> Any:
     """Apply the kernel to one chunk, without the rows sent to a neighbour and with the received rows."""
     kernel, at = task.value
-    parts = [cut_chunk(own, *at.pieces[0][1:]), *others]
+    parts = [cut_chunk(chunk, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]
     return kernel(ArrayShard(at.start, at.stop, named), message.value)
 

@@ -208,8 +208,8 @@ def long_rows_by_index(
     if exceeds_k:  # only false labels count: read the lanes with true labels again
         for entry in range(n_entries):
             lane = tl.maximum(tl.load(target_ptr + row * n_entries + entry).to(tl.int32), 0) % TILE
-            places = lane + TILE * tl.arange(0, DEPTH)
-            x = scores_of(x_ptr, target_ptr, row, places, n_labels, n_entries, 1.0, 0, 1, True)
+            positions = lane + TILE * tl.arange(0, DEPTH)
+            x = scores_of(x_ptr, target_ptr, row, positions, n_labels, n_entries, 1.0, 0, 1, True)
             top = tl.where(offsets == lane, tl.max(tl.where(x == x, x, float("-inf")), 0), top)
     rise, tied_up = ranked(
         top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,

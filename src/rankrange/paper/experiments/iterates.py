@@ -181,7 +181,7 @@ def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: 
 def _pull(descents: list[Descent], X: Array, signs: Array, loss: str, W: Array) -> Array:
     """The subgradient of the sum of the m largest losses at the outer iterate, which the inner steps use."""
     s, slope = losses_and_slopes(loss, signs, X @ W)
-    weights = [top_weights(s[:, place], d.m) / (d.k - d.m) for place, d in enumerate(descents)]
+    weights = [top_weights(s[:, i], d.m) / (d.k - d.m) for i, d in enumerate(descents)]
     return np.asarray(X.T @ (slope * np.column_stack(weights)))
 
 

@@ -343,8 +343,8 @@ class Saddle(Bounds):
 
         diagonal = Metric(design.squares(h) / scale + ridge)
         solved = _conjugate_gradients(product, -gradient, diagonal)
-        uphill = not np.isfinite(solved).all() or float(np.vdot(solved, gradient)) >= 0
-        return -diagonal.solve(gradient) if uphill else solved
+        no_descent = not np.isfinite(solved).all() or float(np.vdot(solved, gradient)) >= 0
+        return -diagonal.solve(gradient) if no_descent else solved
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design
