@@ -30,7 +30,7 @@ from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top
 # Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
 # Up to this many entries, a search makes a copy of the rows that is multiplied by their targets.
-_MOST_SIGNED = 1_000_000
+_MAX_SIGNED = 1_000_000
 # A p x p matrix is built and factored up to this p.
 MAX_FACTORED = 1000
 
@@ -62,6 +62,7 @@ class Design:
         return Z
 
     def scores_of_one(self, w: Array) -> Array:
+        """Scores (n,) of all rows for the parameters w (p,) of one score."""
         z = self.X @ w[: self.d].astype(self.X.dtype, copy=False)
         if self.fit_intercept:
             z += float(w[self.d])
@@ -307,7 +308,7 @@ class Objective(_Problem):
         A search in single precision consists of many short evaluations.
         """
         design = self.design
-        few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MOST_SIGNED
+        few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED
         if few and hasattr(self.loss, "of_margin") and self.y.dtype == np.float32 and type(self.aggregate) is Ranked:
             return design.signed(self.y)
         return None
