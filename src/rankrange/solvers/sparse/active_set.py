@@ -86,7 +86,7 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
 def sparse_quadratic_net(
     X: Any, target: Array, weights: Array, fit_intercept: bool, l1_ratio: float, start: Array, gap: float
 ) -> tuple[Array, float]:
-    """The same for 1/2 sum_i weights_i (target_i - x_i theta - intercept)^2 with the rows of a sparse matrix.
+    """`quadratic_net` for 1/2 sum_i weights_i (target_i - x_i theta - intercept)^2 with the rows of a sparse matrix.
 
     Parameters
     ----------
