@@ -180,7 +180,7 @@ THIRDS = np.full((30, 3), 1 / 3)
             {"X": np.full_like(X3, np.nan), "y": Y3},
             "at least one number, got only missing values.*check how it was read",
         ),
-        ({"X": np.full_like(X3, np.inf), "y": Y3}, "infinity"),
+        ({"X": np.full_like(X3, np.inf), "y": Y3}, "finite, got infinite values"),
         ({"X": X3, "y": [None, *Y3[1:].tolist()]}, r"label in every row, got 1 missing .* position 0; drop"),
         ({"X": X3, "y": np.r_[Y3[:-2], np.nan, np.nan]}, r"label in every row, got 2 missing .* position 28; drop"),
         ({"X": X3, "y": [*"ab" * 14, "a", float("nan")]}, r"label in every row, got 1 missing .* position 29; drop"),
