@@ -1,7 +1,7 @@
 """Fits of rows on a GPU: seconds, certificates, and the objective against the fit on the CPU.
 
     python benchmarks/linear_gpu.py [--check] [--tune 1e8x30] [--record] [--sizes 1e8x30 1e7x100] [--auto 1e7x30]
-                                    [--seed 0] [--random 20] [--profile 1e7x100]
+                                    [--seed 0] [--random 20] [--profile 1e7x100] [--choices 2e5x10]
 
 Rows are drawn on the device, from a seed: normal columns, labels by a logistic model whose scores have standard
 deviation 2, and 8% of the rows three times as far out with their label flipped. `--random` draws problems instead: n
@@ -16,7 +16,8 @@ device; "host" is what is left of it outside of passes.
   CPU           the fit on the CPU in float64, and the objective on the device over it, less 1, at two tolerances
 --check compares the kernels with eager float64 on random odd shapes first; --tune times one pass with several tiles,
 and the Hessian fused with score, loss, weight and gradient beside eager float64; --profile lists where one fit spends
-its time, on the host and on the device. RANKRANGE_COMMIT names the commit where there is no git.
+its time, on the host and on the device; --choices compares the C and m chosen there with those of the CPU, on four
+sets of labels of which 10% are wrong. RANKRANGE_COMMIT names the commit where there is no git.
 """
 
 from __future__ import annotations
@@ -396,6 +397,19 @@ def attempt(run) -> None:
         print(traceback.format_exc()[-1500:], flush=True)
 
 
+def compare_choices(n: int, d: int, device: str, seed: int) -> None:
+    """Print the C and m that the CPU and the device choose on the same rows."""
+    for draw in range(4):
+        rng = np.random.default_rng([seed, draw])
+        X = rng.normal(size=(n, d))
+        y = X @ (rng.normal(size=d) * 2.0 / d**0.5) + rng.logistic(size=n) > 0
+        X[:, 0] *= np.where(wrong := rng.random(n) < 0.1, 3.0, 1.0)
+        y ^= wrong
+        for settings in ({"m": 0.1, "k": 1.0, "C": "auto"}, {"m": "auto"}):
+            fits = [AoRRClassifier(random_state=0, device=place, **settings).fit(X, y) for place in (None, device)]
+            print(f"{n} x {d} {settings}: CPU and device C={[fit.C_ for fit in fits]} m={[fit.m_ for fit in fits]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
@@ -408,6 +422,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--tune", nargs="*", default=[])
     parser.add_argument("--profile", nargs="*", default=[])
+    parser.add_argument("--choices", nargs="*", default=[])
     parser.add_argument("--record", action="store_true")
     given = parser.parse_args()
     name = torch.cuda.get_device_name() if given.device.startswith("cuda") else record.circumstances()["device"]
@@ -432,6 +447,8 @@ def main() -> None:
         attempt(lambda: random_fits(given.seed, given.random, given.device, own, add))
     for n, d in shapes(given.profile):
         attempt(lambda n=n, d=d: profile(n, d, given.device, given.seed, own))
+    for n, d in shapes(given.choices):
+        attempt(lambda n=n, d=d: compare_choices(n, d, given.device, given.seed))
     for n, d in shapes(given.tune):
         attempt(lambda n=n, d=d: tune(n, d, given.device))
     for n, d in shapes(given.cpu):

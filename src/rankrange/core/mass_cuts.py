@@ -12,7 +12,7 @@ from .arrays import Array
 # Up to this many weighted values are sorted to find a cut.
 _SORTED_UP_TO = 1 << 14
 # The relative tolerance for rounding errors in sums of weights.
-_BUT_ROUNDING = 1.0 - 1e-12
+BUT_ROUNDING = 1.0 - 1e-12
 
 
 class Cut(NamedTuple):
@@ -67,7 +67,7 @@ def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float
     cuts = []
     for mass in masses:
         # Rounding errors may leave a tiny mass below a value that is taken completely, or below the last one.
-        index = min(int(reached.searchsorted(mass * _BUT_ROUNDING)), len(values) - 1)
+        index = min(int(reached.searchsorted(mass * BUT_ROUNDING)), len(values) - 1)
         value = rising[len(values) - 1 - index]
         low, high = int(rising.searchsorted(value, "left")), int(rising.searchsorted(value, "right"))
         tied = float(mass_rising[low:high].sum())
@@ -90,7 +90,7 @@ def cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, C
 
 
 def _cut_of_mass(values: Array, mass: Array, order: Array, reached: Array, top: float) -> Cut:
-    index = np.minimum((reached < top * _BUT_ROUNDING).sum(axis=1), values.shape[1] - 1)
+    index = np.minimum((reached < top * BUT_ROUNDING).sum(axis=1), values.shape[1] - 1)
     value = np.take_along_axis(values, np.take_along_axis(order, index[:, None], axis=1), axis=1)
     tied = (values == value) @ mass
     return Cut(value[:, 0], np.minimum(tied, top - (values > value) @ mass), tied)
