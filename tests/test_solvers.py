@@ -125,7 +125,7 @@ def test_one_start_alone_takes_the_steps_of_many(name, outputs, metric, memory):
 def test_a_run_ends_early_only_if_it_is_not_likely_to_beat_a_value():
     problem, start = objective(), RNG.normal(size=(1, 1, D + 1))
     ends, values, steps = descend(problem.batch, start, memory=None, max_iter=100)
-    lost = descend(problem.batch, start, memory=None, max_iter=100, beat=0.1 * values[0])
+    lost = descend(problem.batch, start, memory=None, max_iter=100, beat=1e-6 * values[0])
     assert lost[2] < steps
     assert lost[1][0] >= values[0]
     won = descend(problem.batch, start, memory=None, max_iter=100, beat=1.5 * values[0])

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from .arrays import Array
-from .mass_cuts import Cut as Cut
 from .mass_cuts import BUT_ROUNDING, cuts_of_mass, mass_cuts
+from .mass_cuts import Cut as Cut
 
 # Below this many values, np.partition is faster than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
@@ -115,7 +115,7 @@ def _select_untied(values: Array, m: int, k: int) -> Selection | None:
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
-    """The selection of few values with masses if none are tied at a cut, in as few calls as possible; otherwise None."""
+    """The selection of few values with masses if none are tied at a cut, in few calls; otherwise None."""
     order = np.argsort(values)[::-1]
     ranked, weights = values[order], mass[order].astype(np.float64)
     reached, last, upper = weights.cumsum(), len(values) - 1, math.inf

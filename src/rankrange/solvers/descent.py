@@ -31,7 +31,7 @@ _COMPARED_EVERY, _SAME = 2, 1e-4
 # After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
 _WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
 # A run ends if the log decrease that it still needs to reach the value to beat exceeds a multiple of its last ones.
-_LAST, _MORE = 3, 20.0
+_LAST, _MORE = 3, 5.0
 # The number of parameters up to which a matrix takes less time than the recursion over pairs.
 _FEW = 100
 
