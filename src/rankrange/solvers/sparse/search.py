@@ -7,7 +7,8 @@ Hoffmann and Filzmoser 2018). They are compared after two rough steps, and the b
 the ordinary net, one without high-leverage rows and, if m allows it, nets without one of the classes.
 
 Concentration steps end in one of many local minima. Small tables have more random starts, and from each of the best
-fits single rows are exchanged until no exchange lowers the objective.
+fits single rows are exchanged until no exchange lowers the objective. Then the search restarts from random halves of
+the rows that the best fits keep.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _LAST = 1e-10
 _CANDIDATES, _OUT, _SLACK = 8, 2, 1.02
 # The largest number of entries of X (times classes) for exchanges of rows, which would take many ordinary fits.
 _SMALL = 50_000
-# The factor of random starts for small tables.
-_MORE = 3
+# The factor of random starts for small tables, the number of rounds of restarts there, and of fits that they restart.
+_MORE, _ROUNDS, _PARENTS = 3, 3, 3
 # The largest number of working sets of a fit that is only compared.
 _FEW_ROUNDS = 10
 # The delta of the Huber loss that replaces the absolute loss, relative to the mean deviation of the targets.
@@ -199,7 +200,8 @@ def _finalists(
     if not small:
         return fine
     fine.sort(key=lambda fit: fit.value)
-    return [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)[:count]]
+    fine = [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)[:count]]
+    return _restarted(net, cut, fine, n_starts, rng, max_iter)
 
 
 def _screened(net: ElasticNet) -> Array | slice:
@@ -315,6 +317,35 @@ def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
         else:
             break
     return fit
+
+
+def _restarted(
+    net: ElasticNet, cut: Cut, fine: list[Net], n_starts: int, rng: np.random.Generator, max_steps: int
+) -> list[Net]:
+    """Restarts from random halves of the rows that the best fits keep, in rounds until none is lower.
+
+    Rows that a good fit keeps are mostly regular, so these are starts for nearby minima that differ in several rows,
+    which single exchanges do not reach.
+    """
+    best = np.inf
+    for _ in range(_ROUNDS):
+        fine = _distinct(sorted(fine, key=lambda fit: fit.value))[:_PARENTS]
+        if not fine[0].value < best * (1 - 1e-6):
+            break
+        best = fine[0].value
+        ends = []
+        for i in range(n_starts):
+            parent = fine[i % len(fine)]
+            h = cut.weights(net.losses(net.scores(parent.coef, parent.intercept)))
+            h *= 2 * (rng.random(len(h)) < 0.5)
+            if not h.any():
+                continue
+            start = net.fit(h, (parent.coef, parent.intercept), tol=_ROUGH, max_rounds=_FEW_ROUNDS)
+            ends.append(_concentrate(net, cut, start, _FINE, max_steps))
+        ends.sort(key=lambda fit: fit.value)
+        new = _distinct(fine + ends)[len(fine) :][:_PARENTS]
+        fine = fine + [_exchanged(net, cut, end, max_steps) for end in new]
+    return fine
 
 
 def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
