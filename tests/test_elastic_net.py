@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.core.losses import Absolute, Huber, Logistic, Softmax, Squared
-from rankrange.solvers.sparse import Cut, ElasticNet, trimmed_net
+from rankrange.solvers.sparse import Cut, ElasticNet, follow, trimmed_net
 
 
 def drawn(seed, n=60, d=30, loss="squared"):
@@ -395,3 +395,24 @@ def test_absolute_losses_start_at_the_median_however_far_the_targets_are_from_ze
             AoRRRegressor(0, loss="absolute", l1_ratio=l1_ratio, C=C).fit(X, y + shift).objective_ for shift in (0, 1e7)
         ]
         assert fits[1] == pytest.approx(fits[0], rel=2e-6)
+
+
+def test_a_minimum_that_differs_in_several_rows_is_found():
+    rng = np.random.default_rng(4009)
+    rng.choice([20, 40, 60])
+    rng.choice([5, 20, 60, 200])
+    rng.choice(["squared"] * 5)  # the draws of benchmarks/sparse_models.py
+    X = rng.normal(size=(60, 20))
+    rng.random()
+    X = 0.6 * np.repeat(rng.normal(size=(60, 4)), 5, axis=1) + 0.8 * X
+    w = np.zeros(20)
+    used = rng.choice(20, 4, replace=False)
+    w[used] = rng.choice([-2, -1, 1, 2], 4)
+    y = X @ w + rng.choice([0.3, 1.0, 2.0]) * rng.normal(size=60)
+    net = ElasticNet(X, y, Squared(), 1, 1.0)
+    cut = Cut(18, None, net.largest_penalty(np.ones(60)) / 0.02)
+    rng, ends = np.random.default_rng(0), []
+    for _ in range(25):  # from random rows
+        start = net.fit(cut.weights(rng.random(60)), tol=1e-2, max_rounds=5)
+        ends.append(follow(net, cut, (start.coef, start.intercept), tol=1e-6, max_iter=100).value)
+    assert trimmed_net(net, cut, rng=np.random.default_rng(4009)).value <= min(ends) * (1 + 1e-6)
