@@ -30,7 +30,7 @@ from .linear_program import least_absolute
 from .weights import Fixed, Smoothed, Weights, largest
 
 # The initial size of a working set, and the largest factor by which it grows in a round.
-_FIRST, _GROWTH = 256, 2
+_FIRST, _GROWTH = 64, 2
 # The largest numbers of proximal steps and of Newton steps on one working set.
 _STEPS, _POLISH = 4, 12
 # The least number of entries of a block that stays sparse if it is mostly zeros.
