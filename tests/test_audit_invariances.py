@@ -124,16 +124,6 @@ def measured(n=400, seed=0):
     }
 
 
-def test_rows_without_a_group_are_groups_of_their_own():
-    pa = pytest.importorskip("pyarrow")
-    from rankrange.audit.target import group_numbers
-
-    names = ["a", None, "b", "a", None, None, "b"]
-    found = group_numbers(pa.chunked_array([names[:3], names[3:]])).tolist()
-    assert found[0] == found[3] != found[2] == found[6]
-    assert len(set(found)) == 2 + names.count(None)
-
-
 def test_zero_and_minus_zero_are_one_value():
     table = measured()
     for name in ("height", "weight", "income", "balance"):
