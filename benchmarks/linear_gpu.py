@@ -102,7 +102,7 @@ class Clock:
     """Seconds inside of the engine, counted while a fit runs; what is called from inside counts once."""
 
     PLACES = (
-        (device_rows.DeviceRows, ("reduce", "lazy_rows", "sure_at", "some")),
+        (device_rows.DeviceRows, ("reduce", "lazy_rows", "certain_at", "some")),
         (device_objective.DeviceData, ("__init__", "evaluate_at", "hessians", "movable")),
         (passes.EagerPass, ("sums",)),
         (passes.FusedPass, ("sums",)),
