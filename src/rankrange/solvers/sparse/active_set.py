@@ -52,6 +52,7 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
         return start
     M = np.asfortranarray(M)
     gram = M.T @ M if q <= 2 * n else None
+    square, products = float(response @ response), M.T @ response
     # Checks would take longer than small problems do.
     with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -61,16 +62,15 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
             alphas=[1.0 / n],
             l1_ratio=l1_ratio,
             precompute=False if gram is None else gram,
-            Xy=None if gram is None else M.T @ response,
+            Xy=None if gram is None else products,
             coef_init=start.copy(),  # the array is overwritten
-            tol=_relative(gap, float(response @ response)),
+            tol=_relative(gap, square),
             max_iter=_SWEEPS,
             check_input=False,
         )
     theta = np.asarray(coefs[:, 0])
     if gaps[0] * n <= gap:
         return theta
-    square, products = float(response @ response), M.T @ response
     for _ in range(_CHOICES):
         used, slopes = np.flatnonzero(theta), M.T @ (response - M @ theta)
         if _gap(square, products[used], slopes, slopes[used], theta[used], l1_ratio) <= gap:
