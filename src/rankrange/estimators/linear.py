@@ -39,50 +39,28 @@ from .weights import as_count, canonical_rows, is_whole, present_rows, product_o
 class AoRRLinear(SparseCoef, BaseEstimator):
     """Base class of the classifier and the regressor: parameters, `fit` and the fitted attributes."""
 
+    # Parameters: `__init__` of the subclasses stores them.
+    m: Any
+    k: Any
+    loss: str
+    C: Any
+    fit_intercept: bool
+    solver: str
+    n_starts: int
+    max_iter: int
+    tol: float
+    random_state: Any
+    n_jobs: int | None
+    verbose: int
+    warm_start: bool
+    operations: Any
+    device: Any
+    aggregate: Any
+    group_share: float
+    l1_ratio: float
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
     _estimates_noise = True  # whether automatic m also sets `noise_estimate_`
-
-    def __init__(
-        self,
-        m: Any = "auto",
-        k: Any = "auto",
-        *,
-        loss: str = "squared",
-        C: Any = 1.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        n_starts: int = 10,
-        max_iter: int = 200,
-        tol: float = 1e-6,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        operations: Any = None,
-        device: Any = None,
-        aggregate: Any = None,
-        group_share: float = 0.5,
-        l1_ratio: float = 0.0,
-    ) -> None:
-        self.m = m
-        self.k = k
-        self.loss = loss
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.n_starts = n_starts
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.operations = operations
-        self.device = device
-        self.aggregate = aggregate
-        self.group_share = group_share
-        self.l1_ratio = l1_ratio
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the training rows. A saved model contains no data."""

@@ -170,28 +170,26 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         group_share: float = 0.5,
         l1_ratio: float = 0.0,
     ) -> None:
-        super().__init__(
-            m,
-            k,
-            loss=loss,
-            C=C,
-            fit_intercept=fit_intercept,
-            solver=solver,
-            n_starts=n_starts,
-            max_iter=max_iter,
-            tol=tol,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            warm_start=warm_start,
-            operations=operations,
-            device=device,
-            aggregate=aggregate,
-            group_share=group_share,
-            l1_ratio=l1_ratio,
-        )
+        self.m = m
+        self.k = k
+        self.loss = loss
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.operations = operations
         self.reweight = reweight
         self.efficiency = efficiency
+        self.device = device
+        self.aggregate = aggregate
+        self.group_share = group_share
+        self.l1_ratio = l1_ratio
 
     def fit(
         self,

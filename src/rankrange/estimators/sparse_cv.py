@@ -104,8 +104,8 @@ class _SparseCV(SparseCoef, BaseEstimator):
         ).fit(X, y, sample_weight=weight)
         if hasattr(self, "feature_names_in_"):
             self.best_estimator_.feature_names_in_ = self.feature_names_in_
-        self.coef_, self.intercept_ = self.best_estimator_.coef_, self.best_estimator_.intercept_
-        self.dropped_, self.certificate_ = self.best_estimator_.dropped_, self.best_estimator_.certificate_
+        self.intercept_, self.dropped_ = self.best_estimator_.intercept_, self.best_estimator_.dropped_
+        self.certificate_ = self.best_estimator_.certificate_
         self.path_ = {**self.path_, "coef": self._path_of_model(net, mass, Cs)}
         self._warn_of_the_choice()
         return self
@@ -129,29 +129,14 @@ class _SparseCV(SparseCoef, BaseEstimator):
                 stacklevel=3,
             )
 
-    def sparsify(self) -> Any:
-        """Convert `coef_` of this estimator and of `best_estimator_` to a sparse matrix (outputs, n_features).
+    @property
+    def coef_(self) -> Any:
+        """The coefficients of `best_estimator_`; `sparsify()` and `densify()` convert both."""
+        return self.best_estimator_.coef_
 
-        Returns
-        -------
-        object
-            The model itself.
-        """
-        check_is_fitted(self, "best_estimator_")
-        self.best_estimator_.sparsify()
-        return super().sparsify()
-
-    def densify(self) -> Any:
-        """Undo `sparsify`.
-
-        Returns
-        -------
-        object
-            The model itself.
-        """
-        check_is_fitted(self, "best_estimator_")
-        self.best_estimator_.densify()
-        return super().densify()
+    @coef_.setter
+    def coef_(self, coef: Any) -> None:
+        self.best_estimator_.coef_ = coef
 
     def _check(self) -> None:
         try:
