@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 
 from rankrange.paper import experiment
 from rankrange.paper.experiments import mnist_asymmetric
-from rankrange.paper.harness import rankers
+from rankrange.paper.harness import cells, rankers
 from rankrange.paper.harness.cells import Cell, Measure, Outcome, Results
 
 
@@ -81,12 +81,12 @@ def test_ranks_count_the_classes_above_the_true_one():
 
 
 def test_a_difference_is_decided_by_two_standard_errors():
-    assert rankers.at_least(1.0, 0.4) == "holds"
-    assert rankers.at_least(1.0, 0.6) == rankers.at_least(-1.0, 0.6) == "not decided"
-    assert rankers.at_least(-1.0, 0.4) == rankers.at_least(9.0, 0.4, bar=10.0) == "does not hold"
-    assert rankers.together(["holds", "not decided"]) == "not decided"
-    assert rankers.together(["holds", "does not hold"]) == "does not hold"
-    assert rankers.together(["holds"]) == "holds"
+    assert cells.at_least(1.0, 0.4) == "holds"
+    assert cells.at_least(1.0, 0.6) == cells.at_least(-1.0, 0.6) == "not decided"
+    assert cells.at_least(-1.0, 0.4) == cells.at_least(9.0, 0.4, bar=10.0) == "does not hold"
+    assert cells.together(["holds", "not decided"]) == "not decided"
+    assert cells.together(["holds", "does not hold"]) == "does not hold"
+    assert cells.together(["holds"]) == "holds"
 
 
 @pytest.mark.parametrize("name", ["multilabel", "tkml-aorr", "mnist-asymmetric"])

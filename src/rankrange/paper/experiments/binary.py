@@ -22,6 +22,7 @@ from ..harness.cells import (
     decided,
     every_split,
     splits_needed,
+    together,
 )
 from ..harness.split import split_of_seed
 
@@ -224,7 +225,7 @@ def _as_printed(results: Results, method: str = "AoRR", what: str = "AoRR's erro
 
     reached: list[str] = []
     missed: list[str] = []
-    for dataset, loss in _pairs(results):
+    for dataset, loss in pairs_of(results):
         mean, deviation = printed(NAME, METRIC, dataset, loss, "AoRR")
         values = list(results.values(dataset, method, loss, METRIC).values())
         if mean is None or deviation is None or not values:
@@ -261,10 +262,10 @@ def _best_of_all(results: Results) -> list[Claim]:
     """The paper: AoRR is best on all five data sets with both losses."""
     found = []
     for other in METHODS[:-1]:
-        lines = [(dataset, loss, *_line(results, dataset, "AoRR", other, loss)) for dataset, loss in _pairs(results)]
+        lines = [(dataset, loss, *_line(results, dataset, "AoRR", other, loss)) for dataset, loss in pairs_of(results)]
         verdicts = [decided(difference, error) for *_, difference, error in lines]
         held, failed = verdicts.count("holds"), verdicts.count("does not hold")
-        verdict = "does not hold" if failed else "holds" if held == len(verdicts) else "not decided"
+        verdict = together(verdicts)
         text = f"AoRR has a smaller error than {other} on every data set with both losses."
         evidence = f"Smaller by two standard errors in {held} of {len(lines)}, larger in {failed}. AoRR - {other}: "
         why = "" if verdict == "holds" else _WHY.get(other, "")
@@ -275,11 +276,12 @@ def _best_of_all(results: Results) -> list[Claim]:
 
 
 def _power(results: Results, other: str) -> str:
-    pairs = _pairs(results)
+    pairs = pairs_of(results)
     return splits_needed({f"{d} {loss}": results.paired(d, "AoRR", other, loss, METRIC) for d, loss in pairs})
 
 
-def _pairs(results: Results) -> list[tuple[str, str]]:
+def pairs_of(results: Results) -> list[tuple[str, str]]:
+    """The data sets and losses that were measured."""
     measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
     return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
 
@@ -287,7 +289,7 @@ def _pairs(results: Results) -> list[tuple[str, str]]:
 def _named_gains(results: Results) -> list[Claim]:
     found = []
     for (dataset, loss), bar in _AGAINST_AVERAGE.items():
-        if (dataset, loss) not in _pairs(results):
+        if (dataset, loss) not in pairs_of(results):
             continue
         line, difference, error = _line(results, dataset, "AoRR", "Average", loss)
         text = f"On {dataset} ({loss}) AoRR - Average is at most {bar:g} points."
@@ -300,7 +302,7 @@ def _named_gains(results: Results) -> list[Claim]:
 
 def _against_lr(results: Results) -> list[Claim]:
     """Our claim: cases in which the method does not beat a tuned ordinary model."""
-    lines = [_line(results, dataset, "AoRR", LR, loss) for dataset, loss in _pairs(results) if loss == "logistic"]
+    lines = [_line(results, dataset, "AoRR", LR, loss) for dataset, loss in pairs_of(results) if loss == "logistic"]
     lines = [line for line in lines if np.isfinite(line[1])]
     if not lines:
         return []
@@ -311,7 +313,7 @@ def _against_lr(results: Results) -> list[Claim]:
 
 
 def _zero_is_best(results: Results) -> list[Claim]:
-    values = {pair: list(results.values(pair[0], "Maximum", pair[1], METRIC).values()) for pair in _pairs(results)}
+    values = {pair: list(results.values(pair[0], "Maximum", pair[1], METRIC).values()) for pair in pairs_of(results)}
     text = "The maximum loss gives a classifier that is poor, but not trivial (22 to 29% in Table 3)."
     evidence = (
         "None of the data sets is linearly separable, so that any line has some row on its wrong side and the maximum "
@@ -327,7 +329,7 @@ def figures(results: Results) -> dict[str, Any]:
     from ..harness import figures as plots
 
     others = ("Average", "AT_k", "Robust_Max")
-    pairs = _pairs(results)
+    pairs = pairs_of(results)
     figure, axes = plots.sheet(1, len(others), width=3.6, height=3.6, sharey=True, sharex=True)
     for one, other in zip(axes[0], others, strict=True):
         for position, (dataset, loss) in enumerate(pairs):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 from ... import AoRRClassifier
 from ...core.arrays import Array
+from ...core.losses import Hinge, Logistic
 from ...estimators.robust_max import robust_maximum
 from ..harness.cells import (
     Cell,
@@ -28,10 +28,11 @@ from ..harness.cells import (
     decided,
     every_split,
     scikit_learns_C,
+    together,
 )
 from ..harness.printed import printed
 from ..harness.split import Split, split_of_seed
-from .binary import DATASETS, LOSSES, METHODS, SETTINGS
+from .binary import DATASETS, LOSSES, METHODS, SETTINGS, pairs_of
 
 NAME = "iterates"
 TITLE = "Table 3 by the paper's own steps, stopped early, and AoRR at the printed settings"
@@ -141,10 +142,7 @@ def top_weights(losses: Array, count: int) -> Array:
 
 def losses_and_slopes(loss: str, signs: Array, scores: Array) -> tuple[Array, Array]:
     """Logistic or hinge loss of scores (n, runs), and its derivatives."""
-    margins = signs[:, None] * scores
-    if loss == "hinge":
-        return np.maximum(0.0, 1.0 - margins), np.where(margins < 1.0, -signs[:, None], 0.0)
-    return np.logaddexp(0.0, -margins), -signs[:, None] * expit(-margins)
+    return (Hinge() if loss == "hinge" else Logistic()).value_and_derivative(signs[:, None], scores)
 
 
 def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: int) -> list[Trace]:
@@ -268,15 +266,10 @@ def claims(results: Results) -> list[Claim]:
     return [*found, *_against(results, "Average"), *_against(results, "AT_k")]
 
 
-def _pairs(results: Results) -> list[tuple[str, str]]:
-    measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
-    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
-
-
 def _reached(results: Results, metric: str, method: str, row: str, what: str = "") -> list[Claim]:
     """Whether the error is below the number in Table 3, or within one standard deviation of it."""
     lines, missed = [], 0
-    for dataset, loss in _pairs(results):
+    for dataset, loss in pairs_of(results):
         mean, deviation = printed("binary", METRIC, dataset, loss, row)
         values = list(results.values(dataset, method, loss, metric).values())
         if mean is None or deviation is None or not values:
@@ -295,22 +288,21 @@ def _reached(results: Results, metric: str, method: str, row: str, what: str = "
 def _against(results: Results, other: str) -> list[Claim]:
     """Compare AoRR with another aggregate, with the same early stopping for both."""
     lines, verdicts = [], []
-    for dataset, loss in _pairs(results):
+    for dataset, loss in pairs_of(results):
         difference, error, _ = results.paired(dataset, "AoRR", other, loss, METRIC)
         lines.append(f"{dataset} {loss} {difference:+.2f} ({error:.2f})")
         verdicts.append(decided(difference, error))
     held, failed = verdicts.count("holds"), verdicts.count("does not hold")
-    verdict = "holds" if held == len(verdicts) else "does not hold" if failed else "not decided"
     text = f"With the same steps and the same early stopping AoRR has a smaller error than {other} everywhere."
     evidence = f"Smaller by two standard errors in {held} of {len(lines)}, larger in {failed}: {'; '.join(lines)}."
-    return [Claim(text, verdict, evidence)] if lines else []
+    return [Claim(text, together(verdicts), evidence)] if lines else []
 
 
 def figures(results: Results) -> dict[str, Any]:
     """For AoRR at the printed settings: the printed error, that of the minimum, and that with early stopping."""
     from ..harness import figures as plots
 
-    pairs = _pairs(results)
+    pairs = pairs_of(results)
     figure, axes = plots.sheet(1, 2, width=4.6, height=3.8, sharey=True)
     shown = (("AoRR", PRINTED_SETTINGS, (MINIMISED, STEPS)), ("Maximum", METRIC, ("Maximum",)))
     for axis, (row, metric, methods) in zip(axes[0], shown, strict=True):

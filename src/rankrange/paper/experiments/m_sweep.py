@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..harness.candidates import Bench, Candidate, Grid, choose
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, every_split
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, every_split, standard_error
 from ..harness.split import split_of_seed
-from .binary import DATASETS, LOSSES, METRIC
+from .binary import DATASETS, LOSSES, METRIC, pairs_of
 
 NAME = "m-sweep"
 TITLE = "Error against m (Figure 7)"
@@ -75,21 +75,16 @@ def _curves(results: Results, dataset: str, loss: str) -> tuple[list[float], Any
     return found[0]["m/k"], np.array([curve["error %"] for curve in found])
 
 
-def _pairs(results: Results) -> list[tuple[str, str]]:
-    measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
-    return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
-
-
 def claims(results: Results) -> list[Claim]:
     """The paper: on all data sets there is a clear range of m that is better than AT_k."""
     lines, held = [], 0
-    for dataset, loss in _pairs(results):
+    for dataset, loss in pairs_of(results):
         shares, curves = _curves(results, dataset, loss)
         top = np.array([v for _, v in sorted(results.values(dataset, "AT_k", loss, METRIC).items())])
         differences = curves - top[:, None]
         if len(differences) < 2:
             continue
-        error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
+        error = standard_error(differences)
         better = differences.mean(axis=0) + 2 * error < 0
         held += bool(better.any())
         best = int(differences.mean(axis=0).argmin())
@@ -114,7 +109,7 @@ def figures(results: Results) -> dict[str, Any]:
     """Test error against m, one panel for each data set and loss."""
     from ..harness import figures as plots
 
-    pairs = _pairs(results)
+    pairs = pairs_of(results)
     datasets = list(dict.fromkeys(dataset for dataset, _ in pairs))
     figure, axes = plots.sheet(len(LOSSES), len(datasets), width=2.8, height=2.6)
     for column, dataset in enumerate(datasets):

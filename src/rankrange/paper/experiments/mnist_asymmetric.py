@@ -18,9 +18,23 @@ from ... import TKMLClassifier, noise
 from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, TopKSVMClassifier
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, splits_needed
+from ..harness.cells import (
+    Cell,
+    Claim,
+    Measure,
+    Outcome,
+    Plan,
+    Results,
+    TableSpec,
+    at_least,
+    every_split,
+    mean_difference,
+    splits_needed,
+    standard_error,
+    together,
+)
 from ..harness.printed import printed
-from ..harness.rankers import at_least, listed, paired, power, together
+from ..harness.rankers import listed, paired, power
 
 NAME = "mnist-asymmetric"
 TITLE = "Top-k accuracy on MNIST with asymmetric noise (Table 9, Figure 8)"
@@ -51,11 +65,8 @@ ROWS = {"full": 60_000, "quick": 6_000, "smoke": 1_000}
 def cells(plan: Plan) -> list[Cell]:
     """One cell for each rate of noise and split."""
     rates = (0.3,) if plan.size == "smoke" else NOISE
-    return [
-        Cell(NAME, "mnist", f"noise={rate:g}", split, plan.protocol, plan.size)
-        for rate in rates
-        for split in range((PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size])
-    ]
+    n_splits = (PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size]
+    return every_split(NAME, plan, ["mnist"], [f"noise={rate:g}" for rate in rates], n_splits)
 
 
 def cost(cell: Cell) -> float:
@@ -172,12 +183,11 @@ def _grows(results: Results) -> list[Claim]:
     for rate in (0.2, 0.4):
         ours, theirs = (results.values("mnist", name, f"noise={rate:g}", "top-1 accuracy %") for name in (TKML, SVM))
         gains.append({split: ours[split] - theirs[split] for split in ours.keys() & theirs.keys()})
-    change = np.array([gains[1][split] - gains[0][split] for split in sorted(gains[0].keys() & gains[1].keys())])
-    if len(change) < 2:
+    mean, error, n = mean_difference(gains[1], gains[0])
+    if n < 2:
         return []
-    mean, error = float(change.mean()), float(change.std(ddof=1) / np.sqrt(len(change)))
     text = "The gain of TKML over SVM_alpha in top-1 accuracy grows from noise 0.2 to noise 0.4."
-    more = splits_needed({"the gain": (mean, error, len(change))})
+    more = splits_needed({"the gain": (mean, error, n)})
     return [Claim(text, at_least(mean, error), f"Gain at 0.4 - gain at 0.2: {mean:+.2f} ({error:.2f}).{more}")]
 
 
@@ -191,10 +201,7 @@ def _flipped(results: Results) -> list[Claim]:
             if len(errors[TKML]) > 1:
                 less = errors[SVM][:, digit] - errors[TKML][:, digit]
                 n = len(less)
-                found[f"class {digit}", f"noise={rate:g}"] = (
-                    float(less.mean()),
-                    float(less.std(ddof=1) / np.sqrt(len(less))),
-                )
+                found[f"class {digit}", f"noise={rate:g}"] = float(less.mean()), float(standard_error(less))
     if not found:
         return []
     text = "TKML errs less than SVM_alpha on the flipped classes 2, 3 and 5."

@@ -17,7 +17,7 @@ import numpy as np
 
 from ... import AoRRClassifier, datasets, noise
 from ...core.arrays import Array
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, splits_needed
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, decided, splits_needed, together
 
 NAME = "mnist-symmetric"
 TITLE = "MNIST with symmetric label noise: accuracy and the estimate of m (Tables 4 and 5)"
@@ -224,16 +224,10 @@ def claims(results: Results) -> list[Claim]:
 
 def _better(results: Results, one: str, other: str, text: str) -> Claim:
     found = {setting(rate): results.paired("mnist", one, other, setting(rate), ACCURACY) for rate in _rates(results)}
-    verdict = _of_all([decided(-difference, error) for difference, error, _ in found.values()])
+    verdict = together([decided(-difference, error) for difference, error, _ in found.values()])
     lines = [f"{name} {difference:+.2f} ({error:.2f})" for name, (difference, error, _) in found.items()]
     evidence = f"{one} - {other}, paired over splits, points: {'; '.join(lines)}."
     return Claim(text, verdict, evidence + (splits_needed(found) if verdict == "not decided" else ""))
-
-
-def _of_all(verdicts: list[str]) -> str:
-    if "does not hold" in verdicts:
-        return "does not hold"
-    return "holds" if verdicts and set(verdicts) == {"holds"} else "not decided"
 
 
 def _estimates(results: Results, method: str, text: str) -> Claim:

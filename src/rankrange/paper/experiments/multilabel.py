@@ -26,13 +26,12 @@ from ... import TKMLClassifier
 from ...core.arrays import Array
 from ...estimators import LogisticPerLabel, LSEPClassifier
 from ...metrics import label_ranking_average_precision
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, every_split
+from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, at_least, every_split, together
 from ..harness.printed import printed
 from ..harness.rankers import (
     KS,
     METRIC,
     Parts,
-    at_least,
     best_C,
     cut,
     folds,
@@ -44,7 +43,6 @@ from ..harness.rankers import (
     power,
     stopped,
 )
-from ..harness.rankers import together as all_of
 
 NAME = "multilabel"
 TITLE = "Top-k multi-label accuracy and average precision on three data sets (Tables 7 and 8)"
@@ -254,7 +252,7 @@ def _claim(
         f"Above {bar:g} by two standard errors in {verdicts.count('holds')} of {len(verdicts)}. TKML - {other}: "
         f"{listed(differences)}."
     )
-    verdict = all_of(verdicts)
+    verdict = together(verdicts)
     if verdict == "not decided":
         evidence += power(results, OURS, other, pairs, metric, bar)
     return [Claim(text, verdict, evidence + more)]

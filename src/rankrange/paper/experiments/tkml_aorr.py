@@ -17,13 +17,26 @@ from typing import Any
 import numpy as np
 
 from ... import TKMLClassifier, noise
-from ..harness.cells import Cell, Claim, Measure, Outcome, Plan, Results, TableSpec, scikit_learns_C, splits_needed
+from ..harness.cells import (
+    Cell,
+    Claim,
+    Measure,
+    Outcome,
+    Plan,
+    Results,
+    TableSpec,
+    at_least,
+    every_split,
+    mean_difference,
+    scikit_learns_C,
+    splits_needed,
+    together,
+)
 from ..harness.printed import printed
 from ..harness.rankers import (
     KS,
     METRIC,
     Parts,
-    at_least,
     best_C,
     folds,
     listed,
@@ -32,7 +45,6 @@ from ..harness.rankers import (
     parts,
     power,
     stopped,
-    together,
 )
 
 NAME = "tkml-aorr"
@@ -68,11 +80,8 @@ LARGE_C = 1e4
 def cells(plan: Plan) -> list[Cell]:
     """One cell for each rate of noise and split."""
     rates = (0.2,) if plan.size == "smoke" else NOISE
-    return [
-        Cell(NAME, "yeast", f"noise={rate:g}", split, plan.protocol, plan.size)
-        for rate in rates
-        for split in range((PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size])
-    ]
+    n_splits = (PAPER_SPLITS if plan.protocol == "paper" else SPLITS)[plan.size]
+    return every_split(NAME, plan, ["yeast"], [f"noise={rate:g}" for rate in rates], n_splits)
 
 
 def cost(cell: Cell) -> float:
@@ -225,16 +234,16 @@ def _loses_little(results: Results) -> list[Claim]:
     falls = {}
     for k in KS:
         before, after = (results.values("yeast", AORR, f"noise={rate:g}, k'={k}", METRIC) for rate in (0.0, 0.3))
-        change = np.array([before[split] - after[split] for split in sorted(before.keys() & after.keys())])
-        if len(change) > 1:
-            falls["", f"k'={k}"] = (float(change.mean()), float(change.std(ddof=1) / np.sqrt(len(change))))
+        fall, error, n = mean_difference(before, after)
+        if n > 1:
+            falls["", f"k'={k}"] = fall, error
     if not falls:
         return []
     verdict = together([at_least(-fall, error, bar=-1.3) for fall, error in falls.values()])
     text = "From noise 0 to noise 0.3 TKML-AoRR loses at most 1.3 points at every k'."
     evidence = f"Loss and its standard error:{listed(falls)}."
     if verdict == "not decided":
-        evidence += splits_needed({k: (*pair, len(change)) for (_, k), pair in falls.items()}, 1.3)
+        evidence += splits_needed({k: (*pair, n) for (_, k), pair in falls.items()}, 1.3)
     return [Claim(text, verdict, evidence)]
 
 

@@ -24,8 +24,11 @@ from ..harness.cells import (
     Results,
     TableSpec,
     decided,
+    mean_difference,
     scikit_learns_C,
     splits_needed,
+    standard_error,
+    together,
 )
 
 NAME = "toy"
@@ -162,7 +165,7 @@ def _better_than(results: Results, other: str) -> Claim:
     lines = [(name, difference, error) for name, (difference, error, _) in found.items()]
     verdicts = [decided(difference, error) for *_, difference, error in lines]
     held, failed = verdicts.count("holds"), verdicts.count("does not hold")
-    verdict = "holds" if held == len(lines) else "does not hold" if failed else "not decided"
+    verdict = together(verdicts)
     rest = [
         f"{name} {difference:+.3f} ({error:.3f})"
         for (name, difference, error), v in zip(lines, verdicts, strict=True)
@@ -195,7 +198,7 @@ def _over_k(results: Results) -> list[Claim]:
             differences = curves["AoRR"] - curves["AT_k"]
             if len(differences) < 2:
                 continue
-            error = differences.std(axis=0, ddof=1) / np.sqrt(len(differences))
+            error = standard_error(differences)
             better = int((differences.mean(axis=0) + 2 * error < 0).sum())
             worse = int((differences.mean(axis=0) - 2 * error > 0).sum())
             verdicts.append((better, worse))
@@ -211,12 +214,11 @@ def _logistic_average(results: Results) -> list[Claim]:
     """In cases 5 and 6 the average of logistic losses does better than that of hinge losses."""
     lines, verdicts = [], []
     for h in (10, 20):
-        a, b = (results.values(NEEDS[0], "Average", _setting(loss, h), METRIC) for loss in LOSSES)
-        d = np.array([a[split] - b[split] for split in sorted(a.keys() & b.keys())])
-        if len(d) > 1:
-            error = float(d.std(ddof=1) / np.sqrt(len(d)))
-            verdicts.append(decided(float(d.mean()), error))
-            lines.append(f"{h} outliers {d.mean():+.2f} ({error:.2f})")
+        of_losses = (results.values(NEEDS[0], "Average", _setting(loss, h), METRIC) for loss in LOSSES)
+        difference, error, n = mean_difference(*of_losses)
+        if n > 1:
+            verdicts.append(decided(difference, error))
+            lines.append(f"{h} outliers {difference:+.2f} ({error:.2f})")
     if not lines:
         return []
     verdict = verdicts[0] if len(set(verdicts)) == 1 else "not decided"

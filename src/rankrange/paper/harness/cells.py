@@ -145,11 +145,20 @@ class Results:
 
     def paired(self, dataset: str, one: str, other: str, setting: str, metric: str) -> tuple[float, float, int]:
         """The mean of one - other over the splits that have both, its standard error, and the number of splits."""
-        a, b = (self.values(dataset, method, setting, metric) for method in (one, other))
-        differences = np.array([a[split] - b[split] for split in sorted(a.keys() & b.keys())])
-        if len(differences) < 2:
-            return (float(differences.mean()) if len(differences) else np.nan), np.nan, len(differences)
-        return float(differences.mean()), float(differences.std(ddof=1) / np.sqrt(len(differences))), len(differences)
+        return mean_difference(*(self.values(dataset, method, setting, metric) for method in (one, other)))
+
+
+def mean_difference(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float, int]:
+    """The mean of one - other over the splits that have both, its standard error, and the number of splits."""
+    differences = np.array([one[split] - other[split] for split in sorted(one.keys() & other.keys())])
+    if len(differences) < 2:
+        return (float(differences.mean()) if len(differences) else np.nan), np.nan, len(differences)
+    return float(differences.mean()), float(standard_error(differences)), len(differences)
+
+
+def standard_error(values: Any) -> Any:
+    """The standard error of the mean over the first axis, which has one entry per split."""
+    return values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
 def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
@@ -160,6 +169,18 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
     if difference + 2.0 * error < at_most:
         return "holds"
     return "does not hold" if difference - 2.0 * error > at_most else "not decided"
+
+
+def at_least(difference: float, error: float, bar: float = 0.0) -> str:
+    """Decide whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
+    return decided(-difference, error, at_most=-bar)
+
+
+def together(verdicts: list[str]) -> str:
+    """The verdict on several cells: "holds" if all hold, "does not hold" if one does not."""
+    if "does not hold" in verdicts:
+        return "does not hold"
+    return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not decided"
 
 
 # Two standard errors decide. A true difference of 2.84 standard errors is decided in four of five runs.

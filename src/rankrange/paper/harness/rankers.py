@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.preprocessing import StandardScaler
 
@@ -15,6 +14,7 @@ from ... import TKMLClassifier
 from ...core.arrays import Array
 from ...datasets import load
 from ...estimators import LogisticPerLabel, LSEPClassifier
+from ...estimators.baselines import lsep as pairwise_losses
 from ...metrics import top_k_multilabel_accuracy
 from .cells import Results, scikit_learns_C, splits_needed
 
@@ -70,10 +70,7 @@ def log_loss(Y: Array, f: Array) -> float:
 
 def lsep_loss(Y: Array, f: Array) -> float:
     """The sum of the log-sum-exp pairwise losses; it is 0 for rows without a true or without a false label."""
-    mixed = (Y.sum(axis=1) > 0) & (Y.sum(axis=1) < Y.shape[1])
-    Y, f = Y[mixed], f[mixed]
-    high = logsumexp(np.where(Y == 1, -np.inf, f), axis=1)
-    return float(np.logaddexp(0.0, high + logsumexp(np.where(Y == 1, -f, -np.inf), axis=1)).sum())
+    return float(pairwise_losses(Y == 1, f)[0].sum())
 
 
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
@@ -111,13 +108,6 @@ def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], k
     return max(Cs, key=lambda C: sum(fits[k, C].stop_score_ for k in ks))
 
 
-def at_least(difference: float, error: float, bar: float = 0.0) -> str:
-    """Decide whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
-    if difference - 2.0 * error > bar:
-        return "holds"
-    return "does not hold" if difference + 2.0 * error < bar else "not decided"
-
-
 def paired(
     results: Results, one: str, other: str, pairs: Iterable[tuple[str, str]], metric: str = METRIC
 ) -> dict[tuple[str, str], tuple[float, float]]:
@@ -145,10 +135,3 @@ def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
         f"{dataset} {setting} {difference:+.2f} ({error:.2f})"
         for (dataset, setting), (difference, error) in differences.items()
     )
-
-
-def together(verdicts: list[str]) -> str:
-    """The verdict on several cells: "holds" if all hold, "does not hold" if one does not."""
-    if "does not hold" in verdicts:
-        return "does not hold"
-    return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not decided"
