@@ -37,8 +37,8 @@ def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
         values, weights = values[weights > 0], weights[weights > 0]
     weights = weights.astype(np.float64, copy=False)
     if len(values) > _SORTED_UP_TO:
-        return [_sorted_cuts(*_around_cut(values, weights, mass), [mass])[0] for mass in masses]
-    return _sorted_cuts(values, weights, 0.0, masses)
+        return [sorted_cuts(*_around_cut(values, weights, mass), [mass])[0] for mass in masses]
+    return sorted_cuts(values, weights, 0.0, masses)
 
 
 def _around_cut(values: Array, weights: Array, mass: float) -> tuple[Array, Array, float]:
@@ -60,7 +60,8 @@ def _around_cut(values: Array, weights: Array, mass: float) -> tuple[Array, Arra
     return values, weights, above
 
 
-def _sorted_cuts(values: Array, weights: Array, above: float, masses: list[float]) -> list[Cut]:
+def sorted_cuts(values: Array, weights: Array, above: float, masses: list[float]) -> list[Cut]:
+    """`mass_cuts` by sorting; the mass `above` lies above all of these values."""
     order = np.argsort(values)
     rising, mass_rising = values[order], weights[order]
     reached = above + np.cumsum(mass_rising[::-1])

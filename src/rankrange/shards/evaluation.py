@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.cuts import Cut
+from ..core.mass_cuts import BUT_ROUNDING, Cut, sorted_cuts
 from ..core.objective import Objective
 from .engine import Shards
 from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
@@ -344,18 +344,9 @@ def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | 
 
     None if the cut is not among the values.
     """
-    if not len(values) or above >= target:
+    if not len(values) or above >= target or above + float(mass.sum()) < target * BUT_ROUNDING:
         return None
-    order = np.argsort(-values, kind="stable")
-    ranked = values[order].astype(np.float64)
-    starts = np.flatnonzero(np.diff(ranked, prepend=np.inf) != 0)
-    tied = np.add.reduceat(mass[order], starts)
-    reached = above + np.cumsum(tied)
-    at = int(np.searchsorted(reached, target * (1.0 - 1e-14)))
-    if at == len(starts):
-        return None
-    over = above if at == 0 else float(reached[at - 1])
-    return Cut(float(ranked[starts[at]]), min(float(tied[at]), target - over), float(tied[at]))
+    return sorted_cuts(values, mass, above, [target])[0]
 
 
 def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:
