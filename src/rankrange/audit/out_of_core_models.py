@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.transition import POSSIBLE
+from ..core.transition import POSSIBLE, WIDTH
 from ..estimators import AoRRClassifier, AoRRRegressor
 from ..label_noise import actions
 from ..outliers import Widths, outlier_posterior
@@ -33,7 +33,6 @@ from .task_result import (
 
 # The fits of two models for each fold, eight in all, share their passes.
 FOLDS = 4
-_NORMAL = 1.96
 
 
 # ---- classes ---------------------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ def _measures_of(sums: Any) -> list[Measure]:
 
 
 def _interval(mean: float, square: float, n: float, low: float, high: float) -> Interval:
-    error = _NORMAL * np.sqrt(max(square - mean**2, 0.0) / n)
+    error = WIDTH * np.sqrt(max(square - mean**2, 0.0) / n)
     return Interval(float(mean), float(mean - error), float(mean + error)).within(low, high)
 
 
@@ -149,9 +148,9 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
     spread = [np.sqrt((v * (1.0 - v) / rows).sum()) / len(rows) for v in (ordinary, robust)]
     moved = np.sqrt((np.maximum(apart - (robust - ordinary) ** 2, 0.0) / rows).sum()) / len(rows)
     means = [float(v.mean()) for v in (ordinary, robust)]
-    both = [Interval(m, m - _NORMAL * e, m + _NORMAL * e).within(0.0, 1.0) for m, e in zip(means, spread, strict=True)]
+    both = [Interval(m, m - WIDTH * e, m + WIDTH * e).within(0.0, 1.0) for m, e in zip(means, spread, strict=True)]
     gain = means[1] - means[0]
-    return Measure(name, True, True, both[0], both[1], Interval(gain, gain - _NORMAL * moved, gain + _NORMAL * moved))
+    return Measure(name, True, True, both[0], both[1], Interval(gain, gain - WIDTH * moved, gain + WIDTH * moved))
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from ..core.arrays import Array
 from ..errors import UserError
@@ -152,11 +152,8 @@ def _limit(share: float, risk: float, next_rows: int | None) -> tuple[float, flo
     if next_rows < 1 or next_rows * share < 1.0:
         raise UserError(f"share * next_rows must be at least one row, got {share} of {next_rows}; raise one of them")
     allowed = np.floor(share * next_rows + 1e-9)
-    low, high = 0.0, share
-    for _ in range(60):  # the largest share for which more right rows than allowed have at most half of the risk
-        middle = (low + high) / 2
-        low, high = (middle, high) if binom.sf(allowed, next_rows, middle) <= risk / 2 else (low, middle)
-    return low, risk / 2
+    # The largest share for which more right rows than allowed have at most half of the risk.
+    return min(share, float(beta.ppf(risk / 2, allowed + 1, next_rows - allowed))), risk / 2
 
 
 def _cut(p: Array, right: Array, share: float, risk: float) -> float:

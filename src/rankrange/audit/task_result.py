@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.transition import WIDTH
 from ..label_noise import actions
 from ..pages.text import number
-
-_NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Interval:
     def of_mean(cls, values: Array) -> Interval:
         """The mean of some values with its 95% interval."""
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        return cls(mean, mean - _NORMAL * error, mean + _NORMAL * error)
+        return cls(mean, mean - WIDTH * error, mean + WIDTH * error)
 
     def without(self, share: float) -> Interval:
         """The remaining share of wrong targets after this share was corrected."""

@@ -30,7 +30,7 @@ STARTS = (0.05, 0.35)
 APART, _PRIOR = 1.0, 1.0
 _SLICES = 250
 _MAX_ROWS = 10_000
-WIDTH = 1.96
+WIDTH = 1.96  # of 95% intervals, in standard errors
 # Probabilities are at least this; and the standard deviation of the prior on the log temperature.
 MIN_PROBABILITY, _LOG_TEMPERATURE = 1e-4, 0.5
 # The margin by which the predicted class exceeds an equally likely class.
@@ -92,6 +92,11 @@ def probabilities_of(scores: Array) -> Array:
     if scores.shape[1] == 1:
         return np.stack([expit(-scores[:, 0]), expit(scores[:, 0])], axis=1)
     return softmax(scores)
+
+
+def predicted_codes(Z: Array, axis: int = 0) -> Array:
+    """The codes of the predicted classes, from scores with one entry per class along `axis`, or one for two classes."""
+    return np.asarray((Z.take(0, axis) > 0).astype(np.intp) if Z.shape[axis] == 1 else Z.argmax(axis=axis))
 
 
 def joined(robust: Array, ordinary: Array, share: float) -> Array:

@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..core.transition import WIDTH, predicted_codes
 from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
@@ -308,7 +309,7 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
     sigma = abs(float(residual[middle])) / ndtri(0.85)
     expected = 2.0 * ndtr(-OUTLYING)
     share = float(mass[np.abs(residual) > OUTLYING * sigma].sum()) / n
-    spread = 1.96 * np.sqrt(share * (1.0 - share) / n)
+    spread = WIDTH * np.sqrt(share * (1.0 - share) / n)
     low, mid, high = ((s - expected) / (1.0 - expected) for s in (share - spread, share, share + max(spread, 3.0 / n)))
     return max(0.0, mid), max(0.0, low), min(1.0, max(0.0, high))
 
@@ -362,7 +363,5 @@ def adapt_k(
 
 
 def _training_accuracy(objective: Objective, W: Array) -> float:
-    Z = objective.design.scores(W)
-    predicted = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
-    mass = objective.mass.astype(np.float64)
+    mass, predicted = objective.mass.astype(np.float64), predicted_codes(objective.design.scores(W))
     return float(mass @ (predicted == objective.strata) / mass.sum())

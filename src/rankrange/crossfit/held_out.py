@@ -9,6 +9,7 @@ from scipy.special import ndtri
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..core.transition import predicted_codes
 
 OUTLYING = 3.0
 
@@ -82,8 +83,7 @@ def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
     weight = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
     found = []
     for rows, Z in parts:
-        predicted = (Z[:, 0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=1)
-        found.append((predicted == strata[rows]) * weight[strata[rows]])
+        found.append((predicted_codes(Z, axis=1) == strata[rows]) * weight[strata[rows]])
     return found
 
 

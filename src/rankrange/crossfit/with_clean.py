@@ -25,6 +25,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..core.transition import WIDTH, predicted_codes
 from . import fits as paths
 from .choose import Choice
 from .folds import Report, silent, split, training_sets
@@ -134,8 +135,7 @@ def _error(clean: Objective, W: Array) -> float:
     Z = clean.design.scores(W)
     if clean.loss.targets == "numbers":
         return float(clean.losses(Z).mean())
-    guess = (Z[0] > 0).astype(np.intp) if clean.n_outputs == 1 else Z.argmax(axis=0)
-    return float((guess != clean.strata).mean())
+    return float((predicted_codes(Z) != clean.strata).mean())
 
 
 def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
@@ -167,7 +167,7 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
     rng = np.random.default_rng(0)
     estimate = _wrong_share(clean_table[None], given_table[None])[0]
     drawn = [rng.multinomial(max(int(t.sum()), 1), t.ravel() / t.sum(), _RESAMPLES) for t in (clean_table, given_table)]
-    spread = 1.96 * float(_wrong_share(*(d.reshape(-1, K, K).astype(np.float64) for d in drawn)).std(ddof=1))
+    spread = WIDTH * float(_wrong_share(*(d.reshape(-1, K, K).astype(np.float64) for d in drawn)).std(ddof=1))
     return estimate, max(0.0, estimate - spread), min(1.0, estimate + spread)
 
 
@@ -194,9 +194,7 @@ def _confusions(objective: Objective, clean: Objective, W: Array, share: float, 
 def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
     """The mass (K, K) of the rows by predicted and given class."""
     mass = objective.mass.astype(np.float64) if mass is None else mass
-    Z = objective.design.scores(W)
-    guess = (Z[0] > 0).astype(np.intp) if objective.n_outputs == 1 else Z.argmax(axis=0)
-    cells = guess * K + objective.strata
+    cells = predicted_codes(objective.design.scores(W)) * K + objective.strata
     return np.bincount(cells, weights=mass, minlength=K * K).reshape(K, K)
 
 
@@ -221,7 +219,7 @@ def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) 
     above, _ = _counts(objective, W, lam_hat, lam_hat)
     share = above / objective.total
     clean_share = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
-    spread = 1.96 * np.sqrt(share * (1 - share) / objective.total + clean_share * (1 - clean_share) / clean.design.n)
+    spread = WIDTH * np.sqrt(share * (1 - share) / objective.total + clean_share * (1 - clean_share) / clean.design.n)
     low, mid, high = (
         min(1.0, max(0.0, (s - clean_share) / (1.0 - clean_share))) for s in (share - spread, share, share + spread)
     )

@@ -23,6 +23,7 @@ from ..core.cuts import cuts_of
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
+from ..core.transition import predicted_codes
 from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
 from ..crossfit.folds import Report, silent
 from ..crossfit.with_clean import choose_with_validation
@@ -186,7 +187,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         assert here is not None
         ordinary, robust = design.scores(before), design.scores(here)
         losses = objective.losses(ordinary), objective.losses(robust)
-        right = (_agrees(y, ordinary), _agrees(y, robust)) if is_classifier(self) else None
+        right = None
+        if is_classifier(self):
+            right = predicted_codes(ordinary) == objective.strata, predicted_codes(robust) == objective.strata
         self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:
@@ -338,11 +341,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def _agrees(y: Array, Z: Array) -> Array:
-    """Whether the class with the highest score is y, which is -1 or +1, or the code of a class; Z is (r, n)."""
-    return (Z[0] > 0) == (y > 0) if len(Z) == 1 else Z.argmax(axis=0) == y
 
 
 def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:

@@ -9,6 +9,7 @@ from scipy.special import gammaincinv, gammaln, softmax
 from scipy.stats import norm
 
 from ..core.arrays import Array
+from ..core.transition import WIDTH
 from .scatter import CLEAN_SHARE, local_scale, quantile, robust_scale
 
 # Shapes of clean residuals: 2 is the normal, 1 has exponential tails.
@@ -18,7 +19,6 @@ _SKEWED, _FEW = 3.0, 10
 # In standard deviations of clean residuals: no smaller residual is an outlier, every larger one is, and the least width
 # of outliers.
 _NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
-_NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
     """The mean with its 95% interval, which extends at least three rows beyond the mean."""
     n = float(mass.sum())
     mean = float(mass @ p) / n
-    error = _NORMAL * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
+    error = WIDTH * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
     return mean, max(0.0, mean - error), min(1.0, mean + max(error, 3.0 / n))
 
 

@@ -28,15 +28,38 @@ if TYPE_CHECKING:
     from ..issues import LabelIssues
 
 
-class Explained(nn.Module):
-    """A module whose properties raise their own AttributeError; PyTorch would replace the message."""
+class RangeLoss(nn.Module):
+    """A loss with the parameters m and k, which can be set. `_checked(m, k)` of a subclass validates them.
+
+    Properties raise their own AttributeError; PyTorch would replace the message.
+    """
+
+    _keep: RankedRange
+    _checked: Callable[[Rank | str, Rank], RankedRange]
+    automatic: bool  # whether the loss was made with m="auto"
+
+    @property
+    def m(self) -> Rank | str:
+        return "auto" if self.automatic else self._keep.m
+
+    @m.setter
+    def m(self, m: Rank | str) -> None:
+        self._keep = self._checked(m, self._keep.k)
+
+    @property
+    def k(self) -> Rank:
+        return self._keep.k
+
+    @k.setter
+    def k(self, k: Rank) -> None:
+        self._keep = self._checked(self.m, k)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(type(self), name, None)
         return attribute.fget(self) if isinstance(attribute, property) and attribute.fget else super().__getattr__(name)
 
 
-class AoRRLoss(Explained):
+class AoRRLoss(RangeLoss):
     """Average of the losses ranked m+1 to k. The m largest (likely outliers) and the n-k smallest losses are dropped.
 
     Parameters
@@ -137,7 +160,8 @@ class AoRRLoss(Explained):
             raise ValueError(f"base must return one loss per sample, got reduction={reduction!r}; use reduction='none'")
         self.base, self.ranking, self.group = base, ranking, group
         self.warmup, self.per_class = _batches(warmup, total_batches), per_class
-        self.auto = AutoCut(n_samples) if m == "auto" else None
+        self.automatic = m == "auto"
+        self.auto = AutoCut(n_samples) if self.automatic else None
         self.cuts = StreamingCuts(step) if ranking == "stream" and self.auto is None else None
         self.guard = ClassGuard() if self.auto is None and per_class is None else None
         self._keep = self._checked(m, k)
@@ -146,7 +170,7 @@ class AoRRLoss(Explained):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=self.warmup > 0)
 
     def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
-        if (m == "auto") != (self.auto is not None) or (isinstance(m, str) and m != "auto"):
+        if (m == "auto") != self.automatic or (isinstance(m, str) and m != "auto"):
             raise ValueError(
                 f"m must be a count or a fraction, or 'auto' in the constructor, got m={m!r}; make a new loss"
             )
@@ -161,22 +185,6 @@ class AoRRLoss(Explained):
                 f"got m={m!r}, k={k!r}; divide them by the number of samples"
             )
         return keep
-
-    @property
-    def m(self) -> Rank | str:
-        return self._keep.m if self.auto is None else "auto"
-
-    @m.setter
-    def m(self, m: Rank | str) -> None:
-        self._keep = self._checked(m, self._keep.k)
-
-    @property
-    def k(self) -> Rank:
-        return self._keep.k
-
-    @k.setter
-    def k(self, k: Rank) -> None:
-        self._keep = self._checked(self.m, k)
 
     @property
     def lam(self) -> Tensor:

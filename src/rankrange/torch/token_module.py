@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from .memory import Memory
-from .modules import Explained, _batches
+from .modules import RangeLoss, _batches
 from .text_noise import WARMUP, AnswerNoise, DocumentGains, TokenNoise, gains_of, gains_over
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
 from .token_range import checked_key, checked_names, keeps_all, prepared, ranked
@@ -32,7 +32,7 @@ class TextSuspect(NamedTuple):
     text: str | None
 
 
-class LinearAoRRLoss(Explained):
+class LinearAoRRLoss(RangeLoss):
     """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states. See `linear_ranked_range`.
 
     Parameters
@@ -126,22 +126,6 @@ class LinearAoRRLoss(Explained):
         if self.automatic:
             raise ValueError(f"this loss was made with m='auto', got m={m!r}; make another one for a given m")
         return RankedRange(m, k)
-
-    @property
-    def m(self) -> Rank | str:
-        return "auto" if self.automatic else self._keep.m
-
-    @m.setter
-    def m(self, m: Rank | str) -> None:
-        self._keep = self._checked(m, self._keep.k)
-
-    @property
-    def k(self) -> Rank:
-        return self._keep.k
-
-    @k.setter
-    def k(self, k: Rank) -> None:
-        self._keep = self._checked(self.m, k)
 
     @property
     def last_weights(self) -> Tensor:
