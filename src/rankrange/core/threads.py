@@ -6,7 +6,6 @@ the scheduler, and a fit makes thousands of products.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -14,6 +13,8 @@ from typing import Any
 
 import scipy.linalg  # noqa: F401  # loads the BLAS of SciPy, which may be another than that of NumPy
 import scipy.sparse as sp
+
+from .shared_context import SharedContext
 
 # Products with a matrix of more entries benefit from several threads.
 _WORTH_THREADS = 1 << 22
@@ -27,39 +28,6 @@ def _libraries() -> list[Any]:
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-class _OneThread:
-    """Context manager that restricts BLAS to one thread and restores the setting after the last user has left.
-
-    Some libraries have one setting for the process: the first user saves it, the last one restores it. Others (with
-    OpenMP) have one setting per calling thread.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before: list[int] = []
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        libraries = _libraries()
-        with self._lock:
-            current = [library.get_num_threads() for library in libraries]
-            self._before = current if self._users == 0 else self._before
-            self._users += 1
-            for library in libraries:
-                _set(library, 1)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                for library, count, before in zip(libraries, current, self._before, strict=True):
-                    if getattr(library, "threading_layer", None) == "openmp":
-                        _set(library, count)
-                    elif self._users == 0:
-                        _set(library, before)
-
-
 def _set(library: Any, count: int) -> None:
     """Set the number of threads of a library directly.
 
@@ -67,7 +35,28 @@ def _set(library: Any, count: int) -> None:
     getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
 
 
-one_thread = _OneThread()
+@contextmanager
+def _limited(per_thread: bool) -> Iterator[None]:
+    """One thread for the libraries with one setting per calling thread (with OpenMP), or for the others."""
+    chosen = [one for one in _libraries() if (getattr(one, "threading_layer", None) == "openmp") == per_thread]
+    before = [library.get_num_threads() for library in chosen]
+    for library in chosen:
+        _set(library, 1)
+    try:
+        yield
+    finally:
+        for library, count in zip(chosen, before, strict=True):
+            _set(library, count)
+
+
+_limited_process = SharedContext(lambda: _limited(per_thread=False))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Restrict BLAS to one thread; a setting of the whole process is restored after the last user has left."""
+    with _limited_process(), _limited(per_thread=True):
+        yield
 
 
 def threads_for(X: Any) -> AbstractContextManager[None]:
