@@ -46,18 +46,36 @@ def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
     return full
 
 
+@dataclass(frozen=True)
+class TreeSettings:
+    """Settings chosen on the given labels: the round at which boosting stops, and whether the larger model is used.
+
+    A stop of 0 means no boosting; `forest` is whether there is a forest.
+    """
+
+    stop: int
+    rich: bool = False
+    forest: bool = True
+
+
 def tree_predictions(
-    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator
-) -> tuple[dict[str, Array], Boosted]:
-    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the boosted trees.
+    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settings: TreeSettings | None = None
+) -> tuple[dict[str, Array], TreeSettings]:
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of boosting.
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
-    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged.
+    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged. The
+    `settings` of an earlier fit can be reused.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    boosted = task.fitted()
-    return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, boosted
+    if settings is None:
+        boosted, settings = task.fitted()
+        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settings
+    found = {"forest": task.forest()} if settings.forest else {}
+    if settings.stop:
+        found["boosting"] = task.out_of_fold(task.boosted((settings.stop,), settings.rich))
+    return found, settings
 
 
 class Boosted(NamedTuple):
@@ -101,7 +119,7 @@ class FoldTrees(NamedTuple):
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
     """Fit the trees of `tree_predictions` and keep them; each row must be in one test fold."""
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    return FoldTrees(task.fitted(), list(task.forest_trees()))
+    return FoldTrees(task.fitted()[0], list(task.forest_trees()))
 
 
 @dataclass(frozen=True)
@@ -112,15 +130,15 @@ class _TreeTask:
     folds: Folds
     seed: int
 
-    def fitted(self) -> Boosted:
-        """The best boosted trees."""
+    def fitted(self) -> tuple[Boosted, TreeSettings]:
+        """The best trees and their settings."""
         boosted = self.boosted(_ROUNDS, rich=False)
         if boosted.gaining and len(self.codes) >= _LARGER_FROM:
             larger_model = self.boosted(_MORE_ROUNDS, rich=True)
             gain = self.log_likelihood(self.out_of_fold(larger_model)) - self.log_likelihood(self.out_of_fold(boosted))
             if gain > _MIN_GAIN:
-                return larger_model
-        return boosted
+                return larger_model, TreeSettings(larger_model.stop, rich=True)
+        return boosted, TreeSettings(boosted.stop)
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
         """Boosted trees up to the best of these rounds; fitting continues while the held-out likelihood increases."""
@@ -136,11 +154,12 @@ class _TreeTask:
         for last in [at for at in _EARLY_ROUNDS if at < best] + [best]:
             for fit, train in zip(fits, rows, strict=True):
                 fit.set_params(max_iter=rounds[last]).fit(self.X[train], self.codes[train])
-            found = [self._by_round(fit, test, rounds) for fit, test in zip(fits, self.folds.test, strict=True)]
-            best = int(np.argmax(np.sum(found, axis=0)[: last + 1]))
+            if len(rounds) > 1:
+                found = [self._by_round(fit, test, rounds) for fit, test in zip(fits, self.folds.test, strict=True)]
+                best = int(np.argmax(np.sum(found, axis=0)[: last + 1]))
             if best < last:
                 break
-        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1)
+        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1 > 0)
 
     def out_of_fold(self, boosted: Boosted) -> Array:
         """The out-of-fold probabilities (n, n_classes) of boosted trees."""
