@@ -322,14 +322,26 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
 def test_a_new_check_is_one_entry_in_a_table(monkeypatch):
     """A kind that has no words of its own is counted, named and listed after the others."""
 
-    def find_spaces(rows):
-        return [RowProblem("whitespace", (3, 5), "town", "A ", "A", "'A ' has a space at its end.", 1.0, "fix")]
+    def find_whitespace(rows):  # as in docs/development/extending.md
+        found = []
+        for column in rows.columns:
+            for code, text in enumerate(column.levels):  # no levels in a column of numbers
+                usual = text.strip()
+                if text != usual and usual in column.levels:
+                    at = rows.numbers[np.flatnonzero(column.codes == code)]
+                    sentence = f"{column.name} is {text!r} in {len(at)} rows, and {usual!r} in others"
+                    found.append(
+                        RowProblem("whitespace", tuple(at.tolist()), column.name, text, usual, sentence, 0.9, "fix")
+                    )
+        return found
 
-    monkeypatch.setattr(row_problems, "CHECKS", (find_spaces, *row_problems.CHECKS))
+    monkeypatch.setattr(row_problems, "CHECKS", (find_whitespace, *row_problems.CHECKS))
     table = a_table()
+    table["town"] = ["A " if row in (2, 4) else "A" if row % 2 else "B" for row in range(len(table["income"]))]
     table["income"][17] = 1e12
     found = problems(table)
     assert [problem.kind for problem in found] == ["outlier", "whitespace"]
+    assert found[1].rows == (3, 5)
     assert count_problems(found) == {"outlier": 1, "whitespace": 2}
     assert "1 row with an outlier and 2 rows with whitespace" in problems_in_words(found)
     assert {problem.kind for problem in row_problems.most_certain(found, 2)} == {"outlier", "whitespace"}
