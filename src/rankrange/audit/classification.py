@@ -41,12 +41,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, codes, K), plan)
     logs = np.empty((2, n, K), dtype=np.float32)
-    fold_m = [0] * plan.n_folds
-    progress(f"fitting both models without fold 1 of {plan.n_folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, codes, penalty, plan, f) for f in range(plan.n_folds)))):
-        logs[:, plan.of_fold(f)[1]], fold_m[f] = part
-        if f + 1 < plan.n_folds:
-            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
+    fold_m = plan.fit_both(_fold, (X, codes, penalty), logs, progress)
     progress("fitting the model on all rows")
     labels = np.array(names, dtype=str)[codes]
     model = fit_robust(AoRRClassifier, X, labels, penalty, plan, plan.n_folds, plan.blocks())

@@ -35,12 +35,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     plan = plan.draw(np.minimum(Y.sum(axis=1), top_k + 1))
     progress("choosing the penalty")
     penalty = _choose_penalty(X, Y, top_k, plan)
-    scores, fold_m = np.empty((2, n, L)), [0] * plan.n_folds
-    progress(f"fitting both models without fold 1 of {plan.n_folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, Y, top_k, penalty, plan, f) for f in range(plan.n_folds)))):
-        scores[:, plan.of_fold(f)[1]], fold_m[f] = part
-        if f + 1 < plan.n_folds:
-            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
+    scores = np.empty((2, n, L))
+    fold_m = plan.fit_both(_fold, (X, Y, top_k, penalty), scores, progress)
     progress("fitting the model on all rows")
     model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong labels")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,11 +80,19 @@ class Plan:
         found = None if self.together is None else self.together[rows]
         return None if found is None or (found == found[0]).all() else found
 
-    def each(self, work: Callable[..., Any], items: Any) -> Iterator[Any]:
-        """Apply `work` to all items in threads, and return the results in order."""
-        return iter(
-            Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(delayed(work)(*item) for item in items)
-        )
+    def fit_both(self, fold: Callable[..., Any], rows: tuple[Any, ...], out: Array, progress: Progress) -> list[int]:
+        """Fit both models without each fold, in threads, and write their predictions to `out` (2, n, ...).
+
+        `fold(*rows, plan, f)` returns the predictions (2, test rows, ...) and m. The result is the m of each fold.
+        """
+        tasks = (delayed(fold)(*rows, self, f) for f in range(self.n_folds))
+        found = Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(tasks)
+        fold_m = []
+        for f in range(self.n_folds):
+            progress(f"fitting both models without fold {f + 1} of {self.n_folds}")
+            out[:, self.of_fold(f)[1]], m = next(found)
+            fold_m.append(m)
+        return fold_m
 
 
 def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:

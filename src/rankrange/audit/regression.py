@@ -34,13 +34,8 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     plan = plan.draw(np.zeros(len(y), dtype=np.intp))
     progress("choosing the penalty")
     penalty = choose_penalty(_objective(X, y), plan)
-    fold_m = [0] * plan.n_folds
     predicted = np.empty((2, len(y)))
-    progress(f"fitting both models without fold 1 of {plan.n_folds}")
-    for f, part in enumerate(plan.each(_fold, ((X, y, penalty, plan, f) for f in range(plan.n_folds)))):
-        predicted[:, plan.of_fold(f)[1]], fold_m[f] = part
-        if f + 1 < plan.n_folds:
-            progress(f"fitting both models without fold {f + 2} of {plan.n_folds}")
+    fold_m = plan.fit_both(_fold, (X, y, penalty), predicted, progress)
     progress("fitting the model on all rows")
     fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
     progress("looking for wrong numbers")

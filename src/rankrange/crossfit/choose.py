@@ -61,9 +61,9 @@ class Choice:
         Arrays with one entry per candidate.
     reason : str
         The reason for the choice.
-    noise : tuple of float
-        The estimated share of wrong labels or of outliers, with its interval. It differs from m, which has the best
-        score.
+    noise : tuple of float or None
+        The estimated share of wrong labels or of outliers, with its interval; None if it was not estimated. It differs
+        from m, which has the best score.
     k, C : float or None
         The chosen values; None if they were given.
     """
@@ -72,7 +72,7 @@ class Choice:
     start: Array | None
     table: dict[str, Array]
     reason: str
-    noise: tuple[float, float, float]
+    noise: tuple[float, float, float] | None
     k: float | None = None
     C: float | None = None
 
@@ -134,8 +134,8 @@ def _best(
     report: Report,
     most: float = np.inf,
     with_noise: bool = True,
-) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
-    """The chosen candidate, the table of candidates, and the estimated share of errors.
+) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float] | None]:
+    """The chosen candidate, the table of candidates, and the estimated share of errors, None if it is not needed.
 
     Candidates that drop more than `most`, or more than half of a class, are excluded.
     """
@@ -145,8 +145,9 @@ def _best(
     scores = cross.scored(fits)
     chosen, table, reason = _gate(scores.only(allowed), part, fits)
     many = part.design.n > TWICE_UP_TO
-    wanted = with_noise or many or part.loss.targets == "numbers"
-    noise = _noise(part, strata, parts, tests, chosen, rng) if wanted else (0.0, 0.0, 1.0)
+    if not (with_noise or many or part.loss.targets == "numbers"):
+        return fits, chosen, table, reason, None
+    noise = _noise(part, strata, parts, tests, chosen, rng)
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
     most = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > most:

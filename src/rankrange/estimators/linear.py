@@ -61,7 +61,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     l1_ratio: float
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
-    _estimates_noise = True  # whether automatic m also sets `noise_estimate_`
+    _estimates_noise = True  # whether automatic m also sets `noise_estimate_`; otherwise only if it is needed for m
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the training rows. A saved model contains no data."""
@@ -242,15 +242,18 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             )
         else:
             return objective, None
-        self.tuning_ = choice.table
-        if self._estimates_noise:
-            self.noise_estimate_, *interval = map(float, choice.noise)
-            self.noise_interval_ = tuple(interval)
+        self._store_choice(choice)
         m, k = choice.m * unit, objective.k if choice.k is None else choice.k * unit
         C = objective.C_of_sum if self.C != "auto" or choice.C is None else choice.C / unit
         if self.verbose:
             print(f"m = {m:g} of {objective.total:g}: {choice.reason}")
         return replace(objective, m=m, k=k, C=C * (k - m)), choice
+
+    def _store_choice(self, choice: Choice) -> None:
+        self.tuning_ = choice.table
+        if choice.noise is not None:
+            self.noise_estimate_, *interval = map(float, choice.noise)
+            self.noise_interval_ = tuple(interval)
 
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator

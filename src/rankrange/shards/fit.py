@@ -279,9 +279,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
         m = round(m) if data.whole else m
         if C is None and choice.C is not None:
             C = choice.C / unit
-        estimator.tuning_ = choice.table
-        estimator.noise_estimate_, *interval = map(float, choice.noise)
-        estimator.noise_interval_ = tuple(interval)
+        estimator._store_choice(choice)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
     if C is None:
         C = choose_C(ranked.in_units(unit), rng, **options) / unit
