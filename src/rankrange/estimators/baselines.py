@@ -11,7 +11,6 @@ All minimise C times the sum of their losses + ||coef||^2 / 2, and intercepts ar
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from abc import ABC, abstractmethod
 from typing import Any
@@ -27,6 +26,7 @@ from ..solvers.blocks import Blocks
 from ..solvers.descent import descend
 from ..solvers.inner.bounds import onto_simplex
 from ..solvers.per_label import logistic_per_label, shared_metric
+from .linear import check_positive
 from .targets import LabelRanker, Targets
 from .weights import canonical_rows
 
@@ -66,10 +66,7 @@ class _Baseline(LabelRanker, ABC):
         self
             The fitted estimator.
         """
-        for name in ("C", "tol"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
-                raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
+        check_positive(self, "C", "tol")
         X, targets, weight = self._read(X, y, sample_weight)
         self._check_targets(targets)
         rows, true = X, targets.true

@@ -25,7 +25,7 @@ from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
 from ..core.transition import predicted_codes
 from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
-from ..crossfit.folds import Report, silent
+from ..crossfit.folds import Report, silent, whole_number
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
@@ -90,12 +90,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _check_params(self) -> None:
         check_C(self.C, most=self._largest_C, auto=not self.l1_ratio)
-        if isinstance(self.tol, bool) or not isinstance(self.tol, numbers.Real) or not 0 < float(self.tol) < np.inf:
-            raise ValueError(f"tol must be a number above 0 and finite, got {self.tol!r}")
-        for name, least in (("max_iter", 1), ("n_starts", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < least:
-                raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+        check_positive(self, "tol")
+        whole_number("max_iter", self.max_iter, 1)
+        whole_number("n_starts", self.n_starts, 0)
         check_flags(self)
         if self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
@@ -425,6 +422,14 @@ def check_flags(estimator: Any) -> None:
         value = getattr(estimator, name, False)
         if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
             raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_positive(estimator: Any, *names: str) -> None:
+    """Raise a ValueError unless these parameters are finite numbers above 0."""
+    for name in names:
+        value = getattr(estimator, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
+            raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max, auto: bool = True) -> None:

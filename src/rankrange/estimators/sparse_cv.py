@@ -23,7 +23,7 @@ from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.cuts import select
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
-from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys
+from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys, whole_number
 from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
 from .linear import check_flags, seed_of
@@ -148,9 +148,8 @@ class _SparseCV(SparseCoef, BaseEstimator):
                 f"m must hold fractions of the rows in [0, 1), of which the best is chosen, got m={self.m!r}; pass for "
                 "example (0.0, 0.2)"
             )
-        if not _is_count(self.n_penalties, 1):
-            raise ValueError(f"n_penalties must be an int of at least 1, got {self.n_penalties!r}")
-        if not (_is_count(self.cv, 2) or hasattr(self.cv, "split") or _holds_pairs(self.cv)):
+        whole_number("n_penalties", self.n_penalties, 1)
+        if not (_is_count(self.cv) or hasattr(self.cv, "split") or _holds_pairs(self.cv)):
             raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
         if not _is_number(self.l1_ratio) or not 0 < self.l1_ratio <= 1:
             raise ValueError(
@@ -161,8 +160,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
             raise ValueError(f"eps must be in (0, 1), got {self.eps!r}; 0.02 is the default")
         if not _is_number(self.score_trim) or not 0 <= self.score_trim < 1:
             raise ValueError(f"score_trim must be in [0, 1), got {self.score_trim!r}; 0.3 is the default")
-        if not _is_count(self.n_starts, 0):
-            raise ValueError(f"n_starts must be an int of at least 0, got {self.n_starts!r}")
+        whole_number("n_starts", self.n_starts, 0)
         check_flags(self)
         if self.rule not in ("one-se", "best"):
             raise ValueError(f"rule must be 'one-se' or 'best', got {self.rule!r}")
@@ -511,8 +509,8 @@ def _of_model(estimator: Any, method: str, X: Any) -> Array:
         return np.asarray(getattr(estimator.best_estimator_, method)(X))
 
 
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= least
+def _is_count(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 2
 
 
 def _is_number(value: Any) -> bool:

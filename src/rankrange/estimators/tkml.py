@@ -18,14 +18,14 @@ from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
 from ..core.threads import threads_for
-from ..crossfit.folds import PENALTIES, hold_out
+from ..crossfit.folds import PENALTIES, hold_out, whole_number
 from ..metrics import top_k_labels
 from ..solvers.blocks import Blocks
 from ..solvers.descent import Log, Result
 from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
 from ..solvers.minmax import minmax
 from ..solvers.per_label import logistic_per_label
-from .linear import check_C, group_codes
+from .linear import check_C, check_positive, group_codes
 from .targets import LabelRanker
 from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
@@ -209,16 +209,10 @@ class TKMLClassifier(LabelRanker):
 
     def _check_params(self) -> None:
         check_C(self.C)
-        for name in ("tol", "learning_rate"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < np.inf:
-                raise ValueError(f"{name} must be a number above 0 and finite, got {value!r}")
-        for name in ("max_iter", "batch_size"):
-            value = getattr(self, name)
-            if name == "batch_size" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 1:
-                raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+        check_positive(self, "tol", "learning_rate")
+        whole_number("max_iter", self.max_iter, 1)
+        if self.batch_size is not None:
+            whole_number("batch_size", self.batch_size, 1)
         if self.ranking not in ("stream", "batch"):
             raise ValueError(f"ranking must be 'stream' or 'batch', got {self.ranking!r}")
         if self.solver not in _SOLVERS:
