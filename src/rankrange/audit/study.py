@@ -22,11 +22,11 @@ from threadpoolctl import threadpool_limits
 from .. import __version__
 from ..core.arrays import Array
 from ..core.shared_context import SharedContext
+from ..core.threads import one_thread
 from ..crossfit.folds import Folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..shards.row_blocks import one_thread
 from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images

@@ -14,7 +14,7 @@ For the logits z of one token with target y (after the soft cap, cap * tanh(z / 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -163,14 +163,5 @@ def _token_slopes_op(
 
 
 @_token_slopes_op.register_fake
-def _(
-    logits: Tensor,
-    target: Tensor,
-    lse: Tensor,
-    weight: Tensor,
-    first_word: int,
-    softcap: float | None,
-    on_target: float,
-    on_all: float,
-) -> None:
+def _(logits: Tensor, *_: Any) -> None:
     return None
