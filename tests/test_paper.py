@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -299,7 +300,7 @@ def test_protocols_are_never_mixed_in_a_row():
 def test_a_row_has_the_agreed_keys_and_the_definition_of_mean_and_deviation():
     row = rows_of([finished(10.0, split=0), finished(13.0, split=1)])[0]
     names = "experiment dataset method setting metric protocol paper_mean paper_sd mean sd n verdict"
-    assert " ".join(row.as_dict()) == names
+    assert " ".join(asdict(row)) == names
     assert (row.mean, row.sd, row.paper_mean, row.paper_sd) == (11.5, pytest.approx(4.5**0.5), 12.69, 2.34)
     assert row.units == pytest.approx((11.5 - 12.69) / (4.5 + 2.34**2) ** 0.5)
     assert row.verdict == "same"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -226,11 +226,6 @@ def by_rows(X: Any) -> Any:
 def len_of(X: Any) -> int:
     """The number of rows of X, of any type."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
-
-
-def with_targets(task: Task, y: Array) -> Task:
-    """The same rows with another numeric target."""
-    return replace(task, y=y, classes=None)
 
 
 def classifier_named(name: str) -> Any:

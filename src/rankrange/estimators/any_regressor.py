@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from ..compatibility import check_y
 from ..core.arrays import Array
-from ..crossfit.models import FittedFolds, Task, with_targets
+from ..crossfit.models import FittedFolds, Task
 from ..label_noise import LIKELY
 from ..outliers import outlier_posterior, sizes
 from .any_model import Plan, RankedRangeModel, WrongRows
@@ -111,7 +111,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, None]:
         few = plan.first(_REPEATS)
         residual = of_all = task.y - self._cross_fit(task, few).out_of_fold
-        expected = self._cross_fit(with_targets(task, sizes(residual)), few).out_of_fold
+        expected = self._cross_fit(replace(task, y=sizes(residual)), few).out_of_fold
         found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
         for _ in range(_MAX_REPEATS):

@@ -122,7 +122,7 @@ class DaskShards:
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         """Run the kernel on every chunk and merge the results in the order of the rows."""
         level = self._tasks(kernel, message, self._chunks, self._borrowed)
-        join = dask.delayed(merge_all, pure=False)
+        join = dask.delayed(merged, pure=False)
         while len(level) > 1:
             level = [join(level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
         return self._compute(level)[0]
@@ -274,8 +274,3 @@ def run_kernel(task: Sealed, message: Sealed, chunk: Any, *others: Any) -> Any:
     parts = [cut_chunk(chunk, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]
     return kernel(ArrayShard(at.start, at.stop, named), message.value)
-
-
-def merge_all(results: list[Any]) -> Any:
-    """Merge the results of neighbouring chunks in order."""
-    return merged(results)

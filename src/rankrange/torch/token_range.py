@@ -266,7 +266,7 @@ def prepared(
     flat, shape = target.reshape(-1).long(), target.shape
     counted = flat != ignore_index
     inside = torch.where(counted, flat, 0)
-    if inside.is_cpu and not _compiling() and len(inside):
+    if inside.is_cpu and not torch.compiler.is_compiling() and len(inside):
         low, high = (int(end) for end in inside.aminmax())
         if low < 0 or high >= len(weight):
             raise ValueError(
@@ -298,7 +298,3 @@ def _one_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Ten
             "convert one of them, or use torch.autocast"
         )
     return hidden, weight, None if bias is None else bias.to(weight.dtype)
-
-
-def _compiling() -> bool:
-    return torch.compiler.is_compiling()

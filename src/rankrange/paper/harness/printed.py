@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,6 @@ class Row:
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
-
-    def as_dict(self) -> dict[str, Any]:
-        """The row as plain values, for JSON."""
-        return asdict(self)
 
 
 @cache

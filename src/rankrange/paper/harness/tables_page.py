@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +59,7 @@ def as_record(report: Report) -> dict[str, Any]:
     made = {name: report.about.get(name) for name in ("size", "commit", "versions", "commits")}
     made["work"] = {_of(*key): round(seconds, 1) for key, seconds in report.about["work"].items()}
     made["figures"] = {_of(*key): list(drawn) for key, drawn in report.pictures.items()}
-    return {"format": FORMAT, **made, "rows": [row.as_dict() for row in report.rows]}
+    return {"format": FORMAT, **made, "rows": [asdict(row) for row in report.rows]}
 
 
 def read_record(path: Path) -> list[Row]:
