@@ -25,7 +25,7 @@ from .mass_cuts import Cut as Cut
 # Below this many values, np.partition is faster than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
 _SAMPLE_SIZE = 1 << 15  # the largest sample; smaller sets get a smaller sample
-# The last cuts and their last moves: {(number of values, rank): (value, move)}.
+# The last cut of each rank and how far it moved: {(number of values, rank): (value, move)}.
 Trail = dict[tuple[int, int], tuple[float, float]]
 _REACH = 5.0  # the next cut is searched within this many moves of the last one
 _FORGET = 0.5  # the factor of the last move in the estimate of the next one
@@ -67,7 +67,8 @@ def select(
             return chosen
     lower, upper = cuts_of(values, m, k, sample_weight, trail)
     weights = np.empty_like(values) if out is None else out
-    # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
+    # Most values lie strictly inside or outside. Values tied at a cut that are all kept count as inside. Only ties that
+    # a cut divides need an extra pass.
     at_lower, at_upper = _kept_of_ties(lower, upper)
     shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if 0 < kept < cut.tied]
     above = np.greater if at_lower < lower.tied else np.greater_equal

@@ -45,7 +45,7 @@ class Smooth(Loss, Protocol):
 
 @runtime_checkable
 class SmoothOfClasses(Loss, Protocol):
-    """A smooth loss with one score per class: its second derivatives as a product and as a weighted sum."""
+    """A smooth loss with one score per class, with its second derivatives as an operator and as a weighted sum."""
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
         """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
@@ -435,11 +435,11 @@ class TKML:
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses; the derivative is 1 for the score to lower and -1 for the one to raise, both shared by ties."""
-        rise, fall, s, mask, exceeds_k = self._rivals(y, z)
+        high, low, s, mask, exceeds_k = self._rivals(y, z)
         # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
-        up = (z == rise[:, None]) & ~(exceeds_k[:, None] & mask)
-        down = (z == fall[:, None]) & mask
-        slope = _shared(up, z.dtype) - _shared(down, z.dtype)
+        to_lower = (z == high[:, None]) & ~(exceeds_k[:, None] & mask)
+        to_raise = (z == low[:, None]) & mask
+        slope = _shared(to_lower, z.dtype) - _shared(to_raise, z.dtype)
         slope *= (s > 0)[:, None]
         return s, slope
 
@@ -453,17 +453,17 @@ class TKML:
             )
         n_true = mask.sum(axis=1)
         exceeds_k = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
-        rise = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
-        fall = np.where(mask, z, np.inf).min(axis=1)
+        high = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
+        low = np.where(mask, z, np.inf).min(axis=1)
         if exceeds_k.any():
             true, false = (
                 np.where(mask[exceeds_k], z[exceeds_k], -np.inf),
                 np.where(mask[exceeds_k], -np.inf, z[exceeds_k]),
             )
-            rise[exceeds_k] = false.max(axis=1)
-            fall[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
-        rise, fall = np.where(n_true == 0, -np.inf, rise), np.where(n_true == 0, 0, fall)
-        return rise, fall, np.maximum(0, 1 + (rise - fall)).astype(z.dtype, copy=False), mask, exceeds_k
+            high[exceeds_k] = false.max(axis=1)
+            low[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
+        high, low = np.where(n_true == 0, -np.inf, high), np.where(n_true == 0, 0, low)
+        return high, low, np.maximum(0, 1 + (high - low)).astype(z.dtype, copy=False), mask, exceeds_k
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:

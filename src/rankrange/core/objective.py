@@ -192,7 +192,11 @@ class _Problem:
         return gradient
 
     def gap_left(self, gradients: Array) -> Array:
-        """The duality gap for gradients (S, r, p) if no losses are tied: tangents plus penalty, minimised."""
+        """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
+
+        C / 2 times the squared gradient of the coefficients is the duality gap if no losses are tied. The intercept has
+        no penalty, so twice its squared gradient is added.
+        """
         d = self.design.d
         coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
         return 0.5 * self.C * coef + 2.0 * free
@@ -389,13 +393,13 @@ class Objective(_Problem):
     def cutting(self, s: Array) -> TopSum:
         """The convex problem with the dropped rows fixed as they are at the losses s.
 
-        It is an upper bound on F that touches F where the losses are s; ties at the cut are dropped in equal parts.
+        It is an upper bound on F that equals F where the losses are s; ties at the cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
     def caps_at(self, s: Array, rows: Array) -> Array:
-        """The mass that is left of these rows after dropping at the losses s; 0 for ties at a cut."""
+        """The mass that is left of these rows after dropping at the losses s; rows tied at a cut count as dropped."""
         caps = np.ones(len(s)) if self.sample_weight is None else self.sample_weight.astype(np.float64)
         for inside, cut in self.aggregate.cuts(s, self.m, self.sample_weight):
             caps[inside] *= s[inside] < cut.value
