@@ -146,7 +146,10 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 
 
 def _ordinary_fit(objective: Objective) -> Array:
-    """A start near zero. At zero all losses are tied, and methods that use only the ranking would not move."""
+    """The coefficients of a rough fit that drops no rows (m = 0).
+
+    They are a better start than zero, where all losses are tied and methods that use only the ranking would not move.
+    """
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
 

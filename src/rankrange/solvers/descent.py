@@ -1,4 +1,4 @@
-"""Shared by all solvers: the result, and L-BFGS from several starts at once.
+"""The result of a solver, and L-BFGS from several starts at once.
 
 `descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
 has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
@@ -26,11 +26,13 @@ Batch = Callable[..., tuple[Array, Array]]
 Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
 # Array API dispatch takes as long as a short inner product, and a fit computes thousands of them.
 _einsum = inspect.unwrap(np.einsum)
-# Starts are compared every other iteration, and merged if their values differ by at most this share of F.
+# Starts are compared every other iteration. One that is closer to a lower one than this share of F, measured by half
+# the squared distance in the metric, ends.
 _COMPARED_EVERY, _SAME = 2, 1e-4
-# After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
+# After each window of 10 iterations, a start ends if it could not reach the third lowest value by decreasing twice as
+# fast as in this window.
 _WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
-# A run ends if the log decrease that it still needs to reach the value to beat exceeds a multiple of its last ones.
+# A run ends if log F would have to decrease by more than 5 times what the last 3 steps achieved to reach `beat`.
 _LAST, _MORE = 3, 5.0
 # The number of parameters up to which a matrix takes less time than the recursion over pairs.
 _FEW = 100
@@ -93,7 +95,7 @@ class Log:
 
 
 def relative(gap: float, value: float) -> float:
-    """A gap relative to the objective, which is never negative; 0 if the objective is 0, because it cannot be lower."""
+    """A gap divided by the absolute value of the objective, but by at least 1e-9; a negative gap counts as 0."""
     return max(gap, 0.0) / max(abs(value), 1e-9)
 
 
@@ -109,7 +111,11 @@ def finish(
     losses: Array | None = None,
     reason: str = "losses are tied at the upper cut",
 ) -> Result:
-    """Make the result with its message; `reason` explains a missing certificate."""
+    """Make the result with its message.
+
+    `settled` says whether the run converged; by default it did if the certificate is at most tol. `reason` explains a
+    missing certificate in the message.
+    """
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
         message = f"the gap is at most {tol:g} of the objective"
@@ -206,11 +212,12 @@ def descend(
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start is finished when a step lowers its value by less than the share `tol`, or no step lowers it. With `numbered`
+    A start is finished when a step lowers its value by less than the share `tol`, when no step lowers it, or when
+    `left`, which estimates the possible decrease from the gradients, is at most 10 tol of its value. With `numbered`
     the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
     one start, `lazily` returns the value and a function for the gradient, and the run also ends if it is not likely to
     fall below the value `beat`. `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix
-    per start (BFGS), which takes less time if there are few parameters.
+    per start (BFGS), which takes less time if there are few parameters. `on_step` is called with the lowest value.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -416,10 +423,10 @@ class _AllPairs:
         return dsymv(self.scale, self.A, g) + dsymv(1.0, self.B, g)
 
     def learn(self, s: Array, y: Array, rho: float) -> None:
-        for own, name in ((0.0, "A"), (1.0, "B")):
+        for added, name in ((0.0, "A"), (1.0, "B")):
             matrix = getattr(self, name)
             u = dsymv(1.0, matrix, y)
-            v = (0.5 * rho * (own + rho * _dot(y, u))) * s - rho * u
+            v = (0.5 * rho * (added + rho * _dot(y, u))) * s - rho * u
             setattr(self, name, dsyr2(1.0, s, v, a=matrix, overwrite_a=1))
         length = rho * _dot(y, self.base @ y)
         self.scale = 1.0 / length if length > 0 else 1.0
@@ -503,7 +510,10 @@ def _backtrack(
     step: Array,
     numbers: Array,
 ) -> tuple[Array, Array, Array]:
-    """Halve the steps of the starts that have not decreased enough. A start that never decreases keeps its point."""
+    """Shorten the steps of the starts that have not decreased enough. A start that never decreases stays where it is.
+
+    Returns the new points, their values and their gradients.
+    """
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.arange(len(W))
     for _ in range(25):

@@ -74,12 +74,12 @@ class TrimmedSquares:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array, Array]:
-        """The indices of a triangle's entries, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
+        """The indices i, j of the upper triangle, and for each row z its z_i z_j followed by z y: (n, pairs + p)."""
         i, j = np.triu_indices(self.p)
         return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
 
     def systems(self, weights: Array) -> tuple[Array, Array]:
-        """Gram matrices (S, p, p), with the penalty, and right sides (S, p) of weights or sets of rows (S, n)."""
+        """The normal equations for S sets of row weights (S, n): Gram matrices plus P (S, p, p), and Z'y (S, p)."""
         if len(weights) == 1:
             weighted = self.Z * weights[0][:, None]
             G, b = (weighted.T @ self.Z)[None] + self.P, (weighted.T @ self.y)[None]
@@ -89,7 +89,7 @@ class TrimmedSquares:
             G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
             G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
             G += self.P
-        # Sets without any row of some level are singular; a tiny penalty makes the solution unique.
+        # If a set has no row of some category, its matrix is singular; a tiny ridge makes the solution unique.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
         return G, b
 
@@ -163,9 +163,9 @@ def _least(score: Array, rows: Array) -> Array:
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
     """Exact fits (count, p) of p random rows each. A row that is linearly dependent on earlier ones is drawn again.
 
-    With dummy columns of rare levels, most plain subsets are singular. A subset without p independent rows after many
-    draws gets the minimum-norm solution. Exact fits of more than half of the rows to keep would hardly differ, so if
-    there are more coefficients, a start is the penalised fit of half of the rows to keep.
+    With dummy columns of rare categories, most subsets drawn without this check are singular. A subset without p
+    independent rows after many draws gets the minimum-norm solution. If p > h / 2, exact fits would hardly differ from
+    each other, and a start is the penalised fit of h / 2 random rows instead.
     """
     if 2 * problem.p > problem.h:
         order = np.argsort(rng.random((count, problem.n)), axis=1)
@@ -206,7 +206,7 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Iterate the `ends` lowest fits to convergence, then make rounds of `count` restarts from some of their kept rows.
+    """Iterate the `ends` lowest fits to convergence, then restart `count` times per round from subsets of kept rows.
 
     Rows that a good fit keeps are mostly regular, so fits to a few of them are good starts for nearby local minima.
     """

@@ -25,7 +25,9 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
 
 
 def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
-    """All rows except the share m/n with the highest leverage, overall and along the direction of largest variance.
+    """Two masks (n,) without the share m/n of the rows of highest leverage: overall, and in the main direction.
+
+    The main direction is that of the largest variance.
 
     A cluster that distorts the fit need not be extreme in any column or in total, but it increases the variance in its
     own direction.
@@ -57,12 +59,12 @@ def _standardised(design: Design) -> Any:
 
 
 def simple_and_random_starts(
-    objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
+    objective: Objective, low_leverage: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
     """The ordinary fit, the fits without high-leverage rows, and random ones."""
-    all_rows = np.ones_like(near[0])
-    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, near[1])]
-    fits.append(one_step(objective, near[0], metric))
+    all_rows = np.ones_like(low_leverage[0])
+    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, low_leverage[1])]
+    fits.append(one_step(objective, low_leverage[0], metric))
     return np.concatenate([np.array(fits), random_starts(objective, metric, n_random, rng)])
 
 

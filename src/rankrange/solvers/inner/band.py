@@ -1,6 +1,7 @@
-"""The small problem of the rows near the lower cut or near a kink, which may change sides.
+"""The small problem of the band: the rows near the lower cut or near a kink of the loss, which a step may let cross.
 
-It is a quadratic plus the sum of the K largest of a few lines, solved by interior points (`solve_band`).
+Each of these rows is represented by a line, a linear function of the step d. The problem is a quadratic in d plus the
+sum of the K largest lines. An interior-point method solves it (`solve_band`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # The largest number of steps; 10 to 15 are usual.
 _BAND_STEPS = 40
-# If the products are below this share of the tolerance, further steps change only rounding errors.
+# If the products of slacks and multipliers are below this share of the tolerance, only rounding errors still change.
 _FAR_BELOW = 1e-9
 # The number of lines per block, which fits into the cache.
 _BLOCK = 1 << 12
@@ -33,7 +34,7 @@ def rows_of(design: Design, rows: Array) -> Array:
 
 
 class Band(NamedTuple):
-    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d, in units of F.
+    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d, in units of F.
 
     `rest` is the gradient of all other terms. `idle` is mass that need not be assigned to a row, because margins may be
     negative but losses are not.
@@ -102,7 +103,11 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows near the lower cut, or near zero if the lower cut is not positive."""
+    """The rows whose margins are near the lower cut, or near the kink at zero if that is the nearer of the two.
+
+    That is the case if the lower cut is not positive, and for the absolute loss with k = n. The second value has the
+    margins of all rows.
+    """
     loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
     slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)

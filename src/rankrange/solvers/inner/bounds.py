@@ -18,9 +18,9 @@ from ...core.objective import Design, TopSum
 from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
-# A score so low that its exponential is zero.
+# If a score is lower than another by this much, its softmax probability is zero.
 _FAR_BELOW = 1e3
-# The tolerance of a level: the ratio of the remaining mass to the mass that moves with the level.
+# The relative accuracy of a level, limited by rounding.
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     slope: Array | None  # (r, n) of a smooth loss
     free: Array  # (n,) True if the sum of rho changes with the loss
     full: Array  # (n,) True if that sum is 1, and rho can only shift between margins
-    level_moves: bool  # lam > 0, so the free weights move against each other
+    level_moves: bool  # lam > 0: if a free weight rises, others fall, because their sum is K
 
 
 class Bounds:
@@ -150,7 +150,7 @@ class Bounds:
         return shift
 
     def _side(self, rows: slice, pulled: Array) -> Array:
-        """The side of each row in `balance`: the sign of its slope, or its class."""
+        """The group of each row in `balance`: the sign of its slope, or its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
@@ -213,11 +213,11 @@ class Bounds:
 
 
 def balance(flow: Array) -> Array:
-    """Factors in [0, 1], one per side, that make the slopes sum to zero exactly; `flow` has the sum of each side.
+    """Factors in [0, 1], one per group of rows, that make the slopes sum to zero exactly; `flow` has the group sums.
 
-    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two sides,
-    negative and positive slopes, and the larger side is scaled down. With several scores there is one side per class,
-    and the factors are the stationary distribution of the flow of slopes between the classes.
+    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two groups, rows
+    with negative and with positive slopes, and the larger sum is scaled down. With several scores each class is a
+    group, and the factors are the stationary distribution of the flow of slopes between the classes.
     """
     if len(flow) == 1:
         size = np.abs(flow[0])

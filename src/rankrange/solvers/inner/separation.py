@@ -262,7 +262,7 @@ class _Saddle:
         keep: Any = 1.0
         if objective.design.fit_intercept:
             # The smallest change of the rows' weights after which the gradient of each intercept is zero, scaled into
-            # [0, 1]. Scaled lines stay below the losses, which are non-negative.
+            # [0, 1]. Scaled margins stay below the losses, which are non-negative.
             change = pulled.T @ (np.linalg.pinv(pulled @ pulled.T, rcond=1e-12, hermitian=True) @ pulled.sum(axis=1))
             keep = (1.0 - change) / max(1.0, float((1.0 - change).max()))
             if keep.min() < 0:

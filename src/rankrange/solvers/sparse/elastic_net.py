@@ -73,7 +73,7 @@ class _Model(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ElasticNet:
-    """The problem without the weights of its rows.
+    """An elastic net problem: rows, loss and penalty. The weights of the rows are arguments of its methods.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class ElasticNet:
 
     @cached_property
     def columns(self) -> Any:
-        """X by columns."""
+        """X in a format with fast access to columns: CSC or Fortran order."""
         return sp.csc_matrix(self.X) if sp.issparse(self.X) else np.asfortranarray(self.X, dtype=np.float64)
 
     @cached_property
@@ -196,7 +196,7 @@ class ElasticNet:
         return self._minimise(Fixed(h), start, tol, max_rounds)
 
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
-        """The problem with the Huber loss, which is delta times the absolute loss beyond delta; and delta."""
+        """The problem with the Huber loss, which is nearly delta times the absolute loss; and delta."""
         delta = max(delta, 1e-300)
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
@@ -242,7 +242,10 @@ class ElasticNet:
         return best
 
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
-        """Linear programs over columns with a coefficient or a steep slope, until no other column is too steep."""
+        """Solve linear programs over a set of columns, which grows until no other column violates its condition.
+
+        The first set has the columns with a nonzero coefficient in `near` or a steep slope in `gradient`.
+        """
         best, working = near, np.flatnonzero((np.abs(gradient[0]) > _STEEP) | (near.coef[0] != 0))
         for _ in range(_PROGRAMS):
             block = self.columns[:, working]
@@ -348,7 +351,7 @@ class ElasticNet:
         if isinstance(self.loss, Softmax):
             return self._softmax_model(Z, h)
         slope = self.slopes(Z)[0]
-        if isinstance(self.loss, Huber):  # a parabola above the loss that touches it at Z
+        if isinstance(self.loss, Huber):  # the parabola that is tangent to the loss at Z and nowhere below it
             bend = self.loss.delta / np.maximum(np.abs(Z[0] - self.y), self.loss.delta)
         else:
             bend = np.maximum(self.loss.curvature(self.y, Z[0]), _FLAT)
@@ -368,10 +371,10 @@ class ElasticNet:
         return _Model(B, response.ravel())
 
     def curvature_roots(self, Z: Array, h: Array, outside: float = 0.0) -> Array:
-        """Square roots of the second derivatives of the model; for the Huber loss the model is wider.
+        """Square roots of the weighted second derivatives of the losses at Z, in the shape of `_Model.roots`.
 
-        `outside` is the share of the wider model for rows in the linear parts of the Huber loss. Absolute losses have
-        no second derivative and get that of a parabola through their value.
+        In the linear parts of the Huber loss the second derivative is 0, and `outside` times that of `model` is used.
+        Absolute losses have none and get that of the parabola that is tangent to them at Z and nowhere below them.
         """
         if isinstance(self.loss, Absolute):
             r = np.abs(Z[0] - self.y)
@@ -432,7 +435,10 @@ class _Columns:
         return M, roots.transpose(0, 2, 1).reshape(n * r, r)
 
     def _tied(self, at: _Point, chosen: Any = slice(None)) -> tuple[Array, Array] | None:
-        """Rows that changing weights add to `_designs`: gradients of tied losses, centred if the mass is fixed."""
+        """Further rows of `_designs`, for weights that change with the losses; None if no weight does.
+
+        They are the gradients of the tied losses, centred if the sum of the weights is fixed.
+        """
         rows, rate, balance = self.rows.tied(at.losses)
         if not len(rows):
             return None
@@ -469,10 +475,10 @@ class _Columns:
         return self._search(at, theta, intercept)
 
     def polished(self, at: _Point, tol: float, steps: int = _POLISH) -> tuple[_Point, bool]:
-        """Newton's method with the signs as they are; a coefficient that would change its sign becomes zero.
+        """Newton's method with fixed signs; a coefficient that would change its sign becomes zero.
 
-        Also returns whether the optimality conditions of these coefficients hold, to the last digits or so well that
-        a gap of `tol` times the objective can be proved: what a step gains is of the second order, a gap of the first.
+        Also returns whether the optimality conditions of these coefficients hold so well that a gap of `tol` times the
+        objective can be proved. The gain of a step is quadratic in their violation, and the gap is linear.
         """
         outside = 0.0
         for _ in range(steps):
@@ -523,7 +529,7 @@ class _Columns:
         return None if failed else np.asarray(step)
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
-        """The first point of halved steps that lowers the objective; `at` itself if none does."""
+        """The point after the first of the step lengths 1, 1/2, 1/4, ... that lowers the objective; else `at`."""
         if self.net.n_outputs > 1:  # a common shift of all scores changes no loss
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
@@ -564,7 +570,7 @@ def _halves(count: int) -> Iterator[float]:
 
 
 def _share(squares: float, room: float) -> float:
-    """squares / room; infinite if there is no room, up to rounding errors."""
+    """squares / room; 0 if squares is 0, otherwise infinite if room is 0."""
     if squares == 0.0:
         return 0.0
     return squares / room if room else np.inf
