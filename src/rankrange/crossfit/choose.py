@@ -61,8 +61,8 @@ class Choice:
     reason : str
         The reason for the choice.
     noise : tuple of float
-        The estimated share of wrong labels or of outliers, with its interval. It differs from m, which has the best
-        score.
+        The estimated share of wrong labels or of outliers, and the lower and upper limit of its 95% interval. It may
+        differ from m, which has the best score.
     k, C : float or None
         The chosen values; None if they were given.
     """
@@ -93,9 +93,10 @@ def choose_m(
 
     C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
     tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If X
-    times scores per row is larger than `largest`, m is chosen on a sample of the rows. If the objective itself has a
-    sample, `total` is the mass of all rows, to which C refers. An engine may pass its own `cross_fit`, which scores
-    rows elsewhere. Without `with_noise` the share of errors is estimated only if the choice depends on it.
+    times scores per row is larger than `largest`, m is chosen on a sample of the rows. If the rows of the objective are
+    themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the `CrossFit`; an engine
+    may pass one that scores rows on a device. Without `with_noise` the share of errors is estimated only if the choice
+    depends on it.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -134,9 +135,9 @@ def _best(
     most: float = np.inf,
     with_noise: bool = True,
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float]]:
-    """The chosen candidate, the table of candidates, and the estimated share of errors.
+    """The fits, the index of the chosen one, the table of candidates, the reason, and the estimated share of errors.
 
-    Candidates that drop more than `most`, or more than half of a class, are excluded.
+    Candidates that drop a share of at least `most`, or more than half of a class, are excluded.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)

@@ -52,22 +52,24 @@ class Sets:
         Inverse of regularization strength.
     metric : Metric
         The scaling of the steps.
-    far : ndarray of shape (n,)
-        The squared robust distance of each row.
+    distances : ndarray of shape (n,)
+        The squared robust distance of each row from the median.
+    n_jobs : int, default=1
+        The number of threads.
     """
 
     model: Objective
     masses: Array
     C: float
     metric: Metric
-    distances: Array  # squared robust distances
-    n_jobs: int = 1  # the number of threads
+    distances: Array
+    n_jobs: int = 1
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
         """The training sets with these masses. Distant rows are winsorised in the metric, not excluded.
 
-        All rows of a rare level may be distant, and a metric without this level would converge slowly.
+        All rows of a rare category may be distant. In a metric without these rows, fits would converge slowly.
         """
         with threads_for(model.design.X):
             distances, beyond = robust_distances(model)
@@ -177,12 +179,12 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
 
 
 def robust_distances(model: Objective) -> tuple[Array, Array]:
-    """Two squared robust distances (n,) of each row; in the second, rare levels are not distant.
+    """Two squared robust distances (n,) of each row; in the second, rare categories are not distant.
 
     Both are distances from the median, in robust scales of the columns, estimated from a few thousand evenly spaced
-    rows. A column in which one value has more than half of the rows has no robust scale. The first distance then uses
-    the mean absolute deviation, for which the rarest level is the most distant; the second uses a typical deviation of
-    the other values.
+    rows. A column in which more than half of the rows have one value has no robust scale. The first distance then uses
+    the mean absolute deviation, which makes rare values distant; the second uses the median deviation of the other
+    values.
     """
     n = model.design.n
     sample = _dense(model, np.arange(0, n, 1 + n // _MEDIAN_ROWS))
@@ -225,7 +227,7 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and the one without high leverage.
+    """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and one without high-leverage rows.
 
     After a few steps each (m, set) continues with its best two fits and the best of the next smaller and the next
     larger m, and after more steps with the best one. `n_random` is the number of random starts per set.

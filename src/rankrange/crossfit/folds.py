@@ -92,9 +92,10 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
 
 
 def row_keys(X: Any, seed: int) -> Array:
-    """A number for each row that is the same for equal rows, dense or sparse: a sum of mixed bits of its entries.
+    """A 64-bit hash (n,) of each row, the same for equal rows in dense or sparse format.
 
-    Sums of integers do not depend on the order, unlike those of floats. Zeros add nothing.
+    It is the sum of the hashes of the entries. Sums of integers do not depend on the order, unlike those of floats, and
+    a zero adds nothing.
     """
     columns = np.random.default_rng(seed).integers(2**64, size=X.shape[1], dtype=np.uint64)
     if hasattr(X, "toarray"):
@@ -275,7 +276,7 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
 
 
 def _pairs(cv: Any, X: Any, y: Array, groups: Any = None) -> list[tuple[Array, Array]]:
-    """The (train, test) rows of a splitter or of a list of them."""
+    """A list of the (train, test) rows of each fold, from a splitter or from an iterable of such pairs."""
     if isinstance(cv, str | float | bool):
         raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
     return list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
@@ -362,7 +363,7 @@ class CrossFit:
 
     @cached_property
     def ordinary(self) -> Fits:
-        """The ordinary fits, at the given C or the smallest C whose loss is as small as any, up to their tolerance."""
+        """The ordinary fits at the given C; by default the smallest C whose out-of-fold loss is nearly the lowest."""
         if self._given is not None:
             return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
         W: Array | None = None

@@ -31,8 +31,8 @@ Rates = tuple[float, float]
 # Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
 # positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Folds are repeated twice up to the first number of rows. Above the second number, one part of about this size is
-# fitted and other rows are scored in blocks, at the given C only.
+# Folds are drawn twice up to the first number of rows. Above the second number, the model is fitted to one fold of
+# about _PART rows, at the given C only, and _SCORED other folds are scored, in _BLOCKS blocks.
 _TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
@@ -89,7 +89,7 @@ class Task(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Out-of-fold scores, in standard deviations of the training negatives of each fit."""
+    """Held-out rows: their scores, standardised by those of the training negatives, their classes and masses."""
 
     score: Array
     positive: Array
@@ -97,7 +97,7 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen candidate, its coefficients, its held-out scores, and the comparison, if any."""
+    """The chosen candidate, its coefficients in the first fold, its held-out scores, and the comparison, if any."""
 
     candidate: Candidate
     start: Array

@@ -210,7 +210,7 @@ def _size(m: Any, n: int) -> float:
 
 
 class _OfEach:
-    """Scores of all fits of a path by position; positions after the end of the path are not read."""
+    """A scorer that returns a dict with the score of each fit of a path; shorter paths are padded with unused zeros."""
 
     def __init__(self, scorer: Any, longest: int) -> None:
         self.scorer = scorer
@@ -234,7 +234,7 @@ class _OfEach:
 def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[str, Any]:
     """`cv_results_` in the format of GridSearchCV, with a row for each m of each group.
 
-    The time of a path is divided equally.
+    The time of a path is divided equally among its m.
     """
     params = [{**fixed, "m": m} for fixed, ms in groups for m in ms]
     positions = [(group, index) for group, (_, ms) in enumerate(groups) for index in range(len(ms))]

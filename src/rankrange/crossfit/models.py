@@ -131,7 +131,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
 class Renumbered:
     """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps.
 
-    XGBoost takes no other labels, and a fold may lack a class.
+    XGBoost requires labels without gaps, and a fold may lack a class.
     """
 
     def __init__(self, model: Any, classes: Array) -> None:
@@ -143,12 +143,12 @@ class Renumbered:
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """The model's prediction, in the order of `classes_`."""
+        """The probabilities (n, classes) of the model, in the order of `classes_`."""
         return np.asarray(self.model.predict_proba(X))
 
     @available_if(lambda self: hasattr(self.model, "decision_function"))
     def decision_function(self, X: Any) -> Array:
-        """The model's prediction, in the order of `classes_`."""
+        """The scores of the model, in the order of `classes_`."""
         return np.asarray(self.model.decision_function(X))
 
 
@@ -206,7 +206,7 @@ def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
 
 
 def _probabilities(fitted: Any, X: Any, fitted_classes: Array) -> Array:
-    """From predict_proba, or from the decision function as if it were logits, or from the predicted classes."""
+    """Probabilities (n, classes), from predict_proba, the decision function as logits, or the predicted labels."""
     if hasattr(fitted, "predict_proba"):
         P = np.asarray(fitted.predict_proba(X), dtype=np.float64)
         return P / P.sum(axis=1, keepdims=True)

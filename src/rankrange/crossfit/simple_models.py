@@ -29,9 +29,8 @@ def simple_predictions(
 ) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
 
-    The dict is empty if X is not numeric.
-
-    If folds are given, all models use them; otherwise each uses its own scheme.
+    The dict is empty if no column of X can be made numeric. If folds are given, all models use them. Otherwise linear
+    models use five folds, neighbours and smooth functions leave one row out, and trees predict out of bag.
     """
     view, n = numeric_view(X), len(codes)
     if view is None:

@@ -34,13 +34,13 @@ _MIN_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
 # Forests with large leaves, which average out wrong labels: the number of trees (each on half of the rows), the minimum
-# leaf sizes of both predictions, and the share of columns per split, which is large because informative columns would
-# often be missed otherwise.
+# leaf sizes of both predictions, and the largest number of columns per split, which is high because informative columns
+# would often be missed otherwise.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 
 
 def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
-    """P with a column for each class, also for classes that the rows of a fit lack."""
+    """P with a column for each class; 0 for classes that do not occur in the training rows of `fit`."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
     return full
@@ -48,9 +48,10 @@ def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """Settings chosen on the given labels: the round at which boosting stops, and whether the larger model is used.
+    """Settings of the trees, chosen on the given labels.
 
-    A stop of 0 means no boosting; `forest` is whether there is a forest.
+    `stop` is the round at which boosting stops; 0 means no boosting. `rich` is whether the larger boosting model is
+    used, and `forest` whether there is a forest.
     """
 
     stop: int
@@ -247,7 +248,10 @@ def smooth_forests(
 
 
 def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
-    """For each tree its training rows (half of all rows, or of a fold's), the rows that it predicts, and its seed."""
+    """For each tree its training rows, the rows that it predicts, and its seed.
+
+    Without folds, a tree is trained on half of the rows and predicts the others. There are at most 5,000 training rows.
+    """
     rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
     for train, test in pairs * _SMOOTH_TREES:
