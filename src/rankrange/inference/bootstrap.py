@@ -18,7 +18,7 @@ SAMPLES = 1_000
 
 
 def draws(n: int, rng: np.random.Generator) -> Array:
-    """The number of times that each of n rows is drawn (samples, n)."""
+    """The number of times (samples, n) that each of n rows is drawn in each bootstrap sample."""
     return rng.multinomial(n, np.full(n, 1.0 / n), size=SAMPLES).astype(np.float64)
 
 
@@ -38,12 +38,12 @@ def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, 
 
 
 def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float, counts: Array) -> Array:
-    """Deviations (samples, p) of trimmed fits; `cut` as in `after_trimming`."""
+    """Deviations (samples, p) of trimmed fits from b; `cut` is as in `after_trimming`."""
     return (problem.fit(counts * kept) - b) / (1 - lost_at_cut(cut))
 
 
 def resampled_reweighted(
     problem: TrimmedSquares, b: Array, kept: Array, cut: float, raw: Array, counts: Array
 ) -> Array:
-    """Deviations (samples, p) of reweighted fits; `raw` (samples, p) are the deviations of the trimmed fits."""
+    """Deviations (samples, p) of reweighted fits from b; `raw` (samples, p) are those of the trimmed fits."""
     return problem.fit(counts * kept) - b + lost_at_cut(cut) * raw

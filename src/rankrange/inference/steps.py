@@ -25,11 +25,11 @@ CUT = float(norm.ppf(0.9875))
 class RobustFit:
     """One robust linear fit with its scale and its precision, in the units of the data.
 
-    `method` is "LTS", "reweighted LTS", "MM" or "least squares". W (1, p) has the intercept last. `scale` and
-    `raw_scale` are robust standard deviations of the residuals under the final and the trimmed fit, `weights` 1 or 0 or
-    Tukey's weight of each row, and `support` the rows that the coefficients were fitted to. `covariance` (p, p) is the
-    sandwich estimate, NaN for coefficients that are not identified. `resample` maps the counts of the drawn rows
-    (samples, n) to deviations of the coefficients (samples, p).
+    `method` is "LTS", "reweighted LTS", "MM", "least squares" or "exact fit". W (1, p) has the intercept last. `scale`
+    and `raw_scale` are robust standard deviations of the residuals of the final and of the trimmed fit. `weights` (n,)
+    are 1 or 0, or Tukey's weights for "MM", and `support` is a mask of the rows that the coefficients were fitted to.
+    `covariance` (p, p) is the sandwich estimate, NaN for coefficients that are not identified. `resample` maps the
+    counts of drawn rows (samples, n) to deviations of the coefficients (samples, p).
     """
 
     method: str
