@@ -79,7 +79,7 @@ class Predicted(NamedTuple):
 
     @property
     def score(self) -> Array:
-        """The score that ranks the suspects, as in memory; a higher score is more suspect."""
+        """The score that ranks the suspects, as for data in memory; a higher score is more suspect."""
         return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
 
     @property
