@@ -9,11 +9,11 @@ Optional methods decide which solvers can be used:
 - `cuts` (rows, and the cut among their losses), `caps` (the mass that is left of each row after dropping) and `blurred`
   (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound on the objective that equals it
   at the current losses, and the exact methods minimise and certify it.
-- `upper` (the weights of the dropped losses, a subgradient of a convex function) is linearised by DCA.
+- `upper` (the weights of the dropped losses) is a subgradient of the convex function that DCA linearises.
 - `majorant` (a convex function and the tangent at s that is subtracted from it, which give a convex upper bound that
   equals the objective at s) is minimised and certified by the smoothing solver.
 - `start` (an aggregate with `caps` and its m) is the simpler problem whose solution starts the smoothing solver.
-- `top` (the dropped weights for many sets of losses at once) lets many fits share their products with X.
+- `top` (the weights of the dropped losses for many sets of losses at once) lets many fits share their products with X.
 
 A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """
@@ -178,7 +178,7 @@ class Soft:
 
 @dataclass(frozen=True, eq=False)
 class WorstGroup:
-    """The largest mean loss of a group, or the average over the groups with the largest mean losses.
+    """The largest of the groups' mean losses, or the average of the largest ones.
 
     The m_g largest losses of each group g are dropped first, where m_g is proportional to the size of the group and
     sums to m; k is not used. Tied groups share the weight equally.
@@ -299,7 +299,10 @@ class RankWeights:
         return self
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
-        """A convex function, and the weights of a tangent at s; subtracting it gives a convex upper bound."""
+        """A convex function, and the weights of the tangent at s that is subtracted from it to get an upper bound.
+
+        The weights are None if the function itself is the aggregate.
+        """
         upper, lower = self._spectrum(s, mass).split()
         taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
         return RowRisk(upper[1], mass, upper[0]), taken

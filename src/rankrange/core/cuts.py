@@ -90,7 +90,7 @@ def select(
 
 
 def _select_untied(values: Array, m: int, k: int) -> Selection | None:
-    """The selection of few values if none are tied at a cut, in as few calls as possible; otherwise None."""
+    """The selection of few values if none are tied at a cut, in few NumPy calls; otherwise None."""
     n, part, inside, upper = len(values), values, None, math.inf
     if m:
         part = values.copy()
@@ -116,7 +116,7 @@ def _select_untied(values: Array, m: int, k: int) -> Selection | None:
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
-    """The selection of few values with masses if none are tied at a cut, in few calls; otherwise None."""
+    """The selection of few values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
     order = np.argsort(values)[::-1]
     ranked, weights = values[order], mass[order].astype(np.float64)
     reached, last, upper = weights.cumsum(), len(values) - 1, math.inf
@@ -278,7 +278,7 @@ def _sampled_cuts(
 
 
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
-    """Search in a bracket around each last cut; sample if the bracket is wide or misses the cut."""
+    """The cuts, searched in brackets around the last ones; from a sample if a bracket is wide or misses its cut."""
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
     brackets = [(number(value - _REACH * moved), number(value + _REACH * moved)) for value, moved in last]
@@ -332,7 +332,7 @@ def _cuts_between(
 
 @lru_cache(maxsize=8)
 def _sampled_rows(n: int, sample_size: int = _SAMPLE_SIZE) -> Array:
-    """A fixed sample of n positions, cached: results are reproducible, and a solver draws the sample only once."""
+    """A fixed random sample of the positions 0..n-1, cached: results are reproducible, and it is drawn only once."""
     return np.random.default_rng(0).integers(n, size=min(sample_size, n // 12 + 3))
 
 
@@ -423,7 +423,7 @@ class Ranked:
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of at most the caps (None means 1 each) for the largest losses, which sum to K; ties share equally."""
+    """Weights of the largest losses, at most `caps` (None means 1 each), that sum to K; ties share equally."""
     if caps is None:
         return select(s, 0, K).weights
     inside = caps > 0

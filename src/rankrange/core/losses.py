@@ -40,7 +40,7 @@ class Smooth(Loss, Protocol):
     """A smooth loss of one score: `curvature` is its second derivative with respect to z."""
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative of each loss in its score (n,)."""
+        """The second derivative (n,) of each loss with respect to its score."""
 
 
 @runtime_checkable
@@ -56,7 +56,7 @@ class SmoothOfClasses(Loss, Protocol):
 
 @runtime_checkable
 class PiecewiseLinear(Loss, Protocol):
-    """A loss that is max(0, margins), or the absolute value of its single margin if `signed_margins` is True.
+    """A loss that is the maximum of 0 and its margins, or the absolute value of its one margin if `signed_margins`.
 
     With one score per class, `margins_change` is the change of the margins for a change of the scores.
     """
@@ -384,7 +384,7 @@ class OneVsRestSquaredHinge:
         return (self._margins(y, z)[0] ** 2).sum(axis=1)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and the derivative of each class's squared hinge in its own score."""
+        """The losses, and the derivative of each class's squared hinge with respect to the score of the class."""
         margin, sign = self._margins(y, z)
         return (margin**2).sum(axis=1), -2 * sign * margin
 

@@ -127,7 +127,7 @@ class Design:
 
     @cached_property
     def _squared(self) -> Any:
-        """The squares of sparse entries (d, n)."""
+        """The transpose (d, n) of a sparse X with squared entries."""
         return self.X.multiply(self.X).T
 
     def signed(self, y: Array) -> Design:
@@ -154,7 +154,7 @@ class Design:
 
 
 class Point(NamedTuple):
-    """An objective at W: its value, one of its gradients, the losses and the weights that give both."""
+    """An objective at W: its value and one of its gradients, with the scores, losses and weights that give them."""
 
     value: float
     gradient: Array
@@ -307,9 +307,9 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """The rows -y x, which save the products with y, if they are few, in single precision and for a binary target.
+        """`Design.signed` for few rows in single precision with a binary target; otherwise None.
 
-        A search in single precision consists of many short evaluations.
+        A search in single precision consists of many short evaluations, and these rows save the products with y.
         """
         design = self.design
         few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED
@@ -421,7 +421,7 @@ class Objective(_Problem):
         )
 
     def average(self, rows: Array | None = None) -> TopSum:
-        """The mean loss of all rows, or of those where the mask is True."""
+        """The problem of the mean loss of all rows, or of the rows of a mask."""
         caps = self.sample_weight
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)

@@ -205,7 +205,7 @@ class PairObjective:
 
 
 def _top(s: Array, caps: Array, kept: float) -> Array:
-    """Weights that sum to 1 of the largest s up to the mass `kept`; all zero if that is 0."""
+    """Weights of the largest s, up to the mass `kept`, scaled to sum to 1; all zero if `kept` is 0."""
     if kept <= 0:
         return np.zeros_like(s)
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:

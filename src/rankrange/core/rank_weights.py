@@ -127,7 +127,10 @@ Cumulative = Callable[[Array], Array]
 
 
 def _extremile(tau: float = 0.9) -> Cumulative:
-    """The expected maximum of r independent values with r = log(1/2) / log(tau); a minimum for tau below 1/2."""
+    """The expected maximum of r independent values with r = log(1/2) / log(tau), for tau of at least 1/2.
+
+    For a smaller tau it is the expected minimum, with 1 - tau instead of tau.
+    """
     _check("tau", tau, 0.0, 1.0)
     if tau >= 0.5:
         r = np.log(0.5) / np.log(tau)
@@ -166,7 +169,7 @@ def _trimmed(m: float = 0.1, k: float = 1.0) -> Spectrum:
 
 
 def _winsorised(m: float = 0.1, k: float = 1.0) -> Cumulative:
-    """Values outside the rank shares m to k are replaced by the nearest value inside."""
+    """The winsorised mean: values outside the rank shares m to k are replaced by the nearest value inside."""
     _check_range(m, k)
     return lambda u: np.where(u >= k - _ROUNDING, 1.0, np.where(u <= m + _ROUNDING, 0.0, u)) * (u > 0)
 

@@ -86,7 +86,7 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 
 def tempered(P: Array, temperature: float) -> Array:
-    """Probabilities (n, classes) to the power 1 / temperature, normalised; above 1 it makes them less extreme."""
+    """Probabilities (n, classes) to the power 1 / temperature, normalised; less extreme for temperatures above 1."""
     return softmax(np.log(np.clip(P, MIN_PROBABILITY, 1.0)) / temperature)
 
 

@@ -218,7 +218,7 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
 
     If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
-    one may be better. The loss of the kept rows cannot choose C, because it decreases with the penalty.
+    one may be better. The loss of the kept rows cannot choose C, because a weaker penalty always lowers it.
     """
     objective = cross.objective
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)

@@ -1,8 +1,8 @@
 """Trimmed fits of one linear model for many training sets and many m at once.
 
-Choosing m needs fits on every fold, at every m, from several starts. They share the rows of X, so they run as columns
-of one batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all columns.
-The fits are only as accurate as a comparison needs.
+Choosing m needs fits on every fold, at every m, from several starts. They share the rows of X, so they run as one
+batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all fits. The fits
+are only as accurate as a comparison needs.
 
 `Sets` are the training sets. `Fits` are the fits of candidates with increasing m, each on every training set.
 """
@@ -24,9 +24,9 @@ from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
 from ..solvers.starts import pair_direction, rough_metric, scaled_directions
 
-# Columns are processed in blocks of about this many numbers, small enough for the caches of the processor.
+# Scores are processed in blocks of about this many numbers, small enough for the caches of the processor.
 _PART = 1 << 16
-# One product with X computes the scores of all columns, up to this many scores.
+# One product with X computes the scores of all fits, up to this many scores.
 _PRODUCT = 1 << 23
 # The largest share of distant rows, which are winsorised in the metric.
 _FAR = 0.25
@@ -85,10 +85,9 @@ class Sets:
     def fit(
         self, starts: Array, which: Array, m: Array, k: Array, *, max_iter: int, tol: float = _TOL
     ) -> tuple[Array, Array]:
-        """Fit many columns at once: solutions (S, r, p) and their objectives (S,).
+        """Run S fits at once: their solutions (S, r, p) and objectives (S,).
 
-        Column s starts at starts[s] and is fitted to the training set which[s], with the ranks m[s]+1 to k[s] as
-        masses.
+        Fit s starts at starts[s] and uses the training set which[s], with the ranks m[s]+1 to k[s] as masses.
         """
 
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
@@ -99,7 +98,7 @@ class Sets:
         return W, values
 
     def values_and_gradients(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
-        """Objectives (S,) and gradients (S, r, p) of many columns, with shared products with X; see `fit`."""
+        """Objectives (S,) and gradients (S, r, p) of S fits at W (S, r, p), with shared products with X; see `fit`."""
         values, gradients = np.empty(len(W)), np.empty(W.shape)
         numbers = self.model.design.n * self.model.n_outputs
         step = max(1, _PART // numbers)
@@ -162,7 +161,7 @@ class Sets:
 
 
 def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
-    """Softmax losses (S, n) and slopes of scores (S, r, n), for all columns at once.
+    """Softmax losses (S, n) and their slopes (S, r, n) at the scores Z (S, r, n) of S fits.
 
     `core.losses.Softmax` is more accurate for losses near zero, but two to four times slower.
     """

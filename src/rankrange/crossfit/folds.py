@@ -152,7 +152,7 @@ class Folds:
 
     @classmethod
     def from_numbers(cls, part: Array) -> Folds:
-        """Folds from the fold number (n,) of each row, from 0: each fold is tested and all others are trained on."""
+        """Folds from the fold number (n,) of each row, from 0: each fold is a test set, trained on all other rows."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)
 

@@ -122,7 +122,7 @@ def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]
 
 
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
-    """Fit a candidate; `w` has no intercept."""
+    """Fit a candidate; the coefficients `w` of the result have no intercept."""
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = pair_objective(rows, candidate, task)
@@ -298,7 +298,9 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:
-    """The held-out score that a new negative exceeds with at most this probability; the maximum if there are too few.
+    """The held-out score that a new negative exceeds with at most the probability `rate`.
+
+    It is the highest score if there are too few negatives.
 
     A new negative exceeds the r-th highest of n held-out negatives with probability r / (n + 1), because all n + 1 are
     exchangeable. Here r = rate (n + 1).

@@ -167,7 +167,7 @@ def _paths(param_grid: Any) -> list[Group]:
 
 
 class _Path(BaseEstimator):
-    """Fits for each m, largest first; `path_` has them in the order of `ms`."""
+    """An estimator that fits a model for each m, the largest first; `path_` has them in the order of `ms`."""
 
     def __init__(self, estimator: Any, fixed: dict[str, Any], ms: tuple[Any, ...]) -> None:
         self.estimator = estimator

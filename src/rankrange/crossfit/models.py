@@ -52,7 +52,7 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether rows are repeated: integer weights, if they are few or the model takes no weights."""
+        """Whether integer weights are applied by repeating rows: if they are small, or the model takes no weights."""
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -82,7 +82,7 @@ def fit_folds(
     seeds: Any = None,
     n_jobs: int | None = None,
 ) -> FittedFolds:
-    """A copy of the model fitted to the training rows of each fold, without the rows that are not kept.
+    """Copies of the model, fitted to the training rows of each fold that are in `keep`, with out-of-fold predictions.
 
     `seeds` gives each copy its own random state, if the model has one.
     """
@@ -161,7 +161,7 @@ def fresh(model: Any) -> Any:
 
 
 def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
-    """The model with every random state inside it set from the seed, or only those that are None."""
+    """The model with every random state inside it set from the seed; with `keep_states`, only those that are None."""
     if seed is None or not hasattr(model, "get_params"):
         return model
     rng, params = np.random.RandomState(seed), model.get_params()

@@ -39,7 +39,7 @@ _BOTH_HALVES_UP_TO = 4000
 
 
 def mean_plus(deviations: float) -> Operation:
-    """The mean of the losses plus a number of standard deviations."""
+    """An operation: the mean of the losses plus a number of standard deviations."""
 
     def operation(losses: Array) -> float:
         return float(losses.mean() + deviations * losses.std())
@@ -48,7 +48,7 @@ def mean_plus(deviations: float) -> Operation:
 
 
 def quantile(share: float) -> Operation:
-    """The value below which this share of the losses lies."""
+    """An operation: the value below which this share of the losses lies."""
 
     def operation(losses: Array) -> float:
         return float(np.quantile(losses, share))
@@ -118,7 +118,7 @@ def _best_of(
 ) -> tuple[float, Array]:
     """Choose between m, the estimated number of wrong rows, half-way, and 0 by the predictions of the validation set.
 
-    Each fit continues from the start with the best predictions so far.
+    All fits start from the one of `starts` with the best predictions.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
     levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])

@@ -1,4 +1,4 @@
-"""Cross-validation on a device: fits use a sample on the host, and all other rows on the device score them.
+"""Cross-validation on a device: fits are made on a sample on the host, and scored on all other rows on the device.
 
 The choice of m with many rows in memory works in the same way (`crossfit.folds.plan_of`).
 """

@@ -114,11 +114,11 @@ class DeviceRows:
         return answers[kernel](message)
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
-        """The result for all rows, which are one shard."""
+        """An iterator with a single result, because all rows are one shard."""
         return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
-        """Which rows were dropped, on the host."""
+        """A mask (n,) of the dropped rows, on the host."""
         assert kernel is dropped_rows
         found = np.empty(self.n_rows, dtype=bool)
         for rows, s in self._losses(message.model, message.W):

@@ -245,7 +245,7 @@ class FusedPass(EagerPass):
 
     @staticmethod
     def takes(data: Data) -> bool:
-        """Whether the kernel computes a pass over these rows."""
+        """Whether the kernel supports these rows."""
         return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MAX_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:

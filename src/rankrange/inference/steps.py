@@ -73,7 +73,7 @@ class Rows:
 
 
 def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
-    """Scale and covariance of the trimmed fit W, or of the reweighted or MM fit that follows it."""
+    """The trimmed fit W, or the reweighted or MM fit that follows it, with scale, weights and covariance."""
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
     raw_scale = _raw_scale(rows, r, kept, h)

@@ -4,13 +4,13 @@
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
 prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
 confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
-Confidence is measured in two ways: by the margin of the predicted class over the next one, and by the rank of that
-margin among the rows of the class. Margins express how certain the models are. Ranks are not affected by models that
-have learnt how noisy the labels are.
+Confidence is measured in two ways: by the log odds of the predicted class, and by the rank of these log odds among the
+rows that are predicted to be of this class. Log odds express how certain the models are. Ranks are not affected by
+models that have learnt how noisy the labels are.
 
-**Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
+**Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
 zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
-true class of a wrong label has a Dirichlet prior with equal probabilities. If the predictions are hardly better than
+wrong labels of a class have a Dirichlet prior with equal probabilities. If the predictions are hardly better than
 the class frequencies, the curves show nothing: either the true classes cannot be predicted, or wrong labels hide them.
 Then the rates keep their prior, and high rates gain probability, because they make weak predictions likely.
 
@@ -41,7 +41,7 @@ _LEAST_OF_ROWS = 0.5
 # The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
 # .02.
 _EM_STEPS, _WEIGHT_ROWS = 300, 200_000
-# The number of rounds for the true classes of wrong labels.
+# The number of rounds for the distribution of the wrong labels of each true class.
 _ROUNDS = 2
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
@@ -67,20 +67,20 @@ class NoisePrior:
         Probability that the predictions hold too little information about the labels to show the rates. In this case
         all labels of a class have the same p_wrong.
     surprises : float
-        Share of rows whose true class differs from the predicted one at any confidence.
+        Least probability that the predicted class is not the true one, even with the highest confidence.
     log_steepness, steepness_loss, log_steepness_sd : float
         Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if no row
         of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation.
     class_sd : float
         Standard deviation of the log steepness between the classes of one table.
     log_scale_sd : float
-        Standard deviation of the logarithm of the scale of margins around calibrated ones.
+        Standard deviation of the log scale of the log odds, relative to calibrated predictions.
     odds_shift_sd, rank_shift_sd : float
-        Standard deviations of the shift of the two curves.
+        Standard deviations of the shift of the curves by log odds and by rank.
     odds_power, rank_power : float
-        Powers of the two likelihoods.
+        Powers to which the likelihoods by log odds and by rank are raised.
     direction_rows : float
-        Weight of the Dirichlet prior for the true class of a wrong label, in rows per class.
+        Weight of the Dirichlet prior for the wrong labels of a true class, in rows.
 
     Examples
     --------
@@ -332,7 +332,7 @@ def _confidence(P: Array, predicted: Array, least: float) -> Array:
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """log((1 + total) / rank), where the rank is the mass of more confident rows; ties get their mean rank."""
+    """log((1 + total) / rank), where the rank is the mass from the most confident row on; ties get their mean rank."""
     values, value_of = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(value_of, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)

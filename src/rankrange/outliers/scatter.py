@@ -111,7 +111,7 @@ class Widths:
 
 
 def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The log ratio of the scales of the rows with `upper` and of the others, and its standard error."""
+    """The log ratio of the scales of the rows in the mask `upper` and of the others, and its standard error."""
     parts = [residual[side] for side in (upper, ~upper)]
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))

@@ -277,5 +277,5 @@ def run_kernel(task: Sealed, message: Sealed, chunk: Any, *others: Any) -> Any:
 
 
 def merge_all(results: list[Any]) -> Any:
-    """Merge the results of neighbouring chunks in order."""
+    """Merge the results of consecutive chunks, in order."""
     return merged(results)

@@ -91,7 +91,7 @@ class Task:
 
 
 def merged(results: Iterable[Any]) -> Any:
-    """Results of neighbouring shards as one, in order; None if there are none."""
+    """The results of consecutive shards, merged into one in order; None if there are none."""
     total = None
     for result in results:
         if total is None:

@@ -43,7 +43,7 @@ _KINK_ROWS = 60_000
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """The results of one pass at W."""
+    """The objective at W after one pass: value, gradient and cuts, and the sums and rows that the pass returned."""
 
     W: Array
     value: float
@@ -225,7 +225,7 @@ class FullData:
         return Movable(float(mass.sum()), sums)
 
     def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
-        """The margins around the kink, which is at zero or at the lower cut if that is higher."""
+        """A bracket of margins around the kink, which is at zero or, if that is higher, at the lower cut."""
         middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
         middle = middle if np.isfinite(middle) else 0.0
         rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
@@ -330,7 +330,7 @@ class FullData:
 def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
     """The lower cut of margins, at least 0: rows with negative margins have loss 0, and no mass is assigned to them.
 
-    None if the cut lies outside its bracket, which `inside` says for cuts at or below 0.
+    `inside` is whether a cut at or below 0 lies in its bracket; if it does not, the result is None.
     """
     if cut is not None and cut.value > 0:
         return cut

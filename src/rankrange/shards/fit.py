@@ -365,7 +365,7 @@ def _search(
 
 
 def _as_dtype(objective: Objective, dtype: Any) -> Objective:
-    """The rows in a dtype that represents them exactly; numeric targets keep their dtype."""
+    """The objective with X and labels in a dtype that represents X exactly; unchanged for numeric targets."""
     design = objective.design
     if design.X.dtype == dtype or objective.loss.targets == "numbers":
         return objective

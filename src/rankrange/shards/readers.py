@@ -22,7 +22,7 @@ _ROWS_AT_A_TIME = 1 << 16
 
 
 class Part(NamedTuple):
-    """Consecutive rows of one file: a row group, a record batch, or a whole .npy."""
+    """Consecutive rows of one file: a row group, a record batch, or a whole .npy file."""
 
     path: str
     number: int
@@ -87,7 +87,7 @@ def _short(error: BaseException) -> str:
 
 
 def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator[Any]:
-    """Yield the same items; a thread produces the next ones in advance."""
+    """Yield the items of `produce()`; a thread produces up to `depth` items in advance."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 

@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows [start, stop) of a chunk, by its number."""
+    """Rows [start, stop) of the chunk with this number."""
 
     chunk: int
     start: int

@@ -48,7 +48,7 @@ class Fold(NamedTuple):
 
 @dataclass(frozen=True)
 class Model:
-    """The model: encoding of targets, scores and losses; the same in every pass."""
+    """The linear model of a fit, the same in every pass: it encodes targets and computes scores and losses."""
 
     loss: str
     n_outputs: int

@@ -38,7 +38,10 @@ _FAR_BELOW = 0.05
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
-    """sum of q (diag(p) - p p') x x' over the rows, (r p, r p); over the first rows only if all would take too long."""
+    """The mean of (diag(p) - p p') kron (x x') over the rows, weighted by q: a matrix (r p, r p).
+
+    Only the first rows are used if all of them would take too long.
+    """
     r, p = sample.n_outputs, sample.design.p
     rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
     q = q[rows] / max(float(q[rows].sum()), 1e-300)
@@ -170,7 +173,7 @@ class Local:
         return float(min(iterate.between.low - iterate.lower.value, iterate.lower.value - below))
 
     def _regularised(self, share: float) -> Array:
-        """The Hessian (r p, r p) of this share of the losses plus the penalty."""
+        """`share` times the Hessian (r p, r p) of the mean of the kept losses, plus that of the penalty."""
         penalty = np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
         return add_diagonal(share * self._loss_hessian, penalty)
 
@@ -209,8 +212,8 @@ class Local:
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
         """`tangent_sums` with the tangents of all certainly kept rows at the end of a Newton step, and that point.
 
-        The gap of this bound is close to the gap to the minimum with these rows, for any number of rows. It takes a
-        pass. None if even that gap is above the tolerance.
+        The lower bound of these tangents is close to the minimum with the same rows dropped, for any number of rows. It
+        takes a pass. None if even the gap to that minimum is above the tolerance.
         """
         iterate, data = self.iterate, self.data
         gradient = self._residual(table, iterate.W)
@@ -301,7 +304,7 @@ class Local:
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
-    """A lower bound of F: the minimum over W of the weighted tangents plus the penalty, because losses exceed tangents.
+    """A lower bound on F: the minimum over W of the weighted tangents plus the penalty, as losses exceed tangents.
 
     The intercept is not penalised, so the slopes must sum to zero. Each slope group is scaled by a factor in [0, 1];
     scaled tangents stay below the losses, which are non-negative.

@@ -1,8 +1,8 @@
 """The result of a solver, and L-BFGS from several starts at once.
 
 `descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
-has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
-would end a run early.
+has to satisfy the Armijo condition: the objective has kinks, where a line search for the Wolfe conditions would end a
+run early.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _one_row_repeated(objective: Objective, tied: Array) -> bool:
 
 
 class Metric:
-    """An approximate Hessian, or its diagonal, shared by all rows of W. It scales steps and measures gradients."""
+    """An approximate Hessian (p, p), or its diagonal, for each row of W. It scales steps and measures distances."""
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
@@ -292,7 +292,7 @@ def _dot(a: Array, b: Array) -> float:
 
 
 class _Numbers(NamedTuple):
-    """The arithmetic of the recursion: one number per start for arrays (S, r, p), or plain numbers for a vector."""
+    """The arithmetic of `inverse_hessian`: one number per start for arrays (S, r, p), or plain numbers for a vector."""
 
     inner: Callable[[Array, Array], Any]
     times: Callable[[Any, Array], Array]
@@ -347,7 +347,7 @@ class _Pairs:
         self.pairs.append((s, y, rho))
 
     def keep(self, active: Array) -> None:
-        """Drop the pairs of all other starts."""
+        """Keep only the pairs of the active starts."""
         self.pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in self.pairs), self.pairs.maxlen)
 
 
@@ -370,7 +370,7 @@ class _Matrices:
         return (self.matrix @ g[:, :, None])[:, :, 0]
 
     def learn(self, s: Array, y: Array, rho: Array) -> None:
-        """Change the matrix by a step, the change of the gradient and 1 / <step, change>, 0 if it is not to be used."""
+        """Update with a step, the change of the gradient and 1 / <step, change>; 0 for a pair that is not used."""
         s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
         u = self._product(y)
         if not self.scaled:
@@ -383,7 +383,7 @@ class _Matrices:
         self.matrix += change.swapaxes(-1, -2)
 
     def keep(self, active: Array) -> None:
-        """Drop the matrices of all other starts."""
+        """Keep only the matrices of the active starts."""
         self.matrix = self.matrix[active]
 
 
@@ -411,7 +411,7 @@ class _AllPairs:
     """L-BFGS that keeps all pairs of one start, as two matrices A and B: the inverse Hessian is scale * A + B.
 
     A is the inverse of the metric after the updates, B is what the steps add, and the last pair sets the scale. The
-    two-loop recursion gives the same steps, but takes a few calls per pair in each of them.
+    two-loop recursion gives the same steps, but needs several NumPy calls per pair in each step.
     """
 
     def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:

@@ -65,7 +65,7 @@ class TrimmedSquares:
     h : int
         The number of rows to keep.
     P : ndarray of shape (p, p)
-        The penalty.
+        The matrix of the quadratic penalty.
     """
 
     def __init__(self, Z: Array, y: Array, h: int, P: Array) -> None:
@@ -99,13 +99,13 @@ class TrimmedSquares:
         return np.linalg.solve(G, b[:, :, None])[:, :, 0]
 
     def keep(self, B: Array) -> Fits:
-        """The h rows with the smallest residuals for each B."""
+        """The fits with coefficients B (S, p), which keep the h rows with the smallest squared residuals."""
         squares = (B @ self.Z.T - self.y) ** 2
         kept, value = smallest(squares, self.h)
         return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
 
     def concentrate(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
-        """Concentration steps until no fit changes."""
+        """The fits after concentration steps, until no objective decreases or after `steps` steps."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -139,7 +139,7 @@ class TrimmedSquares:
     def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
         """The exchange that lowers the objective most: row to keep, row to drop, change; None if none does.
 
-        The inverse A of the Gram matrix gives the change without a fit: r are residuals, l = z'Az leverages.
+        The residuals and the leverages z'Az, where A is the inverse of the Gram matrix, give the change without a fit.
         """
         ZA = self.Z @ A
         r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)

@@ -139,7 +139,7 @@ def quasi_newton(
 
 
 class _Trail:
-    """Record of the accepted points of a line search: of all trial points the accepted one was evaluated last."""
+    """Record of the accepted points of a line search. The accepted point is always the last one that was evaluated."""
 
     def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
         self.objective, self.log, self.watch = objective, log, watch
@@ -256,9 +256,8 @@ def by_separation(
 ) -> Result:
     """Majorise and minimise: fix the compared labels and the dropped rows, solve this convex problem, and repeat.
 
-    Each convex problem is an upper bound that touches F at W, so no step increases F (docs/paper.md). Inner problems
-    are solved roughly at first, and the last one to `tol`. That gap is the certificate if there are
-    no ties.
+    Each convex problem is an upper bound that equals F at W, so no step increases F (docs/paper.md). Inner problems are
+    solved roughly at first, and the last one to `tol`. That gap is the certificate if there are no ties.
 
     Parameters
     ----------

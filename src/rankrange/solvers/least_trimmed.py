@@ -74,7 +74,7 @@ class Coordinates:
         return half if half.shape[1] == whole.shape[1] else whole
 
     def _gram(self) -> Array:
-        """The Gram matrix of all rows, because a subset may miss rare levels."""
+        """The Gram matrix of all rows; a subset may miss rare categories."""
         p = len(self.T)
         total = np.zeros((p, p))
         for start in range(0, len(self.X), _BLOCK):
@@ -127,7 +127,7 @@ def _directions(Z: Array) -> Array:
 
 
 def _directions_of(gram: Array, n: int) -> Array:
-    """`_directions` from the Gram matrix of n rows; half as accurate, because it squares the singular values."""
+    """`_directions` from the Gram matrix of n rows, with half of the digits, because it squares the singular values."""
     values, vectors = np.linalg.eigh(gram)
     good = values > 1e-13 * values.max(initial=0.0)
     return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
@@ -203,7 +203,7 @@ class _All:
         return np.multiply(r, r, out=r)
 
     def sums(self, rows: Array, sign: Array | None = None) -> tuple[Array, Array]:
-        """The Gram matrix and Z'y of some rows, with signs."""
+        """The Gram matrix and Z'y of some rows, each multiplied by its sign (None: 1)."""
         p = self.at.T.shape[1]
         G, g = np.zeros((p, p)), np.zeros(p)
         for start in range(0, len(rows), _BLOCK):

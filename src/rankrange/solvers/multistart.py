@@ -348,7 +348,7 @@ def _polish(
 
 
 def _product_steps(design: Design) -> int:
-    """The number of steps by products that cost as much as one factored Hessian, the fallback."""
+    """The number of Newton steps by conjugate gradients that cost as much as building one Hessian, the fallback."""
     return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
 
 

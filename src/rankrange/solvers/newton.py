@@ -216,7 +216,7 @@ class _Loop:
         return self._proved(iterate, Proposal(step, gain), iterate.q, metric)
 
     def _kinked(self, iterate: Iterate, gradient: Array) -> Proposal:
-        """A step in which rows near the lower cut may change sides; their final weights give the gap."""
+        """A step in which rows near the lower cut may cross it; their final weights give the gap."""
         objective, little = self.objective, self.tol * iterate.value
         band = near_cut(objective, iterate, gradient, self.width)
         hessian = self.curvature.hessian(iterate, self._weights(iterate))

@@ -1,10 +1,11 @@
 """Partial AUC: Newton steps in which rows near the cut may cross it, with a certificate.
 
 With fixed dropped rows, the problem is ||w||^2 / 2 plus a maximum of convex functions over the weights p and q
-(`PairTop`). Any feasible weights give a lower function whose curvature is at least that of ||w||^2 / 2, so its value
-minus half its squared gradient is a lower bound of the minimum. Near the minimum rows are tied at the cut, and a Newton
-step must determine their weights: they enter as lines (`solve_band`), one class after the other. At a tie the two
-classes do not interact to first order, because moving weight among equal scores does not change the loss.
+(`PairTop`). Any feasible weights give a function below this maximum, whose curvature is at least that of ||w||^2 / 2.
+Its value minus half its squared gradient is therefore a lower bound of the minimum. Near the minimum rows are tied at
+the cut, and a Newton step must determine their weights: the losses of these rows enter as linear functions
+(`solve_band`), one class after the other. At a tie the two classes do not interact to first order, because moving
+weight among equal scores does not change the loss.
 
 If rows are dropped (fpr starts above 0), each round fixes the rows that are dropped at the current scores and minimises
 this upper bound, which equals the objective at these scores. No round increases the objective.
@@ -117,8 +118,8 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
     """Find a start from zero, where all rows are tied, so that the weights and the gradient depend on the direction.
 
     Each such gradient gives a linear lower bound (a plane). If no linear model ranks the mean of the kept positives
-    above the highest negatives, zero is the minimum, and a combination of planes proves it. Otherwise the smallest
-    combination gives a direction away from zero.
+    above the highest negatives, zero is the minimum, and a combination of planes proves it. Otherwise the combination
+    with the smallest gradient gives a direction away from zero.
     """
     d = problem.positives.d
     zero = problem.at(np.zeros(d))

@@ -38,11 +38,11 @@ class Problem:
     tilt: Array | None
 
     def linear(self, W: Array) -> float:
-        """The penalty minus the tilt."""
+        """The penalty minus the linear function, at W."""
         return self.objective.penalty(W) - (0.0 if self.tilt is None else float(np.vdot(self.tilt, W)))
 
     def value(self, W: Array) -> float:
-        """The exact value."""
+        """The exact value at W."""
         return self.risk.exact(self._losses(W))[0] + self.linear(W)
 
     def smoothed_value(self, W: Array, width: float) -> float:
@@ -50,7 +50,7 @@ class Problem:
         return self.risk.smoothed(self._losses(W), width).value + self.linear(W)
 
     def gradient(self, W: Array, slope: Array, q: Array) -> Array:
-        """The gradient with the weights q."""
+        """The gradient at W, where the losses have the slopes (r, n) and the weights q (n,)."""
         found = self.objective.design.adjoint(slope * q) + self.objective.penalty_gradient(W)
         return found if self.tilt is None else found - self.tilt
 
@@ -79,7 +79,7 @@ class _End(NamedTuple):
 def smoothing(objective: Objective, start: Array | None, settings: Any) -> Result:
     """The lowest result of descents from the ordinary fit, from a trimmed fit, and from `start`.
 
-    `settings` are those of the table of solvers.
+    `settings` is a `rankrange.solvers.Settings`.
     """
     ends: list[_End] = []
     for W in _starts(objective, start, settings):

@@ -27,10 +27,8 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
 def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
     """Two masks (n,) without the share m/n of the rows of highest leverage: overall, and in the main direction.
 
-    The main direction is that of the largest variance.
-
-    A cluster that distorts the fit need not be extreme in any column or in total, but it increases the variance in its
-    own direction.
+    The main direction is that of the largest variance. A cluster that distorts the fit need not be extreme in any
+    column or in total, but it increases the variance in its direction.
     """
     centred = _standardised(objective.design)
     direction = np.ones(objective.design.d)

@@ -1,4 +1,4 @@
-"""The small problem of the band: the rows near the lower cut or near a kink of the loss, which a step may let cross.
+"""The small problem of the band: the rows near the lower cut or near a kink of the loss, which a step lets them cross.
 
 Each of these rows is represented by a line, a linear function of the step d. The problem is a quadratic in d plus the
 sum of the K largest lines. An interior-point method solves it (`solve_band`).
@@ -79,9 +79,10 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
 
 
 class Lines(NamedTuple):
-    """Losses with one margin, written as weights on the margins: for all rows, and for the rows of a band.
+    """The kept losses as weighted margins, for losses with one margin per row.
 
-    The weight of a row of the band is `base` + `factor` times the solution of the small problem.
+    `weights` (n,) are the weights of all rows. With a solution of the small problem, the weight of a row of the band is
+    `base` + `factor` times its solution.
     """
 
     margins: Array
@@ -91,7 +92,10 @@ class Lines(NamedTuple):
     factor: Array
 
     def sums(self, objective: Objective, iterate: Iterate, rows: Array, found: Array) -> tuple[Array, Array]:
-        """Heights and slopes of lines below the losses, summed separately for decreasing and increasing lines."""
+        """The arguments of `newton.balanced`: heights (2,) and gradients (2, p) of the weighted margins.
+
+        `found` is the solution of the small problem for the `rows` of the band.
+        """
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -103,10 +107,9 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows whose margins are near the lower cut, or near the kink at zero if that is the nearer of the two.
+    """The rows whose losses or margins are near the lower cut, or near the kink at zero if that cut is not positive.
 
-    That is the case if the lower cut is not positive, and for the absolute loss with k = n. The second value has the
-    margins of all rows.
+    For the absolute loss with k = n they are near zero. The second value has the margins of all rows.
     """
     loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
@@ -142,7 +145,7 @@ class BandStep(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The unknowns d and t, and four positive ones of each line as the rows of an array (4, lines).
+    """The unknowns d and t, and four positive unknowns of each line as an array (4, lines).
 
     They are q, room = caps - q, below = xi - (values + A d - t) and over = xi.
     """

@@ -71,7 +71,7 @@ class Bounds:
         return pulled[None, :] if problem.n_outputs == 1 else pulled.T
 
     def _unit_slope(self, answer: Answer) -> Array:
-        """ds/dz of a loss of one score, or of its one margin."""
+        """The derivative (n,) of each loss of one score, or of its one margin, with respect to the score."""
         if answer.slope is not None:
             return answer.slope[0]
         ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
@@ -88,7 +88,7 @@ class Bounds:
         return value - self._lower_bound(Z, self.answer(Z))
 
     def bound_of_weights(self, Z: Array) -> float:
-        """The bound with the caps as weights and tangents at the scores Z, shifted to balance the intercepts."""
+        """The bound with the caps as weights and tangents at the scores Z, shifted so that the slopes sum to zero."""
         return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
@@ -174,7 +174,7 @@ class Bounds:
         return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
 
     def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
-        """The gap with the best weights for the rows near the cut; all other rows are clearly kept or cut.
+        """The gap with the best weights for the rows near the cut; all other rows are clearly above or below it.
 
         Close to a solution only these rows are undecided, a few per parameter. Their weights solve a small problem with
         the tangents of these rows, the gradient of all kept rows, and the penalty.
@@ -254,7 +254,8 @@ def onto_simplex(rows: Array) -> Array:
 def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> float:
     """The smallest level >= 0 at which the weights [pushed - level]_+, at most 1 per row, have at most the mass K.
 
-    Newton's method within a bracket. A good guess, such as the level of the last step, saves most of the search.
+    `pushed` is (n, J). The level is found by Newton's method within a bracket. A good guess, such as the level of the
+    last step, saves most of the search.
     """
     if _excess(pushed, caps, K, 0.0)[0] <= 0:
         return 0.0

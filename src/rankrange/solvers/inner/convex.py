@@ -114,7 +114,7 @@ def _newton_is_cheaper(problem: TopSum, max_iter: int) -> bool:
 
 
 class Saddle(Bounds):
-    """The smoothed problem, its centre and its mu."""
+    """The smoothed convex problem, with the centre and the mu of the current round."""
 
     def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
         """Start with the exact weights as centre and mu from the spread of the losses, or with the state of `last`."""
@@ -242,7 +242,7 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def _now(self, problem: TopSum) -> bool:
-        """Switch to a problem that may drop other rows, and return whether they differ.
+        """Switch to a problem that may drop other rows, and return whether its dropped rows differ.
 
         Rows that are kept again get full weight.
         """
@@ -321,7 +321,7 @@ class Saddle(Bounds):
         return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
-        """The Hessian of one score in parts: X' diag(h) X, minus v v' / size for a vector v, if there is one."""
+        """The Hessian for losses of one score, X' diag(h) X - v v' / size, as (h, v, size); v may be None."""
         problem = self.problem
         rho = np.abs(answer.rho).sum(axis=1)
         slope = self._unit_slope(answer)

@@ -30,7 +30,7 @@ _METRIC_COLUMNS = 1500
 
 
 class Pairs:
-    """The pairs (a, b) of each row, as padded columns of A (n, nA) and of B (n, nB)."""
+    """The label pairs (a, b) of each row: the labels of A and of B, as padded arrays (n, nA) and (n, nB)."""
 
     def __init__(self, down: Array, up: Array) -> None:
         self.n, self.n_labels = down.shape
@@ -61,7 +61,7 @@ class Pairs:
         return down, up
 
     def spread(self, down: Array, up: Array) -> Array:
-        """Weights on the pairs with these marginals, as far as the pairs exist."""
+        """Weights of the pairs as products of these marginals; 0 for pairs that do not exist."""
         total = np.maximum(down.sum(axis=1), 1e-300)[:, None, None]
         high, low = np.take_along_axis(down, self.down, 1), np.take_along_axis(up, self.up, 1)
         cube = np.where(np.isfinite(self._offset), high[:, :, None] * (low[:, None, :] / total), 0.0)
@@ -160,7 +160,7 @@ def solve(
 
 
 class _Saddle:
-    """The smoothed problem, its centre and its mu."""
+    """The smoothed problem, with the centre and the mu of the current round."""
 
     def __init__(self, problem: Separation, W: Array, marginals: tuple[Array, Array] | None) -> None:
         self.problem = problem

@@ -3,8 +3,8 @@
 Coordinate descent finds the signs of most coefficients in a few sweeps. It needs many more if there are nearly as many
 nonzero coefficients as rows, because the columns are then nearly dependent. The coefficients of an active set with
 known signs are the solution of a linear system. A step goes to the minimum of the objective on the line to that
-solution, where signs may change; a coefficient that is zero there leaves. At the minimum over the active set, the
-column with the largest violation of its optimality condition joins. The objective never increases.
+solution, where signs may change; a coefficient that is zero there leaves the set. At the minimum over the active set,
+the column with the largest violation of its optimality condition joins it. The objective never increases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
     Parameters
     ----------
     M : ndarray of shape (n, q)
-        The columns.
+        The design matrix.
     response : ndarray of shape (n,)
         The target.
     l1_ratio : float
@@ -91,7 +91,7 @@ def sparse_quadratic_net(
     Parameters
     ----------
     X : sparse matrix of shape (n, q)
-        The columns.
+        The design matrix.
     target, weights : ndarray of shape (n,)
         The targets, and the weights of the rows.
     fit_intercept : bool
@@ -138,7 +138,7 @@ def sparse_quadratic_net(
 
 
 def _gram(X: Any, weights: Array, centres: Array, columns: Array) -> Array:
-    """The weighted Gram matrix of some columns around their centres."""
+    """The weighted Gram matrix of some columns after subtracting their centres."""
     part = X[:, columns]
     products = (part.T @ part.multiply(weights[:, None]).tocsc()).toarray()
     return np.asarray(products - weights.sum() * np.outer(centres[columns], centres[columns]))

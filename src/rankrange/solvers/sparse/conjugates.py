@@ -1,4 +1,4 @@
-"""Convex conjugates of losses, and slopes that are feasible for the intercept, for duality gaps.
+"""Convex conjugates of losses, and slopes that are feasible in the dual with an intercept, for duality gaps.
 
 Slopes (r, n) are derivatives of the losses with respect to the scores. At the best intercept their weighted sums are
 zero. `balanced` changes slopes within the domain of the conjugate until this holds.

@@ -305,7 +305,7 @@ class ElasticNet:
         return Net(coef, intercept, value, gap, rounds)
 
     def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
-        """The duality gap with the current weights. It is that of the smoothed problem, whose distance term cancels."""
+        """The duality gap with the current weights, which is also that of the smoothed problem, and the gradient."""
         weights = rows.at(self.losses(Z))
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
@@ -359,7 +359,11 @@ class ElasticNet:
         return _Model(root, root * (Z[0] - slope / bend))
 
     def _softmax_model(self, Z: Array, h: Array) -> _Model:
-        """diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the slope."""
+        """The quadratic model of softmax losses with probabilities p.
+
+        The Hessian is diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the
+        slope.
+        """
         p = np.maximum(self.loss.probabilities(Z.T), _UNLIKELY)
         root = np.sqrt(p)
         B = -p[:, :, None] * root[:, None, :]
@@ -504,7 +508,7 @@ class _Columns:
         return at, False
 
     def _gradient(self, at: _Point, support: Array) -> tuple[Array, float]:
-        """Derivatives with respect to support and intercepts, and the scale of the terms in these sums."""
+        """Derivatives with respect to coefficients in `support` and intercepts, and the scale of their terms."""
         slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
         block = self.block[:, support]
         losses = block.T @ slopes[0] if len(slopes) == 1 else np.einsum("nq,qn->q", block, slopes[self.output[support]])

@@ -32,7 +32,7 @@ class Weights(Protocol):
         """The weighted sum of the losses, whose derivative with respect to the losses is the weights."""
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """The rows whose weight changes with their loss, the rates, and whether the sum of weights is fixed."""
+        """The rows whose weight changes with the loss, the rates of change, and whether the sum of weights is fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Smoothed:
         return float(self.h @ (shares * losses - 0.5 * self.mu * (shares - self.centre) ** 2))
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """The rows whose share is neither 0 nor 1."""
+        """The rows whose share is neither 0 nor 1, the rates of change, and whether the sum of weights is fixed."""
         shares, level = self._shares(losses)
         rows = np.flatnonzero((shares > 0) & (shares < 1))
         return rows, self.h[rows] / self.mu, level > 0
