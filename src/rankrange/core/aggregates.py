@@ -289,7 +289,7 @@ class RankWeights:
         return float(self.on(values, sample_weight) @ np.asarray(values, dtype=np.float64))
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights by rank that sum to k - m, and their total."""
+        """Weights by rank that sum to k - m, and the weighted sum of the losses."""
         s64 = s.astype(np.float64, copy=False)
         weights = (k - m) * self._spectrum(s, mass).weights(s64, mass)
         return Selection(weights.astype(s.dtype), float(weights @ s64), -np.inf, np.inf)

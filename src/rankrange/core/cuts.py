@@ -36,7 +36,7 @@ BLOCK = 1 << 15
 class Selection(NamedTuple):
     """The result of a selection: the weights, the weighted sum (in float64), and the two cuts.
 
-    For many rows together, total and cuts have one entry per row.
+    If many rows are selected together, total and cuts have one entry per row.
     """
 
     weights: Array
@@ -179,7 +179,7 @@ def values_at(values: Array, positions: Sequence[int]) -> list[Array]:
 
 
 def _cut_of(values: Array, value: float, rank: int) -> Cut:
-    """The cut at a value that is known to have this rank. Ties are rare, and one count is then enough."""
+    """The cut at a value that is known to have this rank. Without ties, the usual case, one count is enough."""
     if len(values) <= BLOCK and np.count_nonzero(values == value) == 1:
         return Cut(value, 1, 1)
     return _cut_at(values, value, rank)
@@ -406,7 +406,7 @@ class Ranked:
         return mass if m == 0 else left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
-        """The upper cut, which concerns all rows; an empty list if m = 0."""
+        """A list of one pair, all rows and the upper cut; empty if m = 0."""
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
@@ -433,7 +433,7 @@ def top_within(s: Array, caps: Array | None, K: float) -> Array:
 
 
 def caps_that_matter(caps: Array, K: float) -> Array | None:
-    """The caps, or None if all are 1, because unweighted selection is faster."""
+    """The caps, or None if all are 1 and K is an integer, because unweighted selection is faster."""
     return None if int(K) == K and (caps == 1.0).all() else caps
 
 

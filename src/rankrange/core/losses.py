@@ -118,7 +118,7 @@ def log_of_sum(e: Array, u: Array) -> Array:
 def softmax(Z: Array) -> Array:
     """Softmax along the rows of Z (n, K), in the memory order of Z.
 
-    It is faster than SciPy's, which mostly validates.
+    It is faster than SciPy's, which spends most of the time on validation.
     """
     P = np.exp(Z - Z.max(axis=1)[:, None])
     P /= P.sum(axis=1)[:, None]
@@ -303,7 +303,7 @@ class Softmax:
         return softmax(z)
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
-        """dz -> p (dz - p . dz), row by row, with the probabilities p."""
+        """The map dz -> p (dz - p . dz), row by row, with the probabilities p."""
         p = self.probabilities(z)
         return lambda dz: p * (dz - (p * dz).sum(axis=1, keepdims=True))
 
@@ -389,7 +389,7 @@ class OneVsRestSquaredHinge:
         return (margin**2).sum(axis=1), -2 * sign * margin
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
-        """dz -> 2 dz in the scores whose hinge is positive; scores do not mix."""
+        """The map dz -> 2 dz for scores whose hinge is positive, and 0 for the others."""
         bent = 2 * (self._margins(y, z)[0] > 0).astype(z.dtype)
         return lambda dz: bent * dz
 
@@ -444,7 +444,7 @@ class TKML:
         return s, slope
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """The score to lower, the score to raise, the loss, the mask, and rows with more than k true labels."""
+        """The score to lower, the score to raise, the loss, the true labels, and whether these are more than k."""
         mask = np.asarray(y, dtype=bool)
         n_labels = z.shape[1]
         if self.top_k >= n_labels:

@@ -175,7 +175,7 @@ class _Problem:
         return self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T)
 
     def losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
-        """s (n,) and ds/dz (r, n)."""
+        """The losses s (n,) and their slopes ds/dz (r, n) at the scores Z (r, n)."""
         if self.n_outputs == 1:
             s, slope = self.loss.value_and_derivative(self.y, Z[0])
             return s, slope[None, :]

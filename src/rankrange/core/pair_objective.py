@@ -2,7 +2,8 @@
 
 For a decreasing pair loss, all positives rank the negatives in the same order, by score. The partial AUC between two
 false positive rates is therefore a ranked range over the n negatives, with m = lo n and k = hi n. A range of true
-positive rates is a ranked range over the positives, starting from the lowest score. Each cut may fall inside a row:
+positive rates is a ranked range over the positives, starting from the lowest score. Each cut may fall inside a row. The
+objective is
 
     G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
 
@@ -214,7 +215,7 @@ def _top(s: Array, caps: Array, kept: float) -> Array:
 
 
 def _inside(weights: Array) -> Array | slice:
-    """The rows with positive weight; a slice if all have, which avoids a copy."""
+    """The rows with positive weight; a slice if all rows have one, which avoids a copy."""
     rows = np.flatnonzero(weights)
     return slice(None) if len(rows) == len(weights) else rows
 

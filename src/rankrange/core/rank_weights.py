@@ -48,7 +48,7 @@ class Spectrum:
     knots : ndarray of shape (J + 1,)
         Rank shares from 0 to 1, increasing.
     cumulative : ndarray of shape (J + 1,)
-        The weight of the largest share of the values, from 0 to 1 and nondecreasing.
+        The total weight of the largest values up to each rank share, from 0 to 1 and nondecreasing.
     """
 
     knots: Array
@@ -146,9 +146,9 @@ def _exponential(rate: float = 5.0) -> Cumulative:
 
 
 def _superquantiles(alphas: Any = (0.1,), weights: Any = None) -> Spectrum:
-    """The weighted mean of CVaRs, one per alpha: the mean of the share alpha of the values that are largest.
+    """A weighted mean of CVaRs at the levels `alphas`; without `weights` they count equally.
 
-    Without `weights`, all alphas count equally.
+    The CVaR at level alpha is the mean of the largest values, which make up the share alpha of all.
     """
     shares = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
     parts = np.ones(len(shares)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -208,7 +208,10 @@ def _check_range(m: float, k: float) -> None:
 
 
 def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulative:
-    """Validate weights: a name with its parameters, an array of weights by rank, or a function of the rank share."""
+    """Validate weights and convert them to a spectrum, or to a cumulative function for some named weights.
+
+    They are a name with its parameters, an array of weights by rank, or a function of the rank share.
+    """
     if isinstance(weights, str):
         if weights not in NAMES:
             raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")

@@ -31,8 +31,8 @@ class Side(NamedTuple):
 def sides(X: Any) -> list[Side]:
     """Two `Side` objects, one per value, for each binary column with at least 20 rows of each value.
 
-    The list is empty for a sparse X. Missing cells have been filled with a constant. So if the column indicates missing
-    cells, the column that it belongs to is constant on the marked rows, and `lacking` is True.
+    The list is empty for a sparse X. Missing cells have been filled with a constant. So if a binary column indicates
+    the missing cells of another column, that column is constant on the marked rows, and `lacking` is True.
     """
     found: list[Side] = []
     if sp.issparse(X):

@@ -149,7 +149,7 @@ class Sets:
         return np.ascontiguousarray(flat).reshape(len(W), W.shape[1], -1)
 
     def _losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
-        """s (S, n) and ds/dz (S, r, n)."""
+        """The losses (S, n) and their slopes (S, r, n) at the scores Z (S, r, n)."""
         model = self.model
         if model.n_outputs == 1:
             s, slope = model.loss.value_and_derivative(model.y, Z[:, 0])
@@ -277,8 +277,8 @@ def near_starts(sets: Sets, m: Array) -> Array:
 def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     """Random starts (F, n_random, r, p).
 
-    For numeric targets each is a fit to a few rows; for classes it is the direction between two random rows of
-    different classes.
+    For numeric targets each is a fit to a few rows; for classes it is a direction from two random rows
+    (`pair_direction`), scaled.
     """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))

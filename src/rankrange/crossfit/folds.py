@@ -142,8 +142,8 @@ def whole_number(name: str, value: Any, least: int) -> int:
 class Folds:
     """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both.
 
-    A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the repeat of each fold, in
-    order; None means one repeat.
+    A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the number of the repeat of
+    each fold, in order; None means one repeat.
     """
 
     train: Array
@@ -152,7 +152,7 @@ class Folds:
 
     @classmethod
     def from_numbers(cls, part: Array) -> Folds:
-        """Folds from the fold number (n,) of each row, from 0: each fold is a test set, trained on all other rows."""
+        """Folds from the fold number (n,) of each row, from 0; the training set of a fold is all other rows."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)
 
@@ -167,7 +167,7 @@ class Folds:
 
     @property
     def repeats(self) -> Array:
-        """Array (F,): the repeat of each fold."""
+        """Array (F,): the number of the repeat of each fold, from 0."""
         return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
 
     def first(self, count: int) -> Folds:
@@ -307,7 +307,7 @@ _ENOUGH = 1e-4  # tolerance of fits for choosing the penalty
 
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """The training set of each test fold (a row of test masses); C is relative to the mean."""
+    """The training sets for test folds, given by the masses (F, n) of the test rows; C is relative to the mean loss."""
     mass = objective.mass
     train = ~tests if mass.dtype == bool else mass - tests
     if len(train) == 1:  # a hold-out: its test rows are not needed for the fits

@@ -177,9 +177,9 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 
 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
-    """Masks of the training and of the test rows; an empty list if a class has fewer than two distinct rows or groups.
+    """Pairs of masks of training and test rows; an empty list if a class has fewer than two distinct rows or groups.
 
-    Folds are repeated twice for comparing candidates on few rows, and drawn once for probabilities and thresholds.
+    Folds are drawn twice for comparing candidates on few rows, and once for probabilities and thresholds.
     Folds of groups in which a class has no training rows or no test rows are left out.
     """
     n = len(rows.positive)

@@ -40,8 +40,8 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     m : iterable of float, optional
         Values of m to try, as shares of k, besides 0 (which is AT_k) and 1/k; by default 0.05 to 0.8.
     C : iterable of float, optional
-        Values of C to try; by default 1/n, 10/n, ..., 10^5/n. They are those of scikit-learn. The paper's values, 1 to
-        10^5, are relative to the mean of the kept losses; for k = n and m = 0 they are the same.
+        Values of C to try, on scikit-learn's scale; by default 1/n, 10/n, ..., 10^5/n. The paper's values, 1 to 10^5,
+        are relative to the mean of the kept losses; for k = n and m = 0 they give the same fits.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Cross-fitting of any model: classes or numeric targets, texts, mixed tables, weights.
+"""Cross-fitting of any model, for classes or numeric targets, with features of any kind and sample weights.
 
 X is only indexed by rows, so it may be anything that the model accepts.
 """
@@ -153,7 +153,7 @@ class Renumbered:
 
 
 def fresh(model: Any) -> Any:
-    """An unfitted copy. Models that scikit-learn cannot clone are copied, for example CatBoost with `cat_features`."""
+    """An unfitted copy: a clone, or a deep copy of models that scikit-learn cannot clone, such as some of CatBoost."""
     try:
         return clone(model)
     except (RuntimeError, TypeError):

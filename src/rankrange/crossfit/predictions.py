@@ -187,7 +187,7 @@ def less_confident(predictions: Mapping[str, Array], codes: Array, X: Any, trans
 
 
 def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: list[Side]) -> Array:
-    """Predictions of one member; columns are added one by one, the one with the largest gain first."""
+    """`less_confident` for one member: the rows of one marker after the other, that with the largest gain first."""
     rows = np.arange(0, len(codes), 1 + len(codes) // _FITTED_ON)
     marks = np.array([side.of(X[rows]) for side in markers])
     for _ in range(_FOLLOWED):

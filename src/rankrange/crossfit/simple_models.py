@@ -97,7 +97,7 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, sepa
 
 
 def _whitening(gram: Array) -> Array:
-    """The inverse square root of the Gram matrix: basis functions times it have the same inner products."""
+    """The inverse square root of a Gram matrix, without tiny eigenvalues; kernels times it are Nystroem features."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-6 * values[-1]
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))

@@ -80,7 +80,7 @@ def tree_predictions(
 
 
 class Boosted(NamedTuple):
-    """Boosted trees of each fold, stopped at the same round; `gaining` if the last round was the best."""
+    """Boosted trees of each fold, stopped at the same round; `gaining` is whether the last round was the best."""
 
     fits: list[Any]
     n_classes: int
@@ -178,7 +178,7 @@ class _TreeTask:
         return _mean(parts(), (len(self.codes), self.n_classes))
 
     def forest_trees(self) -> Iterator[tuple[Array, Any]]:
-        """Pairs of the folds that a tree leaves out and the tree, which is fitted to a few thousand rows.
+        """Yield pairs: the folds that a tree leaves out, and the tree, which is fitted to a few thousand rows.
 
         Three of five folds have about as many distinct rows as a bootstrap sample of four folds, and each tree predicts
         twice as many rows.
@@ -206,7 +206,7 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """Array (rounds,): the log likelihood of a sample of the test labels."""
+        """Array (rounds,): the log likelihood of a sample of the test labels after each of these rounds."""
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
@@ -224,7 +224,7 @@ class _TreeTask:
 def smooth_forests(
     X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
 ) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees with large leaves, out of bag or out of fold.
+    """Two predictions (n, n_classes) by extra trees with large leaves, out of bag or out of fold.
 
     They still work if 40% of the labels are wrong, because each leaf averages at least ten labels and the trees differ.
     The second prediction merges leaves with fewer than forty rows into their parents. These models are coarse and get

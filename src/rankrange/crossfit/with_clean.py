@@ -11,9 +11,9 @@ these values instead of m and k, from the losses of rows with correct labels:
 
 The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
 and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate
-the number of wrong labels. That estimate comes from the predictions of clean rows of each class. This m is not the best
-for training either. A last step, which the paper does not have, therefore also fits at the estimate and half-way to it,
-and keeps the fit with the best predictions of the validation set.
+the number of wrong labels. That number is estimated from the predictions of clean rows of each class. The m of the
+algorithm is not the best for training either. A last step, which the paper does not have, therefore also fits at the
+estimate and half-way to it, and keeps the fit with the best predictions of the validation set.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def choose_with_validation(
 def _best_of(
     sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
 ) -> tuple[float, Array]:
-    """Choose between m, the estimated number of wrong rows, half-way, and 0 by the predictions of the validation set.
+    """Choose m, the estimated number of wrong rows, their mean, or 0 by the predictions of the validation set.
 
     All fits start from the one of `starts` with the best predictions.
     """

@@ -1,7 +1,7 @@
 """The fast and robust bootstrap: each bootstrap sample takes one step of the estimating equations instead of a new fit.
 
 The step is corrected by the derivative of the equations. To first order it then equals the change of a full fit. The
-weights of the rows stay fixed, so an outlier that is drawn often does not break down a bootstrap sample.
+weights of the rows stay fixed, so outliers that are drawn often do not break down the estimate of a bootstrap sample.
 Salibian-Barrera and Zamar, "Bootstrapping robust estimates of regression", Annals of Statistics 30 (2002).
 """
 

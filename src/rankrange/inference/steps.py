@@ -56,7 +56,7 @@ class Rows:
         self.slopes = self.rank - fit_intercept
 
     def small_sample(self, h: int, *, reweighted: bool) -> float:
-        """The small-sample correction of the scale."""
+        """The small-sample correction factor of the scale, for h kept rows."""
         alpha = factors.share_of(h, self.n, self.rank)
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
@@ -103,7 +103,7 @@ def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], 
 def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
     """The scale of the kept residuals, consistent for normal errors.
 
-    If all rows are kept, the scale of least squares.
+    If all rows are kept, it is the residual standard deviation of least squares.
     """
     total = float(r[kept] @ r[kept])
     if h == rows.n:

@@ -15,7 +15,7 @@ _MOSTLY_WRONG = 8.0
 
 
 def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[float, float]]:
-    """p_wrong of high-leverage rows with a separate rate; the expected share of wrong labels and its 95% interval.
+    """p_wrong (n,) of high-leverage rows, which have a separate rate; the share of wrong labels and its 95% interval.
 
     P (n, classes) are predictions of models that were not fitted to any high-leverage row.
     """

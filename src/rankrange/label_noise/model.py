@@ -416,7 +416,7 @@ class _Hypotheses(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, evidence: _Evidence) -> tuple[_Hypotheses, Array]:
-        """Prior times evidence; and the part (classes, rates) of `weights` that is due to uninformative predictions."""
+        """The posterior, and the part (classes, rates) of its `weights` that is due to uninformative predictions."""
         informative = cls._parts(prior, evidence.shared, evidence.by_class, evidence.constant)
         uninformative = cls._parts(prior, evidence.hidden.sum(axis=0), evidence.hidden, 0.0)
         with np.errstate(divide="ignore"):

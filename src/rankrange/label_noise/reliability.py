@@ -26,7 +26,7 @@ _LEAST_GAIN = 1e-3
 
 
 class Groups(NamedTuple):
-    """Rows grouped by confidence: its mean, and the weight of labels that agree and disagree with the prediction."""
+    """Rows grouped by confidence: the mean confidence, and the weights of agreeing and disagreeing labels."""
 
     confidence: Array
     agree: Array

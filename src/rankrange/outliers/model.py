@@ -124,7 +124,7 @@ def _clean_size(size: Array, side: Array, mass: Array) -> float:
 def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, ...]) -> Array:
     """The probability that each absolute residual is an outlier, averaged over shapes.
 
-    `clean_size` is the 70% quantile of clean ones.
+    `clean_size` is the 70% quantile of clean absolute residuals.
     """
     clean_size = max(clean_size, 1e-9 * float(size.max(initial=0.0)), 1e-300)
     fits = [_two_widths(size, mass, clean_size, shape) for shape in shapes]

@@ -108,7 +108,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The result of the steps on all rows, the certificate and the number of steps.
 
-    If steps on all rows are cheap, steps on the sample are made only if they are needed.
+    If steps on all rows are cheap, steps on the sample come first only if the fit is not certified without them.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -305,7 +305,7 @@ def _confirmed(
     start: Array,
     passes: _Passes,
 ) -> tuple[float, Objective, Array]:
-    """Confirm m by a pass over the rows outside the sample, which may change it.
+    """Confirm or change m by a pass over the rows outside the sample.
 
     Returns m, the objective and a start.
     """
@@ -341,7 +341,7 @@ def _search(
     rows: int,
     dtype: Any,
 ) -> Array:
-    """The best parameters of searches on the sample, with m and k raised, as by chance it may have more outliers.
+    """The best parameters of searches on the sample, with m and k raised, because it may have more outliers by chance.
 
     The searches use about `rows` rows if the sample has more than twice as many, in this dtype.
     """

@@ -281,7 +281,7 @@ def _sums(rows: Predicted, present: Array) -> Array:
 
 
 def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Array, Predicted]]:
-    """The number of the first row, which rows have a positive weight, and their posterior, block by block."""
+    """Yield for each block the number of its first row, which rows have a positive weight, and the posterior."""
     model = message.members.model
     with one_thread():
         for batch in aligned_blocks(shard.batches()):

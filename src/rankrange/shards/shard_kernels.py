@@ -86,7 +86,7 @@ class Model:
         return factor if weight is None else factor * weight
 
     def scores(self, W: Array, X: Any) -> Array:
-        """Scores (r, rows), contiguous."""
+        """Scores (r, rows) of the rows of X for the parameters W (r, p), in the dtype of the model."""
         coef = W[:, : X.shape[1]].astype(self.dtype)
         Z = (X @ coef[0])[None, :] if len(coef) == 1 else np.ascontiguousarray((X @ np.ascontiguousarray(coef.T)).T)
         if self.fit_intercept:
@@ -283,9 +283,9 @@ def _masses(mass: Array | None, *masks: Array | None) -> Array:
 
 
 def n_slope_groups(n_outputs: int) -> int:
-    """The number of slope groups: rows whose tangents the certificate multiplies by the same factor.
+    """The number of slope groups: groups of rows whose tangents the certificate multiplies by the same factor.
 
-    With one score they are the rows with negative and with positive slopes, with several scores the classes.
+    With one score there are two, the rows with negative and with positive slopes; with several scores, one per class.
     """
     return 2 if n_outputs == 1 else n_outputs
 

@@ -184,7 +184,7 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric from the sample at this point: for all parameters, or the same for each score."""
+        """The metric at this point: for all parameters jointly or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
@@ -245,10 +245,10 @@ class Local:
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
         """`tangent_sums` in which some sampled rows have tangents at other scores.
 
-        Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g costs C g^2 / 2, and
-        more on the intercept. Moving the tangents of a few rows cancels it at the cost of g^2 divided by their
-        curvature. Each moves as far as in a step that cancels g, times the number of rows that it represents. Before
-        the move, the tangents are at W.
+        Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g of the tangents
+        lowers the bound by C g^2 / 2, and by more for the intercept. Moving the tangents of a few rows cancels g, and
+        lowers the bound only by g^2 divided by their curvature. These rows represent all rows, so their tangents move
+        farther than in a Newton step on all rows. Before the move, the tangents are at W.
         """
         part = self.data.movable(self.iterate)
         if part is None:

@@ -94,7 +94,7 @@ class TrimmedSquares:
         return G, b
 
     def fit(self, kept: Array) -> Array:
-        """Least squares (S, p) on each set of rows (S, n)."""
+        """The coefficients (S, p) of penalised least squares on each set of rows, given by masks (S, n)."""
         G, b = self.systems(kept)
         return np.linalg.solve(G, b[:, :, None])[:, :, 0]
 

@@ -168,7 +168,7 @@ def descend_and_polish(
     """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation`.
 
     The other fits are one logistic regression per label with C / 10 and 10 C and, if rows are dropped, one without the
-    rows dropped at W. The history is that of W, followed by that of the best start.
+    rows dropped at W. The history is that of the run from W, followed by that of the best other run if that is lower.
     """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
@@ -184,7 +184,10 @@ def descend_and_polish(
 
 
 def _mild_metric(objective: LabelObjective) -> Metric | None:
-    """The penalty plus a small multiple of X'X / n, because the piecewise linear F has little curvature."""
+    """A metric: the curvature of the penalty plus 0.02 X'X / n, because the piecewise linear F has little curvature.
+
+    None if there are many columns.
+    """
     if objective.design.p > 1500:
         return None
     mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight

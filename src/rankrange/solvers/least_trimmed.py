@@ -63,7 +63,7 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, computed from the half of the rows nearest to the centre, if it has the rank of all rows."""
+        """T, from the half of the rows nearest to the centre if it has the rank of all rows, else from all rows."""
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -153,7 +153,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows or, if there are many, on two nested subsets first."""
+    """The lowest fit (1, p) of a search on all rows or, if there are many rows, on two nested subsets."""
     n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (

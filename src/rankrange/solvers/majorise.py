@@ -102,7 +102,7 @@ def bilevel(
 
 
 def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
-    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from a rough fit."""
+    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from W or a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")

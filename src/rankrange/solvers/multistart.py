@@ -137,7 +137,7 @@ def _start_without_rare_rows(objective: Objective) -> Array:
 
 
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
-    """The ends of the screening, unless a simple start is lower on all rows: then the best of both after some steps.
+    """The results of the screening or, if a simple start is lower on all rows, the best of both after some steps.
 
     If m leaves little of a rare class, the screened rows can be separable although all rows are not. A perfect fit of
     the screened rows is worse on all rows than a simple start, and its Hessian is nearly zero, which is useless as a
@@ -398,7 +398,7 @@ def _convex(
 
 
 def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array:
-    """The ordinary fit to about a percent: Newton steps, or with several scores quasi-Newton steps, which cost less."""
+    """The ordinary fit, accurate to about 1%: Newton steps or, with several scores, cheaper quasi-Newton steps."""
     every = replace(objective, k=objective.total)
     if objective.n_outputs == 1:
         zero = np.zeros((1, objective.design.p))

@@ -83,7 +83,7 @@ def newton(
     near: bool = False,
     stop: float = 0.0,
 ) -> Result:
-    """Step until the certificate is at most tol, or no step lowers F.
+    """Take Newton steps from W until the certificate is at most tol, or no step lowers F.
 
     `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
     would gain less than the share `stop` of F.
@@ -174,7 +174,7 @@ class _Loop:
             self.shared = None
 
     def widen(self, iterate: Iterate, proposal: Proposal) -> bool:
-        """Let more rows cross the cut after a failed step, for example because most are nearly tied.
+        """Let more rows cross the cut after a failed step; a step may fail because most rows are nearly tied.
 
         Returns False if their number cannot be raised, or if the failure has another cause.
         """
@@ -282,7 +282,10 @@ class _Loop:
 
 
 def _search(objective: Objective, iterate: Iterate, proposal: Proposal) -> tuple[Iterate | None, float]:
-    """The first of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease of F."""
+    """The point and the length of the first of the steps 1, 1/2, 1/4, ... with a sufficient decrease of F.
+
+    The point is None if no step decreases F enough. A full step may be extrapolated.
+    """
     end = proposal.scores
     if end is None:
         end = objective.design.scores(iterate.W + proposal.step)
@@ -410,7 +413,7 @@ class Curvature:
 def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
     """The shift of all scores after which the slopes, weighted by q, sum to zero, as an unpenalised intercept requires.
 
-    With several scores the bound includes this step.
+    It is 0 with several scores, whose bound includes this step.
     """
     shift = 0.0
     for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
@@ -460,9 +463,9 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
 def balanced(objective: Objective, heights: Array, flows: Array) -> float:
     """The minimum of a weighted sum of tangents plus the penalty.
 
-    `heights` (2,) are the sums of the tangents at W = 0, and `flows` (2, p) of their gradients, first over tangents
-    that decrease with the score, then over the others. The slopes must sum to zero, because the intercept is not
-    penalised, so the larger of the two sums is scaled down. Scaled tangents stay below the losses, which are
+    `heights` (2,) are the sums of the tangents at W = 0, and `flows` (2, p) the sums of their gradients, first over
+    tangents that decrease with the score, then over the others. The slopes must sum to zero, because the intercept is
+    not penalised, so the larger of the two sums is scaled down. Scaled tangents stay below the losses, which are
     non-negative.
     """
     keep = np.ones(2)

@@ -52,7 +52,9 @@ class Rough(NamedTuple):
 
 
 def in_single_precision(objective: Objective) -> Rough:
-    """The objective in single precision, in which a search takes half as long; unchanged if it does not support that.
+    """The objective in single precision, in which a search takes half as long.
+
+    It is unchanged for numeric targets and for an X that is sparse, large or already in single precision.
 
     With an intercept, shifting columns does not change the problem, so their means are subtracted first. The
     differences then have all digits of single precision.

@@ -2,9 +2,9 @@
 
 The risk is the maximum of q . s over a polytope of weights. Smoothed over a width, it has a gradient and, almost
 everywhere, a second derivative. Newton's method minimises it for decreasing widths until the weights q prove the gap:
-for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity it can be bounded from below at any
-point. A non-convex aggregate provides a convex upper bound that equals it at the current losses; minimising these
-bounds repeatedly never increases the objective.
+for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity its value and gradient at any point
+bound it from below. A non-convex aggregate provides a convex upper bound that equals it at the current losses;
+minimising these bounds repeatedly never increases the objective.
 """
 
 from __future__ import annotations

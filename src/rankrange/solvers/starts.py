@@ -73,7 +73,7 @@ def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
 
 def random_starts(objective: Objective, metric: Metric, count: int, rng: np.random.Generator) -> Array:
-    """Random starts (count, r, p): directions between two random rows, or rough fits to a few rows."""
+    """Random starts (count, r, p): directions from two random rows for two classes, otherwise fits to a few rows."""
     shape = (count, objective.n_outputs, objective.design.p)
     if objective.loss.targets == "binary":
         every = np.arange(objective.design.n)
@@ -83,7 +83,10 @@ def random_starts(objective: Objective, metric: Metric, count: int, rng: np.rand
 
 
 def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    """The direction (p,) between two of these rows, oriented by their labels."""
+    """The sum (p,) of two random rows, each multiplied by its label -1 or +1; the intercept is 0.
+
+    If the labels differ, it is the direction between the two rows.
+    """
     pair = rng.choice(rows, 2)
     X = objective.design.X[pair]
     w = np.zeros(objective.design.p)

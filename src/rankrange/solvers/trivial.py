@@ -29,8 +29,8 @@ _CLASS_STEPS, _MAX_ENTRIES = 25, 20_000_000
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
-    At zero scores all losses are tied, and each class gets half of the kept mass, unless it is smaller. `rare` is the
-    sign of such a class.
+    At zero scores all losses are tied, and each class gets half of the kept mass, unless its mass is smaller. `rare` is
+    the sign of such a class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:
@@ -234,7 +234,7 @@ class _Balance(_Projection):
             yield A, mass, self.share + A @ dual, least
 
     def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
-        """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
+        """The dual objective, which is minimised, its gradient (the residual of the conditions), and its Hessian."""
         height, residual = 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
         for A, mass, line, least in self._blocks(dual):

@@ -1,7 +1,7 @@
-"""The small problem of the band: the rows near the lower cut or near a kink of the loss, which a step lets them cross.
+"""The small problem of the band, the rows near the lower cut or near a kink of the loss.
 
-Each of these rows is represented by a line, a linear function of the step d. The problem is a quadratic in d plus the
-sum of the K largest lines. An interior-point method solves it (`solve_band`).
+These rows may cross the cut or the kink in a step. Each is represented by a line, a linear function of the step d. The
+problem is a quadratic in d plus the sum of the K largest lines. An interior-point method solves it (`solve_band`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lower bounds on the minimum of the convex problem, and its duality gap. They are valid for all feasible weights.
+"""Lower bounds on the minimum of the convex problem, and its duality gap. The bounds hold for all feasible weights.
 
 Each loss is at least its tangent, so the minimum of the weighted tangents plus the penalty is a lower bound. The slopes
 must sum to zero, because the intercept is not penalised.
@@ -272,7 +272,7 @@ def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> f
 
 
 def _excess(pushed: Array, caps: Array, K: float, level: float) -> tuple[float, float]:
-    """The mass above K at this level, and minus its derivative with respect to the level."""
+    """By how much the mass at this level exceeds K, and minus the derivative of the mass with respect to the level."""
     positive = np.maximum(pushed - level, 0.0)
     sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
     counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0

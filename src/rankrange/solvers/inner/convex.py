@@ -291,8 +291,9 @@ class Saddle(Bounds):
     def _of_columns(self, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
         """The diagonal (p,) of the Hessian if all rows and scores had the mean curvature.
 
-        Conjugate gradients need it, because columns may differ in scale by many orders of magnitude. Columns of one
-        scale stay as they are: the penalty plus the terms of a few rows has few different eigenvalues.
+        It preconditions conjugate gradients, because columns may differ in scale by many orders of magnitude. The mean
+        curvature is used because it does not change columns of equal scale: the Hessian is the penalty plus the terms
+        of a few rows, so it has few distinct eigenvalues and needs no other preconditioner.
         """
         design, r = self.problem.design, self.problem.n_outputs
         signs = np.where(np.add.outer(np.arange(r), np.arange(design.n)) % 3 == 0, 1.0, -1.0)

@@ -99,7 +99,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Separation:
-    """max over 0 <= q <= caps, sum q <= K of (q . losses of the pairs) / K + penalty: convex in W."""
+    """The convex problem max over 0 <= q <= caps, sum q <= K of (q . losses of the pairs) / K + penalty."""
 
     objective: Objective
     pairs: Pairs
@@ -117,7 +117,7 @@ class Separation:
         return float(self.weights(s) @ s) / self.K + self.objective.penalty(W)
 
     def weights(self, s: Array) -> Array:
-        """The best q for the losses s."""
+        """The maximising q (n,) for the losses s (n,)."""
         if self.caps.sum() <= self.K * (1 + 1e-14):
             return self.caps
         order = np.argsort(-s, kind="stable")

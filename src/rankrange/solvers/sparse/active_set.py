@@ -157,7 +157,7 @@ def _candidates(theta: Array, slopes: Array, most: int) -> Array:
 
 
 def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float, theta: Array, gap: float) -> Array:
-    """Steps on the active set until the gap is reached, at most two for each column."""
+    """The coefficients after steps on the active set, for a duality gap of `gap`; at most two steps per column."""
     active = np.flatnonzero(theta)
     x, signs = theta[active], np.sign(theta[active])
     for _ in range(2 * len(theta)):

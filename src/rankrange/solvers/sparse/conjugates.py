@@ -64,7 +64,7 @@ def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
 
 
 def _mixed(loss: Softmax, y: Array, a: Array, h: Array) -> Array:
-    """`balanced` for softmax: mix the probabilities with constant ones such that the sums of all classes are zero.
+    """`balanced` for softmax: mix the probabilities with constant ones, so that the sums for all classes are zero.
 
     A class without rows gets probability 0, because its best intercept is minus infinity.
     """

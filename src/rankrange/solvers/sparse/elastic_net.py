@@ -2,8 +2,8 @@
 
 F(W) = sum_i h_i loss(y_i, z_i) + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, where h holds C and the weights of
 the rows. A step minimises a quadratic model of the losses over the working set (`active_set.py`). Once the signs of the
-coefficients are known, Newton's method finishes, and columns that violate their optimality condition join. Only the
-gradient is computed for all columns.
+coefficients are known, Newton's method finishes, and columns that violate their optimality condition join the set. Only
+the gradient is computed for all columns.
 
 If only the largest losses count, the sum over i is the maximum over weights of at most h with a given mass. It is
 smoothed (`weights.py`), and the smoothing is reduced around the last weights. All feasible weights prove a lower bound.
@@ -201,7 +201,7 @@ class ElasticNet:
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
     def _sharpened(self, h: Array, top: float | None, at: tuple[Array, Array], tol: float) -> Net:
-        """Absolute or largest losses by decreasing smoothing; slopes and weights of the smooth problem prove the gap.
+        """Minimise absolute or largest losses by decreasing smoothing; the smooth problems prove the gap.
 
         The Huber loss with a small delta is nearly delta times the absolute loss, so weights are divided by delta.
         """
@@ -242,7 +242,7 @@ class ElasticNet:
         return best
 
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
-        """Solve linear programs over a set of columns, which grows until no other column violates its condition.
+        """Solve linear programs over a set of columns, which grows until no other violates its optimality condition.
 
         The first set has the columns with a nonzero coefficient in `near` or a steep slope in `gradient`.
         """
@@ -310,7 +310,7 @@ class ElasticNet:
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """All nonzero coefficients, and the zero coefficients with the largest slopes."""
+        """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes."""
         flat, slope = coef.ravel(), np.abs(gradient.ravel())
         used = np.flatnonzero(flat)
         room = max(size, 2 * len(used)) - len(used)
@@ -338,7 +338,7 @@ class ElasticNet:
         return flat.reshape(coef.shape), at.intercept, at.Z, at.value
 
     def _best_intercept(self, intercept: Array, rows: Weights) -> tuple[Array, Array]:
-        """The best intercepts without any coefficient."""
+        """The best intercepts if all coefficients are zero, and the scores."""
         Z = np.repeat(intercept[:, None], len(self.y), axis=1)
         if not self.fit_intercept:
             return intercept, Z
@@ -430,7 +430,7 @@ class _Columns:
         return Z
 
     def _designs(self, roots: Array, chosen: Any = slice(None)) -> tuple[Array, Array]:
-        """Roots times the columns (n r, q), and times the intercepts (n r, r)."""
+        """The design matrix of the quadratic model: `roots` times columns (n r, q), and times intercepts (n r, r)."""
         block, output = _dense(self.block[:, chosen]), self.output[chosen]
         if roots.ndim == 1:
             return roots[:, None] * block, roots[:, None]

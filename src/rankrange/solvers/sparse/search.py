@@ -256,7 +256,7 @@ def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float 
 
 
 def inner_rows(net: ElasticNet, share: float) -> Array:
-    """The indices of the rows without the share with the highest leverage; at least one row."""
+    """The indices of all rows but the share with the highest leverage; at least one row."""
     n = len(net.y)
     count = max(1, n - int(np.ceil(share * n)))
     return np.sort(np.argsort(_leverages(net.X), kind="stable")[:count])
@@ -374,9 +374,10 @@ def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
 def _starts(
     net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator, half: bool
 ) -> Iterator[Net]:
-    """The ordinary net, `start`, nets without high-leverage rows and without extreme targets or a class, random nets.
+    """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
 
-    Random nets are fitted to a few random rows. With `half`, every second one is fitted to as many rows as are kept.
+    These are a net without the rows of extreme targets or, for classes, one net without each class, and `n_starts` nets
+    of a few random rows. With `half`, every second random net is fitted to as many rows as are kept.
     """
     n = len(net.y)
     every = cut.all(n)
