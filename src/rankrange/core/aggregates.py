@@ -214,7 +214,7 @@ class WorstGroup:
         return GroupRisk(Spectrum(*_first(share)), self.groups, caps), None
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The aggregate and the m of the simpler fit from which the solver starts: the same rows dropped by group."""
+        """The aggregate and the m of the fit from which the solver starts: the trimmed mean within groups."""
         return Stratified(self.groups), m
 
 

@@ -8,7 +8,7 @@ from scipy.special import softmax
 from ..core.arrays import Array
 
 # Candidate rates of wrong labels of high-leverage rows, and the exponent of the prior. A rate of 0 has probability one
-# half; the probability of other rates is proportional to this power, because such rows are mostly all right or all
+# half; the probability of other rates is proportional to this power, because such rows are mostly all correct or all
 # wrong.
 _RATES = np.linspace(0.0, 0.99, 34)
 _MOSTLY_WRONG = 8.0

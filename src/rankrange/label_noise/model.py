@@ -564,10 +564,11 @@ def _hidden(labels: Array, scale: Array) -> Array:
 def _rank_evidence(
     prior: NoisePrior, by_rank: list[Groups], low_high: tuple[Array, Array], others: Array
 ) -> tuple[Array, Array, float]:
-    """The evidence of the ranks, as in `_Evidence`. Steepness is compared with its expectation (`_usual_steepness`).
+    """The evidence of the ranks, in the form of `_Evidence`: shared, by class, and the constant.
 
-    Classes of one table deviate from it similarly. The deviation of the other classes depends on the hypothesis: if the
-    rate is shared, it is taken at this rate, and otherwise at the best rate of each class.
+    The log steepness of a class has a normal prior around its expectation (`_usual_steepness`) plus the mean deviation
+    of the other classes, because the classes of one table deviate similarly. If the rate is shared, the deviations are
+    those at this rate, otherwise those at the expected rate of each class.
     """
     usual, sd = np.stack([_usual_steepness(prior, groups, *low_high) for groups in by_rank]), prior.log_steepness_sd
     wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]

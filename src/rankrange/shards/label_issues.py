@@ -291,7 +291,10 @@ def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Arra
 
 
 def row_values(shard: Shard, message: tuple[str, InferenceTask]) -> Array:
-    """One value per row: "p_wrong", "score", "given" or "suggested" (codes)."""
+    """The kernel of lazy values: one value per row, named in the message ("p_wrong", "score", "given", "suggested").
+
+    Given and suggested classes are codes.
+    """
     name, task = message
     values = []
     for _, present, rows in _predicted(shard, task):

@@ -136,7 +136,7 @@ def _directions_of(gram: Array, n: int) -> Array:
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the sum of the n - m smallest squared residuals plus the penalty.
 
-    The certificate refers to the kept rows.
+    The certificate refers to the minimum with the same rows kept.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)

@@ -26,7 +26,7 @@ from .inner.band import near_cut, near_kink, rows_of
 from .inner.bounds import Bounds, balance
 
 _BLOCK = 1 << 15
-# The largest number of rows near the cut that may change sides, and of rows times squared parameters.
+# The largest number of rows near the cut that may cross it, and of these rows times squared parameters.
 _WIDEST, _WIDEST_WORK = 200_000, 1.5e9
 # The largest number of times that the tangents of the certificate are moved.
 _TANGENTS = 3

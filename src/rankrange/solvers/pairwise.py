@@ -25,7 +25,7 @@ from ..core.pair_objective import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
 
-# The number of rows near a cut that may change sides, in addition to the number of columns (doubled if a step is
+# The number of rows near a cut that may cross it, in addition to the number of columns (doubled if a step is
 # shortened), and the number of rounds in which the two classes alternate.
 _BAND, _MAX_BAND, _ALTERNATIONS = 60, 3000, 25
 # The largest number of rounds of dropping; a handful is usual.
