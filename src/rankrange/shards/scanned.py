@@ -128,12 +128,12 @@ class Scan(ShardList):
         self.n_columns = len(layout.features)
         names = list(layout.features) if all(isinstance(name, str) for name in layout.features) else None
         self._spill, self._temporary = spill, False
-        self._original = (parts, layout)
+        self._permanent = (parts, layout)
         super().__init__(self.split(1), map, names, sample_rows=sample_rows)
 
     def split(self, n: int) -> list[FileShard]:
         """Split the rows into about n shards of equal size."""
-        return self._shards_of(n, *self._original)
+        return self._shards_of(n, *self._permanent)
 
     def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
         shards = []
@@ -163,7 +163,7 @@ class Scan(ShardList):
             self.parts, self.layout = spilling.finish()
             self.shards = list(self._shards_of(1, self.parts, self.layout))
             if not self._temporary:
-                self._original = (self.parts, self.layout)
+                self._permanent = (self.parts, self.layout)
             self._spill = None
         else:
             spilling.abandon()
