@@ -186,7 +186,7 @@ def test_a_fit_without_a_certificate_says_why():
     objective = Objective(Design(X, True), np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1, m=60, k=300)
     result = bilevel(objective, np.ones((1, 301)), max_iter=1)
     assert not result.converged
-    assert result.message == "no certificate after 1 of 1 iterations: the cut rows still change"
+    assert result.message == "no certificate after 1 of 1 iterations: the dropped rows still change"
 
 
 def test_solve_returns_all_columns_and_the_losses_of_all_rows():

@@ -1,4 +1,4 @@
-"""The mathematics: ranges, selection, losses, aggregates, objectives, and the model of class-conditional label noise.
+"""The mathematics of the package: ranges, selection, losses, aggregates, objectives, and a first model of label noise.
 
 May import: `errors`, NumPy and SciPy. Modules are imported when they are first used.
 """

@@ -7,12 +7,13 @@ the rows.
 
 Optional methods decide which solvers can be used:
 - `cuts` (rows, and the cut among their losses), `caps` (the mass that is left of each row after dropping) and `blurred`
-  (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound that touches the objective, and
-  the exact methods minimise and certify it.
-- `upper` (the weights of the dropped losses, a subgradient of a convex function) is linearised by DCA.
-- `majorant` (a convex upper bound that touches the objective at s, with the tangent that is subtracted from it) is
-  minimised and certified by the smoothing solver.
-- `top` (the dropped weights for many sets of losses at once) lets many fits share their products with X.
+  (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound on the objective that equals it
+  at the current losses, and the exact methods minimise and certify it.
+- `upper` (the weights of the dropped losses) is a subgradient of the convex function that DCA linearises.
+- `majorant` (a convex function and the tangent at s that is subtracted from it, which give a convex upper bound that
+  equals the objective at s) is minimised and certified by the smoothing solver.
+- `start` (an aggregate with `caps` and its m) is the simpler problem whose solution starts the smoothing solver.
+- `top` (the weights of the dropped losses for many sets of losses at once) lets many fits share their products with X.
 
 A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """
@@ -177,7 +178,7 @@ class Soft:
 
 @dataclass(frozen=True, eq=False)
 class WorstGroup:
-    """The largest mean loss of a group, or the average over the groups with the largest mean losses.
+    """The largest of the groups' mean losses, or the average of the largest ones.
 
     The m_g largest losses of each group g are dropped first, where m_g is proportional to the size of the group and
     sums to m; k is not used. Tied groups share the weight equally.
@@ -205,7 +206,7 @@ class WorstGroup:
         return WorstGroup(self.groups[rows], self.worst)
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[GroupRisk, None]:
-        """The convex upper bound with the dropped rows fixed as they are at s."""
+        """The convex upper bound in which the rows dropped at s stay dropped; no tangent is subtracted (None)."""
         caps = Stratified(self.groups).caps(s, m, mass)
         caps = np.ones(len(s)) if caps is None else caps.astype(np.float64)
         present = np.count_nonzero(np.bincount(self.groups, weights=caps) > 0)
@@ -213,7 +214,7 @@ class WorstGroup:
         return GroupRisk(Spectrum(*_first(share)), self.groups, caps), None
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The aggregate and the m of the fit to start from."""
+        """The aggregate and the m of the fit from which the solver starts: the trimmed mean within groups."""
         return Stratified(self.groups), m
 
 
@@ -288,7 +289,7 @@ class RankWeights:
         return float(self.on(values, sample_weight) @ np.asarray(values, dtype=np.float64))
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights by rank that sum to k - m, and their total."""
+        """Weights by rank that sum to k - m, and the weighted sum of the losses."""
         s64 = s.astype(np.float64, copy=False)
         weights = (k - m) * self._spectrum(s, mass).weights(s64, mass)
         return Selection(weights.astype(s.dtype), float(weights @ s64), -np.inf, np.inf)
@@ -298,15 +299,19 @@ class RankWeights:
         return self
 
     def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
-        """A convex function, and the weights of a tangent at s; subtracting it gives a convex upper bound."""
+        """A convex function, and the weights of the tangent at s that is subtracted from it to get an upper bound.
+
+        The weights are None if the function itself is the aggregate.
+        """
         upper, lower = self._spectrum(s, mass).split()
         taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
         return RowRisk(upper[1], mass, upper[0]), taken
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The aggregate and the m of the fit to start from.
+        """The aggregate and the m, as a fraction, of the trimmed fit from which the solver starts.
 
-        It drops the largest share of top ranks whose mean weight is at most half of the overall mean.
+        m is the largest u for which the mean weight of the ranks up to u is at most half of the overall mean, and 0 if
+        this u is not below 1/2.
         """
         spectrum = on_ranks(self.source, _FINE)
         under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]
@@ -316,7 +321,7 @@ class RankWeights:
         return on_ranks(self.source, len(s) if mass is None else float(mass.sum()))
 
 
-# Number of ranks on which the shape of a weight function is examined.
+# Number of ranks at which a weight function is evaluated, to see whether it is convex and where the start should trim.
 _FINE = 1000
 
 
@@ -337,7 +342,10 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
 
 
 def quotas(m: Array, sizes: Array) -> Array:
-    """m (S,) divided in proportion to sizes (S, G); integers, by largest remainders, if all of them are integers."""
+    """m (S,) divided in proportion to sizes (S, G), as an array (S, G).
+
+    If m and the sizes are integers, so are the quotas, by the largest remainder method.
+    """
     exact = m[:, None] * sizes / sizes.sum(axis=1, keepdims=True)
     if (m != np.floor(m)).any() or (sizes != np.floor(sizes)).any():
         return exact

@@ -22,7 +22,7 @@ _ROWS = 4096  # rows per dense block
 
 @dataclass(frozen=True, eq=False)
 class RowRisk:
-    """The mean of the losses with convex weights by rank, times a factor."""
+    """The weighted mean of the losses, times a factor; larger losses never have smaller weights."""
 
     spectrum: Spectrum
     mass: Array | None = None
@@ -39,7 +39,7 @@ class RowRisk:
         return Smoothed(self.factor * found.value, self.factor * found.weights, found.blocks)
 
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
-        """sum over rows and columns of (dq_i / ds_j) g_i g_j' (p, p), where g_i = slope_i x_i."""
+        """The sum over i and j of (dq_i / ds_j) g_i g_j', a matrix (p, p), where g_i = slope_i x_i."""
         p = np.full(len(slope), 1.0 / len(slope)) if self.mass is None else self.mass / float(self.mass.sum())
         sizes = np.bincount(blocks)
         shared = sizes[blocks] > 1
@@ -59,7 +59,7 @@ class RowRisk:
 
 @dataclass(frozen=True, eq=False)
 class GroupRisk:
-    """The mean losses of groups, weighted by their rank among the groups; the weight of a row is its cap."""
+    """The weighted mean of the groups' mean losses, with weights by rank; a row has its cap as weight in its group."""
 
     spectrum: Spectrum
     groups: Array

@@ -25,7 +25,7 @@ from .mass_cuts import Cut as Cut
 # Below this many values, np.partition is faster than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
 _SAMPLE_SIZE = 1 << 15  # the largest sample; smaller sets get a smaller sample
-# The last cuts and their last moves: {(number of values, rank): (value, move)}.
+# The last cut of each rank and how far it moved: {(number of values, rank): (value, move)}.
 Trail = dict[tuple[int, int], tuple[float, float]]
 _REACH = 5.0  # the next cut is searched within this many moves of the last one
 _FORGET = 0.5  # the factor of the last move in the estimate of the next one
@@ -36,7 +36,7 @@ BLOCK = 1 << 15
 class Selection(NamedTuple):
     """The result of a selection: the weights, the weighted sum (in float64), and the two cuts.
 
-    For many rows together, total and cuts have one entry per row.
+    If many rows are selected together, total and cuts have one entry per row.
     """
 
     weights: Array
@@ -67,7 +67,8 @@ def select(
             return chosen
     lower, upper = cuts_of(values, m, k, sample_weight, trail)
     weights = np.empty_like(values) if out is None else out
-    # Most values lie strictly inside or outside. A cut kept whole counts as inside; only a shared one is written apart.
+    # Most values lie strictly inside or outside. Values tied at a cut that are all kept count as inside. Only ties that
+    # a cut divides need an extra pass.
     at_lower, at_upper = _kept_of_ties(lower, upper)
     shared = [(cut, kept) for cut, kept in ((upper, at_upper), (lower, at_lower)) if 0 < kept < cut.tied]
     above = np.greater if at_lower < lower.tied else np.greater_equal
@@ -89,7 +90,7 @@ def select(
 
 
 def _select_untied(values: Array, m: int, k: int) -> Selection | None:
-    """The selection of few values if none are tied at a cut, in as few calls as possible; otherwise None."""
+    """The selection of few values if none are tied at a cut, in few NumPy calls; otherwise None."""
     n, part, inside, upper = len(values), values, None, math.inf
     if m:
         part = values.copy()
@@ -115,7 +116,7 @@ def _select_untied(values: Array, m: int, k: int) -> Selection | None:
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
-    """The selection of few values with masses if none are tied at a cut, in few calls; otherwise None."""
+    """The selection of few values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
     order = np.argsort(values)[::-1]
     ranked, weights = values[order], mass[order].astype(np.float64)
     reached, last, upper = weights.cumsum(), len(values) - 1, math.inf
@@ -178,7 +179,7 @@ def values_at(values: Array, positions: Sequence[int]) -> list[Array]:
 
 
 def _cut_of(values: Array, value: float, rank: int) -> Cut:
-    """The cut at a value that is known to have this rank. Ties are rare, and one count is then enough."""
+    """The cut at a value that is known to have this rank. Without ties, the usual case, one count is enough."""
     if len(values) <= BLOCK and np.count_nonzero(values == value) == 1:
         return Cut(value, 1, 1)
     return _cut_at(values, value, rank)
@@ -277,7 +278,7 @@ def _sampled_cuts(
 
 
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
-    """Search in a bracket around each last cut; sample if the bracket is wide or misses the cut."""
+    """The cuts, searched in brackets around the last ones; from a sample if a bracket is wide or misses its cut."""
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
     brackets = [(number(value - _REACH * moved), number(value + _REACH * moved)) for value, moved in last]
@@ -331,7 +332,7 @@ def _cuts_between(
 
 @lru_cache(maxsize=8)
 def _sampled_rows(n: int, sample_size: int = _SAMPLE_SIZE) -> Array:
-    """A fixed sample of n positions, cached: results are reproducible, and a solver draws the sample only once."""
+    """A fixed random sample of the positions 0..n-1, cached: results are reproducible, and it is drawn only once."""
     return np.random.default_rng(0).integers(n, size=min(sample_size, n // 12 + 3))
 
 
@@ -405,7 +406,7 @@ class Ranked:
         return mass if m == 0 else left_of(s, [(np.arange(len(s)), cuts_of(s, 0, m, mass)[0])], mass)
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
-        """The upper cut, which concerns all rows; an empty list if m = 0."""
+        """A list of one pair, all rows and the upper cut; empty if m = 0."""
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
@@ -422,7 +423,7 @@ class Ranked:
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of at most the caps (None means 1 each) for the largest losses, which sum to K; ties share equally."""
+    """Weights of the largest losses, at most `caps` (None means 1 each), that sum to K; ties share equally."""
     if caps is None:
         return select(s, 0, K).weights
     inside = caps > 0
@@ -432,7 +433,7 @@ def top_within(s: Array, caps: Array | None, K: float) -> Array:
 
 
 def caps_that_matter(caps: Array, K: float) -> Array | None:
-    """The caps, or None if all are 1, because unweighted selection is faster."""
+    """The caps, or None if all are 1 and K is an integer, because unweighted selection is faster."""
     return None if int(K) == K and (caps == 1.0).all() else caps
 
 

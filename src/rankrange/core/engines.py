@@ -1,7 +1,7 @@
-"""A registry of engines: the package registers a function by name, and it is imported when it is used.
+"""A registry of engines: functions that are registered by name and imported when they are first requested.
 
-An estimator that gets rows on a device needs an engine, which imports estimators. The registry avoids a circular
-import.
+An estimator needs an engine to fit rows on a device, and the engine imports estimators. The registry avoids this
+circular import.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOMES: dict[str, tuple[str, str]] = {}
+_REGISTERED: dict[str, tuple[str, str]] = {}
 
 
 def register(name: str, module: str, function: str) -> None:
-    """Register the function of an engine by module and name."""
-    _HOMES[name] = module, function
+    """Register an engine under `name`: the function `function` of `module`, which is not imported yet."""
+    _REGISTERED[name] = module, function
 
 
 def engine(name: str) -> Any:
-    """The function that was registered under this name."""
-    module, function = _HOMES[name]
+    """Import and return the function that is registered under this name."""
+    module, function = _REGISTERED[name]
     return getattr(importlib.import_module(module), function)

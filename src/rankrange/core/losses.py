@@ -40,12 +40,12 @@ class Smooth(Loss, Protocol):
     """A smooth loss of one score: `curvature` is its second derivative with respect to z."""
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative of each loss in its score (n,)."""
+        """The second derivative (n,) of each loss with respect to its score."""
 
 
 @runtime_checkable
 class SmoothOfClasses(Loss, Protocol):
-    """A smooth loss with one score per class: its second derivatives as a product and as a weighted sum."""
+    """A smooth loss with one score per class, with its second derivatives as an operator and as a weighted sum."""
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
         """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
@@ -56,7 +56,7 @@ class SmoothOfClasses(Loss, Protocol):
 
 @runtime_checkable
 class PiecewiseLinear(Loss, Protocol):
-    """A loss that is max(0, margins), or the absolute value of its single margin if `signed_margins` is True.
+    """A loss that is the maximum of 0 and its margins, or the absolute value of its one margin if `signed_margins`.
 
     With one score per class, `margins_change` is the change of the margins for a change of the scores.
     """
@@ -118,7 +118,7 @@ def log_of_sum(e: Array, u: Array) -> Array:
 def softmax(Z: Array) -> Array:
     """Softmax along the rows of Z (n, K), in the memory order of Z.
 
-    It is faster than SciPy's, which mostly validates.
+    It is faster than SciPy's, which spends most of the time on validation.
     """
     P = np.exp(Z - Z.max(axis=1)[:, None])
     P /= P.sum(axis=1)[:, None]
@@ -303,7 +303,7 @@ class Softmax:
         return softmax(z)
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
-        """dz -> p (dz - p . dz), row by row, with the probabilities p."""
+        """The map dz -> p (dz - p . dz), row by row, with the probabilities p."""
         p = self.probabilities(z)
         return lambda dz: p * (dz - (p * dz).sum(axis=1, keepdims=True))
 
@@ -384,12 +384,12 @@ class OneVsRestSquaredHinge:
         return (self._margins(y, z)[0] ** 2).sum(axis=1)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and the derivative of each class's squared hinge in its own score."""
+        """The losses, and the derivative of each class's squared hinge with respect to the score of the class."""
         margin, sign = self._margins(y, z)
         return (margin**2).sum(axis=1), -2 * sign * margin
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
-        """dz -> 2 dz in the scores whose hinge is positive; scores do not mix."""
+        """The map dz -> 2 dz for scores whose hinge is positive, and 0 for the others."""
         bent = 2 * (self._margins(y, z)[0] > 0).astype(z.dtype)
         return lambda dz: bent * dz
 
@@ -435,16 +435,16 @@ class TKML:
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses; the derivative is 1 for the score to lower and -1 for the one to raise, both shared by ties."""
-        rise, fall, s, mask, exceeds_k = self._rivals(y, z)
+        high, low, s, mask, exceeds_k = self._rivals(y, z)
         # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
-        up = (z == rise[:, None]) & ~(exceeds_k[:, None] & mask)
-        down = (z == fall[:, None]) & mask
-        slope = _shared(up, z.dtype) - _shared(down, z.dtype)
+        to_lower = (z == high[:, None]) & ~(exceeds_k[:, None] & mask)
+        to_raise = (z == low[:, None]) & mask
+        slope = _shared(to_lower, z.dtype) - _shared(to_raise, z.dtype)
         slope *= (s > 0)[:, None]
         return s, slope
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """The score to lower, the score to raise, the loss, the mask, and rows with more than k true labels."""
+        """The score to lower, the score to raise, the loss, the true labels, and whether these are more than k."""
         mask = np.asarray(y, dtype=bool)
         n_labels = z.shape[1]
         if self.top_k >= n_labels:
@@ -453,17 +453,17 @@ class TKML:
             )
         n_true = mask.sum(axis=1)
         exceeds_k = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
-        rise = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
-        fall = np.where(mask, z, np.inf).min(axis=1)
+        high = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
+        low = np.where(mask, z, np.inf).min(axis=1)
         if exceeds_k.any():
             true, false = (
                 np.where(mask[exceeds_k], z[exceeds_k], -np.inf),
                 np.where(mask[exceeds_k], -np.inf, z[exceeds_k]),
             )
-            rise[exceeds_k] = false.max(axis=1)
-            fall[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
-        rise, fall = np.where(n_true == 0, -np.inf, rise), np.where(n_true == 0, 0, fall)
-        return rise, fall, np.maximum(0, 1 + (rise - fall)).astype(z.dtype, copy=False), mask, exceeds_k
+            high[exceeds_k] = false.max(axis=1)
+            low[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
+        high, low = np.where(n_true == 0, -np.inf, high), np.where(n_true == 0, 0, low)
+        return high, low, np.maximum(0, 1 + (high - low)).astype(z.dtype, copy=False), mask, exceeds_k
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:

@@ -11,7 +11,7 @@ from .arrays import Array
 
 # Up to this many weighted values are sorted to find a cut.
 _SORTED_UP_TO = 1 << 14
-# The relative tolerance for rounding errors in sums of weights.
+# A mass counts as reached at this share of it, because sums of weights have rounding errors.
 BUT_ROUNDING = 1.0 - 1e-12
 
 
@@ -32,7 +32,7 @@ class Cut(NamedTuple):
 
 
 def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
-    """The values at which the cumulative mass from the top reaches each of `masses`, which are non-increasing."""
+    """The cuts at which the cumulative mass from the largest value reaches each of `masses`, which do not increase."""
     if not weights.all():
         values, weights = values[weights > 0], weights[weights > 0]
     weights = weights.astype(np.float64, copy=False)
@@ -78,7 +78,11 @@ def sorted_cuts(values: Array, weights: Array, above: float, masses: list[float]
 
 
 def cuts_of_mass(values: Array, m: float, k: float, mass: Array) -> tuple[Cut, Cut]:
-    """The cuts of each row at the masses k and m."""
+    """The lower cut (mass k) and the upper cut (mass m) of each row of values (rows, n).
+
+    `mass` (n,) is the mass of the values, the same for every row. The fields of a cut have one entry per row. For m = 0
+    the upper cut is infinite.
+    """
     n_rows, n = values.shape
     no_cut = Cut(np.full(n_rows, math.inf), np.zeros(n_rows), np.ones(n_rows))
     if n > _SORTED_UP_TO:

@@ -127,7 +127,7 @@ class Design:
 
     @cached_property
     def _squared(self) -> Any:
-        """The squares of sparse entries (d, n)."""
+        """The transpose (d, n) of a sparse X with squared entries."""
         return self.X.multiply(self.X).T
 
     def signed(self, y: Array) -> Design:
@@ -154,7 +154,7 @@ class Design:
 
 
 class Point(NamedTuple):
-    """An objective at W: its value, one of its gradients, the losses and the weights that give both."""
+    """An objective at W: its value and one of its gradients, with the scores, losses and weights that give them."""
 
     value: float
     gradient: Array
@@ -175,7 +175,7 @@ class _Problem:
         return self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T)
 
     def losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
-        """s (n,) and ds/dz (r, n)."""
+        """The losses s (n,) and their slopes ds/dz (r, n) at the scores Z (r, n)."""
         if self.n_outputs == 1:
             s, slope = self.loss.value_and_derivative(self.y, Z[0])
             return s, slope[None, :]
@@ -192,7 +192,11 @@ class _Problem:
         return gradient
 
     def gap_left(self, gradients: Array) -> Array:
-        """The duality gap for gradients (S, r, p) if no losses are tied: tangents plus penalty, minimised."""
+        """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
+
+        C / 2 times the squared gradient of the coefficients is the duality gap if no losses are tied. The intercept has
+        no penalty, so twice its squared gradient is added.
+        """
         d = self.design.d
         coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
         return 0.5 * self.C * coef + 2.0 * free
@@ -303,9 +307,9 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """The rows -y x, which save the products with y, if they are few, in single precision and for a binary target.
+        """`Design.signed` for few rows in single precision with a binary target; otherwise None.
 
-        A search in single precision consists of many short evaluations.
+        A search in single precision consists of many short evaluations, and these rows save the products with y.
         """
         design = self.design
         few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED
@@ -389,13 +393,13 @@ class Objective(_Problem):
     def cutting(self, s: Array) -> TopSum:
         """The convex problem with the dropped rows fixed as they are at the losses s.
 
-        It is an upper bound on F that touches F where the losses are s; ties at the cut are dropped in equal parts.
+        It is an upper bound on F that equals F where the losses are s; ties at the cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
 
     def caps_at(self, s: Array, rows: Array) -> Array:
-        """The mass that is left of these rows after dropping at the losses s; 0 for ties at a cut."""
+        """The mass that is left of these rows after dropping at the losses s; rows tied at a cut count as dropped."""
         caps = np.ones(len(s)) if self.sample_weight is None else self.sample_weight.astype(np.float64)
         for inside, cut in self.aggregate.cuts(s, self.m, self.sample_weight):
             caps[inside] *= s[inside] < cut.value
@@ -417,7 +421,7 @@ class Objective(_Problem):
         )
 
     def average(self, rows: Array | None = None) -> TopSum:
-        """The mean loss of all rows, or of those where the mask is True."""
+        """The problem of the mean loss of all rows, or of the rows of a mask."""
         caps = self.sample_weight
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)

@@ -2,15 +2,16 @@
 
 For a decreasing pair loss, all positives rank the negatives in the same order, by score. The partial AUC between two
 false positive rates is therefore a ranked range over the n negatives, with m = lo n and k = hi n. A range of true
-positive rates is a ranked range over the positives, starting from the lowest score. Both masses may fall inside a row:
+positive rates is a ranked range over the positives, starting from the lowest score. Each cut may fall inside a row. The
+objective is
 
     G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
 
 with the mass M of the kept positives.
 
 An intercept cancels in every pair. If no hard rows are dropped (lo = 0, and tpr up to 1), G is the maximum of convex
-functions over the weights p and q. `PairTop` fixes the dropped rows. It is convex and an upper bound on G that touches
-G.
+functions over the weights p and q. `PairTop` fixes the dropped rows. It is convex, an upper bound on G, and equal to G
+at the w that defines the dropped rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class PairPoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairTop:
-    """The convex problem with fixed dropped rows: the hardest pairs, with caps on the weights of rows.
+    """The convex problem with the dropped rows fixed: the mean loss of the hardest pairs, with capped row weights.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ class PairTop:
         return self.at_scores(w, *self.scores(w))
 
     def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
-        """The objective at w with scores u and v; with given weights, a lower bound."""
+        """The objective at w with scores u and v; a lower bound on it if other `weights` (p, q) are given."""
         p, q = self.weights(u, v) if weights is None else weights
         i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
@@ -120,7 +121,10 @@ class PairTop:
         return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
 
     def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
-        """The loss per unit of weight on each of these rows and its gradient (rows, p), with other weights fixed."""
+        """The loss per unit of weight on each of these rows and its gradient (rows, p), with other weights fixed.
+
+        `rows` are indices of positives if `positive` is True, otherwise of negatives.
+        """
         sign = -1.0 if positive else 1.0
         scores, other = (point.u, point.v) if positive else (point.v, point.u)
         weights = point.q if positive else point.p
@@ -167,7 +171,7 @@ class PairObjective:
         return self.of_positives.m == 0 and self.of_negatives.m == 0
 
     def cutting(self, w: Array) -> PairTop:
-        """The convex problem with the rows fixed that are dropped at w."""
+        """The convex problem in which the rows dropped at w stay dropped."""
         top = self._top()
         u, v = top.scores(w)
         dropped = _top(-u, self.positive_mass, self.of_positives.m) * self.of_positives.m
@@ -202,7 +206,7 @@ class PairObjective:
 
 
 def _top(s: Array, caps: Array, kept: float) -> Array:
-    """Weights that sum to 1 of the largest s up to the mass `kept`; all zero if that is 0."""
+    """Weights of the largest s, up to the mass `kept`, scaled to sum to 1; all zero if `kept` is 0."""
     if kept <= 0:
         return np.zeros_like(s)
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:
@@ -211,7 +215,7 @@ def _top(s: Array, caps: Array, kept: float) -> Array:
 
 
 def _inside(weights: Array) -> Array | slice:
-    """The rows with positive weight; a slice if all have, which avoids a copy."""
+    """The rows with positive weight; a slice if all rows have one, which avoids a copy."""
     rows = np.flatnonzero(weights)
     return slice(None) if len(rows) == len(weights) else rows
 

@@ -56,12 +56,12 @@ class PairSquaredHinge:
     """max(0, 1 - (u - v))^2."""
 
     def kernel(self, t: Array, order: int) -> Array:
-        """Of the margin 1 + t: the squared hinge (order 0), twice the positive part (1), or 2 if positive (2)."""
+        """With [x]_+ = max(0, x): [1 + t]_+^2 (order 0), 2 [1 + t]_+ (order 1), or 2 if 1 + t > 0, else 0 (order 2)."""
         margin = np.maximum(0.0, 1.0 + t)
         return margin**2 if order == 0 else 2.0 * margin if order == 1 else 2.0 * (margin > 0)
 
     def sums(self, u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
-        """Cumulative sums of R, v R and v^2 R, with v sorted and centred."""
+        """The sums of `PairLoss.sums`, from cumulative sums of R, v R and v^2 R with v sorted and centred."""
         order = np.argsort(v, kind="stable")
         middle = float(v[order[len(v) // 2]]) if len(v) else 0.0
         sorted_v, weights = v[order] - middle, R[order]
@@ -97,7 +97,7 @@ class PairLogistic:
         return p if order == 1 else p * expit(-t)
 
     def sums(self, u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
-        """Direct sums for few pairs, otherwise interpolation on panels of scores."""
+        """The sums of `PairLoss.sums`: directly for few pairs, otherwise by interpolation on panels of scores."""
         if len(u) * len(v) <= _PAIRS_AT_ONCE:
             t = v[None, :] - u[:, None]
             return [self.kernel(t, order) @ R for order in orders]
@@ -121,7 +121,7 @@ def _by_panels(
     centres = nodes[:: len(_POINTS)] + nodes[len(_POINTS) - 1 :: len(_POINTS)]
     centres = centres / 2
     mass, weighted = _sums_from_the_top(R), _sums_from_the_top(v[:, None] * R)
-    first = np.searchsorted(v, centres + _WIDTH / 2, side="left")  # of the panels' rows, the end
+    first = np.searchsorted(v, centres + _WIDTH / 2, side="left")  # the end of the rows of each panel
     out = [np.zeros((len(u), R.shape[1])) for _ in orders]
     for centre, rows in _panels(u):
         low, high = np.searchsorted(centres, [centre - _FAR, centre + _FAR])

@@ -16,7 +16,7 @@ Rank: TypeAlias = int | float
 
 
 def check_rank(name: str, rank: object) -> Rank:
-    """Return a rank as a plain number: an int (a count) or a float in [0, 1] (a fraction); others are an error."""
+    """Return a rank as a plain int (a count) or float in [0, 1] (a fraction); anything else is an error."""
     if isinstance(rank, bool) or not isinstance(rank, numbers.Real):
         raise TypeError(
             f"{name} must be an int (a count) or a float in [0, 1] (a fraction), got {rank!r} of type "

@@ -1,10 +1,11 @@
-"""Weights by rank: spectral risks, extremiles, trimmed and winsorised means, as one function of the rank share.
+"""Weights by rank: spectral risks, extremiles, trimmed and winsorised means, as functions of the rank share.
 
-All of them are defined by W(u), the cumulative weight of the largest share u of the values: W(0) = 0, W(1) = 1, and W
-is nondecreasing. A row that covers the rank shares from a to b gets the weight W(b) - W(a). So a weight of 2 equals the
-row twice, and tied values share the weight of their ranks. W is stored as a `Spectrum`, linear between knots. If W is
-concave, larger losses have larger weights, and the weighted mean is a convex function of the losses: the maximum of q .
-s over all q that the spectrum majorises. Any other W is a difference of two concave ones.
+The rank share of a value is its rank divided by n. All these means are defined by W(u), the total weight of the share u
+of the values that are largest: W(0) = 0, W(1) = 1, and W is nondecreasing. A row that covers the rank shares from a to
+b gets the weight W(b) - W(a). So a sample weight of 2 equals two copies of the row, and tied values share the weight of
+their ranks. W is stored as a `Spectrum`, linear between knots. If W is concave, larger losses have larger weights, and
+the weighted mean is a convex function of the losses s: the maximum of the inner product q . s over all weights q that
+the spectrum majorises. Any other W is a difference of two concave functions.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ from .arrays import Array
 
 # Cells in which a function of the rank share is integrated, and the Gauss-Legendre points in each.
 _CELLS, _POINTS = 4096, 4
-# Rounding of a rank share such as m / n, and of a density that should not rise.
+# Tolerance for rounding errors in a rank share such as m / n, and in the test that densities do not increase.
 _ROUNDING = 1e-12
 
 
 class Smoothed(NamedTuple):
-    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share weights."""
+    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share weights.
+
+    The derivative of the weight of a value depends only on the values of its block; it is 0 for a block of one value.
+    """
 
     value: float
     weights: Array
-    blocks: Array  # the block of each value; the weight of a value alone in its block is constant
+    blocks: Array  # the index of the block of each value
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class Spectrum:
     knots : ndarray of shape (J + 1,)
         Rank shares from 0 to 1, increasing.
     cumulative : ndarray of shape (J + 1,)
-        The weight of the largest share of the values, from 0 to 1 and nondecreasing.
+        The total weight of the largest values up to each rank share, from 0 to 1 and nondecreasing.
     """
 
     knots: Array
@@ -52,7 +56,7 @@ class Spectrum:
 
     @cached_property
     def density(self) -> Array:
-        """The weight per share of each piece (J,)."""
+        """The slopes (J,) of the cumulative weight between the knots."""
         return np.diff(self.cumulative) / np.diff(self.knots)
 
     @property
@@ -74,14 +78,16 @@ class Spectrum:
     def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
         """The maximum of q . s - width / 2 * (variance of the densities of q) over all q that the spectrum majorises.
 
-        The maximum is a projection, by isotonic regression along the order of the values.
+        The density of a value is its weight q divided by its share of the mass. The maximising q is a projection, which
+        is computed by isotonic regression of the sorted values.
         """
         order, cell, p = self._cells(values, mass)
-        seen = p > 0
-        order, cell, p = order[seen], cell[seen], p[seen]
+        positive = p > 0
+        order, cell, p = order[positive], cell[positive], p[positive]
         s = values[order]
         edges = isotonic_regression(s / width - cell / p, weights=p, increasing=False).blocks
-        # Within a block densities differ in proportion to the values, and their mean is that of the ranks.
+        # Within a block, differences of densities are proportional to differences of values. The mean density is that
+        # of the ranks of the block.
         sizes, share = np.diff(edges), np.add.reduceat(p, edges[:-1])
         level, middle = (np.add.reduceat(x, edges[:-1]) / share for x in (cell, p * s))
         density = np.maximum((s - np.repeat(middle, sizes)) / width + np.repeat(level, sizes), 0.0)
@@ -92,7 +98,10 @@ class Spectrum:
         return Smoothed(value, weights, blocks)
 
     def split(self) -> tuple[tuple[float, Spectrum], tuple[float, Spectrum] | None]:
-        """Write the spectrum as a difference of two convex ones with factors; the second is None if it is convex."""
+        """The spectrum as a difference of two convex ones, each as (factor, spectrum).
+
+        The second is None if the spectrum is convex.
+        """
         if self.convex:
             return (1.0, self), None
         rises = np.maximum(np.diff(self.density), 0.0)
@@ -104,7 +113,7 @@ class Spectrum:
         return float(total[-1]), Spectrum(self.knots, total / total[-1])
 
     def _cells(self, values: Array, mass: Array | None) -> tuple[Array, Array, Array]:
-        """The values from the largest to the smallest, the weight of each one's ranks, and its share of the mass."""
+        """The order of the values from the largest, and in that order the weight of each value and its mass share."""
         order = np.argsort(-values, kind="stable")
         p = np.full(len(values), 1.0 / len(values)) if mass is None else mass[order] / float(mass.sum())
         edges = np.append(0.0, np.cumsum(p))
@@ -112,13 +121,16 @@ class Spectrum:
         return order, np.diff(np.interp(edges, self.knots, self.cumulative)), p
 
 
-# ---- names -----------------------------------------------------------------------------------------------------------
+# ---- named weights ---------------------------------------------------------------------------------------------------
 
 Cumulative = Callable[[Array], Array]
 
 
 def _extremile(tau: float = 0.9) -> Cumulative:
-    """The expected maximum of r independent values with r = log(1/2) / log(tau); a minimum for tau below 1/2."""
+    """The expected maximum of r independent values with r = log(1/2) / log(tau), for tau of at least 1/2.
+
+    For a smaller tau it is the expected minimum, with 1 - tau instead of tau.
+    """
     _check("tau", tau, 0.0, 1.0)
     if tau >= 0.5:
         r = np.log(0.5) / np.log(tau)
@@ -134,13 +146,16 @@ def _exponential(rate: float = 5.0) -> Cumulative:
 
 
 def _superquantiles(alphas: Any = (0.1,), weights: Any = None) -> Spectrum:
-    """A mixture of the means of the largest shares `alphas` (CVaR), equally weighted unless weights are given."""
+    """A weighted mean of CVaRs at the levels `alphas`; without `weights` they count equally.
+
+    The CVaR at level alpha is the mean of the largest values, which make up the share alpha of all.
+    """
     shares = np.atleast_1d(np.asarray(alphas, dtype=np.float64))
     parts = np.ones(len(shares)) if weights is None else np.asarray(weights, dtype=np.float64)
     if shares.ndim != 1 or not len(shares) or not ((shares > 0) & (shares <= 1)).all():
         raise ValueError(f"alphas must be shares in (0, 1], got {alphas!r}")
     if parts.shape != shares.shape or not (np.isfinite(parts) & (parts >= 0)).all() or parts.sum() == 0:
-        raise ValueError(f"weights must be one number >= 0 per alpha and not all 0, got {weights!r}")
+        raise ValueError(f"weights must be one number >= 0 per alpha and not all 0, got {weights!r} for {alphas!r}")
     knots = np.unique(np.concatenate([[0.0, 1.0], shares]))
     cumulative = (parts / parts.sum()) @ np.minimum(knots[None, :] / shares[:, None], 1.0)
     return Spectrum(knots, cumulative)
@@ -154,7 +169,7 @@ def _trimmed(m: float = 0.1, k: float = 1.0) -> Spectrum:
 
 
 def _winsorised(m: float = 0.1, k: float = 1.0) -> Cumulative:
-    """Values outside the rank shares m to k are replaced by the nearest value inside."""
+    """The winsorised mean: values outside the rank shares m to k are replaced by the nearest value inside."""
     _check_range(m, k)
     return lambda u: np.where(u >= k - _ROUNDING, 1.0, np.where(u <= m + _ROUNDING, 0.0, u)) * (u > 0)
 
@@ -193,7 +208,10 @@ def _check_range(m: float, k: float) -> None:
 
 
 def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulative:
-    """Validate weights: a name with its parameters, an array of weights by rank, or a function of the rank share."""
+    """Validate weights and convert them to a spectrum, or to a cumulative function for some named weights.
+
+    They are a name with its parameters, an array of weights by rank, or a function of the rank share.
+    """
     if isinstance(weights, str):
         if weights not in NAMES:
             raise ValueError(f"weights must be one of {', '.join(map(repr, NAMES))}, got {weights!r}")
@@ -210,7 +228,7 @@ def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulati
 
 
 def on_ranks(source: Spectrum | Cumulative, total: float) -> Spectrum:
-    """The spectrum for a total mass: a cumulative function is evaluated on one cell per unit of mass."""
+    """The spectrum for rows of this total mass: a cumulative function is evaluated at one knot per unit of mass."""
     if isinstance(source, Spectrum):
         return source
     knots = np.linspace(0.0, 1.0, max(1, round(total)) + 1)
@@ -228,7 +246,7 @@ def _of_array(weights: Any) -> Spectrum:
 
 
 def _of_function(function: Callable[[Array], Any]) -> Spectrum:
-    """Integrate a function of the rank share over small cells, independently of the number of values."""
+    """The spectrum of a density, integrated over 4096 cells of the rank share, whatever the number of values."""
     knots = np.linspace(0.0, 1.0, _CELLS + 1)
     points, parts = np.polynomial.legendre.leggauss(_POINTS)
     nodes = knots[:-1, None] + (points + 1.0) * (0.5 / _CELLS)

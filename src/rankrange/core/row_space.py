@@ -36,7 +36,10 @@ class RowSpace:
 
     @classmethod
     def of(cls, X: Any) -> RowSpace | None:
-        """The span of the rows, or None if it saves no time: for sparse rows, many rows, or few columns."""
+        """The span of the rows of X; None if X is sparse, has more than 1000 rows, or at least as many rows as columns.
+
+        In these cases the coordinates would save no time.
+        """
         n, p = X.shape
         if sp.issparse(X) or not n < p or n > _MAX_ROWS:
             return None

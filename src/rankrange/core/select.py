@@ -297,7 +297,7 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 
 
 def check_finite(array: NDArray[Any], name: str) -> None:
-    """Raise an error that counts NaN and infinite values; works in blocks to save memory."""
+    """Raise a ValueError with the number of NaN and infinite values if there are any; in blocks, to save memory."""
     bad = 0
     n_rows, n = array.shape
     step = max(1, BLOCK // n)

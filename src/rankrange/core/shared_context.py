@@ -12,7 +12,7 @@ class SharedContext:
     """One context manager for all threads.
 
     Limits of thread pools and warning filters are global to the process. If each thread saved and restored them, the
-    last thread would restore the setting of another thread.
+    last thread to leave could restore a value that another thread had set.
 
     Parameters
     ----------

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
-import scipy.linalg  # noqa: F401  # loads the BLAS of SciPy, which may be another than that of NumPy
+import scipy.linalg  # noqa: F401  # loads SciPy's BLAS, which may differ from NumPy's
 import scipy.sparse as sp
 
 from .shared_context import SharedContext
 
-# Products with a matrix of more entries benefit from several threads.
-_WORTH_THREADS = 1 << 22
+# Products with a matrix of more entries are faster with several threads.
+_MAX_ENTRIES = 1 << 22
 
 
 @cache
@@ -67,5 +67,5 @@ def threads_for(X: Any) -> AbstractContextManager[None]:
     X : ndarray or sparse matrix
         The matrix of the products.
     """
-    numbers = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
-    return one_thread() if numbers <= _WORTH_THREADS else nullcontext()
+    entries = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
+    return one_thread() if entries <= _MAX_ENTRIES else nullcontext()

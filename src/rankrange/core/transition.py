@@ -24,14 +24,17 @@ from .losses import softmax
 SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 # With more classes, wrong labels are spread evenly over the other classes: a full matrix cannot be estimated.
 _FULL_UP_TO = 30
+# The initial rates of wrong labels.
 STARTS = (0.05, 0.35)
-# The scale of a Cauchy prior on the difference between the logit rate of a class and the mean, in units of one row's
-# loss.
+# The scale of a Cauchy prior on the difference between the logit rate of a class and the mean, and the weight of this
+# prior in units of one row's loss.
 APART, _PRIOR = 1.0, 1.0
+# Quantile bins per class if there are two classes, and the largest number of rows if there are more.
 _SLICES = 250
 _MAX_ROWS = 10_000
-WIDTH = 1.96  # of 95% intervals, in standard errors
-# Probabilities are at least this; and the standard deviation of the prior on the log temperature.
+# Standard errors on each side of a 95% interval.
+WIDTH = 1.96
+# The least probability, and the standard deviation of the prior on the log temperature.
 MIN_PROBABILITY, _LOG_TEMPERATURE = 1e-4, 0.5
 # The margin by which the predicted class exceeds an equally likely class.
 IN_FRONT = 1e-9
@@ -40,7 +43,7 @@ IN_FRONT = 1e-9
 def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
     """The maximum likelihood estimate of the share of wrong labels, given out-of-fold scores.
 
-    Scores are (n, classes), or (n,) for two classes.
+    Scores are (n, classes), or (n,) for two classes; `codes` (n,) are the given labels, `mass` (n,) the row weights.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
@@ -83,7 +86,7 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 
 def tempered(P: Array, temperature: float) -> Array:
-    """Probabilities (n, classes) to the power 1 / temperature, normalised; above 1 it makes them less extreme."""
+    """Probabilities (n, classes) to the power 1 / temperature, normalised; less extreme for temperatures above 1."""
     return softmax(np.log(np.clip(P, MIN_PROBABILITY, 1.0)) / temperature)
 
 
@@ -102,7 +105,8 @@ def predicted_codes(Z: Array, axis: int = 0) -> Array:
 def joined(robust: Array, ordinary: Array, share: float) -> Array:
     """A mixture of probabilities (n, classes) that keeps the most probable class of the robust fit.
 
-    If the mixture would prefer other classes, these and the class of the robust fit share their probability equally.
+    `share` is the weight of the ordinary fit. If other classes are more probable in the mixture, they and the class of
+    the robust fit get the mean of their probabilities, and the latter a tiny margin.
     """
     P, rows, first = share * ordinary + (1.0 - share) * robust, np.arange(len(robust)), robust.argmax(axis=1)
     before = P[rows, first][:, None] <= P
@@ -113,16 +117,17 @@ def joined(robust: Array, ordinary: Array, share: float) -> Array:
 
 
 def normed(Z: Array) -> Array:
-    """Scores of mean zero in each row and a usual size of one."""
+    """Centre the scores of each row, and divide all by the median over the rows of the largest absolute score."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
     return centred / (scale if scale > 0 else 1.0)
 
 
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
-    """Reduce the number of rows: means over quantile bins of each class if there are two, otherwise evenly spaced rows.
+    """Reduce the number of rows: means over quantile bins of each class if there are two, otherwise every j-th row.
 
-    The model has few parameters, so the fit loses almost no accuracy.
+    Returns the scores, labels and masses of the reduced rows. The model has few parameters, so the fit loses almost no
+    accuracy.
     """
     if len(Z) <= 2 * slices:
         return Z, codes, share
@@ -148,7 +153,11 @@ class _Fit(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The model at given parameters: class probabilities p (n, K), likelihoods q (n,), p(true class | label)."""
+    """The model at given parameters.
+
+    It has the class probabilities p (n, K), the likelihoods q (n,) of the given labels, the posterior (n, K) of the
+    true class, and the rates (K,) of wrong labels.
+    """
 
     p: Array
     q: Array
@@ -157,13 +166,13 @@ class _Point(NamedTuple):
 
 
 class _Model:
-    """The likelihood.
+    """The likelihood of the model and its gradient.
 
-    Parameters: log a, b (K), the rate of wrong labels of each class (K), and their target classes (K, K).
+    The parameter vector x has log a, b (K), the logits of the rate of wrong labels of each true class (K) and, for 3 to
+    30 classes, the logits of the given label if it is wrong (K, K).
 
-    A correct label is more frequent than any single wrong label; otherwise classes could be permuted. A weak prior
-    shrinks the rates of the classes to each other, because a few unusual rows should not make all labels of a class
-    suspect.
+    Rates are below 1 - 1/K, because otherwise classes could be permuted. A weak prior shrinks the rates of the classes
+    towards each other, because a few unusual rows should not make all labels of a class suspect.
     """
 
     def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:
@@ -181,8 +190,8 @@ class _Model:
         return np.concatenate([[0.7], np.zeros(self.K), np.full(self.K, level), np.zeros(self.K**2 * self.full)])
 
     def at(self, x: Array) -> _Point:
-        rates, to = self._flips(x)
-        T = rates[:, None] * to
+        rates, wrong_labels = self._rates(x)
+        T = rates[:, None] * wrong_labels
         T[np.diag_indices(self.K)] = 1.0 - rates
         p = softmax(np.exp(x[0]) * self.Z + x[1 : self.K + 1])
         joint = p * T[:, self.codes].T
@@ -193,7 +202,8 @@ class _Model:
         point = self.at(x)
         return float(share @ (point.p @ point.rates))
 
-    def _flips(self, x: Array) -> tuple[Array, Array]:
+    def _rates(self, x: Array) -> tuple[Array, Array]:
+        """The rates of wrong labels (K,), and the distribution (K, K) of the given label if it is wrong."""
         rates = self.cap * expit(x[self.K + 1 : 2 * self.K + 1])
         logits = x[2 * self.K + 1 :].reshape(self.K, self.K).copy() if self.full else np.zeros((self.K, self.K))
         np.fill_diagonal(logits, -np.inf)
@@ -208,19 +218,19 @@ class _Model:
     def _value_and_gradient(self, x: Array, share: Array) -> tuple[float, Array]:
         point, K = self.at(x), self.K
         flow = point.posterior.T @ (share[:, None] * self.given)  # (true, given)
-        all_of, right = flow.sum(axis=1), flow.diagonal().copy()
+        all_of, correct = flow.sum(axis=1), flow.diagonal().copy()
         gradient, rates = np.zeros_like(x), slice(K + 1, 2 * K + 1)
         gradient[0] = np.exp(x[0]) * float(share @ ((point.p - point.posterior) * self.Z).sum(axis=1))
         gradient[1 : K + 1] = share @ point.p - all_of
-        gradient[rates] = self._inside(point) * (right / (1.0 - point.rates) - (all_of - right) / point.rates)
+        gradient[rates] = self._rate_slopes(point) * (correct / (1.0 - point.rates) - (all_of - correct) / point.rates)
         deviation = x[rates] - x[rates].mean()
         pull = 2.0 * deviation / (APART**2 + deviation**2)
         gradient[rates] += self.prior * (pull - pull.mean())
         if self.full:
             np.fill_diagonal(flow, 0.0)
-            gradient[2 * K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._flips(x)[1] - flow).ravel()
+            gradient[2 * K + 1 :] = (flow.sum(axis=1, keepdims=True) * self._rates(x)[1] - flow).ravel()
         return -float(share @ np.log(point.q)) + self.prior * float(np.log1p((deviation / APART) ** 2).sum()), gradient
 
-    def _inside(self, point: _Point) -> Array:
-        """Array (K,): the derivative of each rate with respect to its parameter."""
+    def _rate_slopes(self, point: _Point) -> Array:
+        """The derivative (K,) of each rate with respect to its logit."""
         return point.rates * (1.0 - point.rates / self.cap)

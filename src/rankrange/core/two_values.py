@@ -9,44 +9,48 @@ import scipy.sparse as sp
 
 from .arrays import Array
 
-# The number of rows that are checked first, and the least number of rows with each value.
-_SHOWN, _MIN_SIDE = 2000, 20
+# About this many rows are examined first; and the least number of rows with each value.
+_SAMPLED, _MIN_ROWS = 2000, 20
 
 
 class Side(NamedTuple):
-    """The rows with one of the two values of a column; `lacking` if another column is constant on these rows."""
+    """The rows of X in which a binary column has a given value.
+
+    `lacking` is True if another column, which is not binary, is constant on these rows.
+    """
 
     column: int
     value: float
     lacking: bool
 
     def of(self, X: Any) -> Array:
-        """Array (n,): a mask of these rows."""
+        """A mask (n,) of the rows of X in which the column has the value."""
         return np.asarray(X[:, self.column] == self.value)
 
 
 def sides(X: Any) -> list[Side]:
-    """Both sides of each binary column in which each value occurs in at least 20 rows.
+    """Two `Side` objects, one per value, for each binary column with at least 20 rows of each value.
 
-    Missing cells were filled with one value, so another column is constant where an indicator marks missing cells.
+    The list is empty for a sparse X. Missing cells have been filled with a constant. So if a binary column indicates
+    the missing cells of another column, that column is constant on the marked rows, and `lacking` is True.
     """
     found: list[Side] = []
     if sp.issparse(X):
         return found
     n = X.shape[0]
-    shown = X[:: 1 + n // _SHOWN]
-    two = _only_ends(shown)
-    others = shown[:, ~two]  # sparse word counts have no binary columns
-    for column in np.flatnonzero(two & (shown.min(axis=0) < shown.max(axis=0))).tolist():
+    sample = X[:: 1 + n // _SAMPLED]
+    binary = _at_most_two_values(sample)
+    others = sample[:, ~binary]
+    for column in np.flatnonzero(binary & (sample.min(axis=0) < sample.max(axis=0))).tolist():
         low, high = X[:, column].min(), X[:, column].max()
-        counts = [int((X[:, column] == end).sum()) for end in (low, high)]
-        if sum(counts) == n and min(counts) >= _MIN_SIDE:
-            parts = [others[shown[:, column] == end] for end in (low, high)]
+        counts = [int((X[:, column] == value).sum()) for value in (low, high)]
+        if sum(counts) == n and min(counts) >= _MIN_ROWS:
+            parts = [others[sample[:, column] == value] for value in (low, high)]
             lacking = [bool((part == part[:1]).all(axis=0).any()) for part in parts]
-            found += [Side(column, float(end), lacks) for end, lacks in zip((low, high), lacking, strict=True)]
+            found += [Side(column, float(value), lacks) for value, lacks in zip((low, high), lacking, strict=True)]
     return found
 
 
-def _only_ends(X: Array) -> Array:
-    """Which columns have only two values, their minimum and their maximum."""
+def _at_most_two_values(X: Array) -> Array:
+    """A mask of the columns whose entries all equal the column's minimum or its maximum."""
     return np.asarray(((X.min(axis=0) == X) | (X.max(axis=0) == X)).all(axis=0))

@@ -18,8 +18,9 @@ _MIN_FALL = 1e-4
 
 @dataclass(frozen=True)
 class Alternation:
-    """The result: `last`, the models fitted without `dropped` (the m largest `losses`) and `easy` (ranks above k).
+    """The result of `alternate`.
 
+    `last` are the models fitted without the rows `dropped` (the m largest of `losses`) and `easy` (ranks above k).
     `values` holds the ranked range of the out-of-fold losses in each round, decreasing except perhaps for the last.
     """
 
@@ -63,7 +64,7 @@ def alternate(
 
 
 def by_rank(losses: Array, predicted: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
-    """Masks of the rows ranked 1..m and of the rows beyond rank k. Tied rows are ranked in order.
+    """Masks of the rows ranked 1..m and of the rows beyond rank k. Tied rows are ranked in row order.
 
     A row of weight w covers w ranks, and its middle rank counts. Rows with unknown losses are in neither mask.
     """

@@ -62,8 +62,8 @@ class Choice:
     reason : str
         The reason for the choice.
     noise : tuple of float or None
-        The estimated share of wrong labels or of outliers, with its interval; None if it was not estimated. It differs
-        from m, which has the best score.
+        The estimated share of wrong labels or of outliers, and the lower and upper limit of its 95% interval; None if
+        it was not estimated. It may differ from m, which has the best score.
     k, C : float or None
         The chosen values; None if they were given.
     """
@@ -93,10 +93,11 @@ def choose_m(
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
     C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
-    tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If X
-    times scores per row is larger than `largest`, m is chosen on a sample of the rows. If the objective itself has a
-    sample, `total` is the mass of all rows, to which C refers. An engine may pass its own `cross_fit`, which scores
-    rows elsewhere. Without `with_noise` the share of errors is estimated only if the choice depends on it.
+    tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the
+    number of entries of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows
+    of the objective are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the
+    `CrossFit`; an engine may pass one that scores rows on a device. Without `with_noise` the share of errors is
+    estimated only if the choice depends on it.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -135,9 +136,10 @@ def _best(
     most: float = np.inf,
     with_noise: bool = True,
 ) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float] | None]:
-    """The chosen candidate, the table of candidates, and the estimated share of errors, None if it is not needed.
+    """The fits, the index of the chosen one, the table of candidates, the reason, and the estimated share of errors.
 
-    Candidates that drop more than `most`, or more than half of a class, are excluded.
+    The share is None if it is not needed. Candidates that drop a share of at least `most`, or more than half of a
+    class, are excluded.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
@@ -219,7 +221,7 @@ def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> 
     """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
 
     If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
-    one may be better. The loss of the kept rows cannot choose C, because it decreases with the penalty.
+    one may be better. The loss of the kept rows cannot choose C, because a weaker penalty always lowers it.
     """
     objective = cross.objective
     m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
@@ -303,7 +305,10 @@ def _noise(
 
 
 def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
-    """The share of residuals beyond three robust standard deviations, minus the share expected for normal errors."""
+    """The share of residuals beyond three robust standard deviations, minus the share expected for normal errors.
+
+    Returns the share and the lower and upper limit of its 95% interval.
+    """
     n = float(mass.sum())
     order = np.argsort(np.abs(residual), kind="stable")
     middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
@@ -348,7 +353,7 @@ ADAPTIVE = ((0.7, 2), (0.8, 4), (0.9, 8), (0.95, 16), (0.995, 32))
 def adapt_k(
     objective: Objective, result: Result, solve: Callable[[Objective, Array], Result]
 ) -> tuple[Objective, Result]:
-    """The paper's schedule for k: fit at k = n, then at the k for the training accuracy, until k does not change.
+    """The paper's schedule for k: fit at k = n, then at the k for this training accuracy (`ADAPTIVE`), and repeat.
 
     `result` is the solution at k = n, and `solve` fits an objective from a start. k never increases. The schedule ends
     before k would reach m.

@@ -18,24 +18,22 @@ _NEXT, _AS_NEAR, _NEIGHBOUR_ROWS, _COMPARED = 5, 3.0, 20_000, 2e8
 # A value is not extreme if it occurs in this many rows: in a column where most rows have the same value, and in other
 # columns. Two cells with the same code for "missing" are two outliers.
 _COMMON_LEVEL, _COMMON_VALUE = 2, _NEXT
-# The largest number of levels of a column, the least number of unique levels of an odd row, and the number of rows that
-# are checked first.
-_LEVELS, _ODD_LEVELS, _SHOWN = 20, 3, 2000
+# The largest number of shared values of a column, the least number of unique values of a flagged row, and the number of
+# rows in samples.
+_LEVELS, _ODD_LEVELS, _SAMPLED = 20, 3, 2000
 
 
 def rows_with_unique_levels(X: Any) -> Array:
-    """Rows with unique levels in columns in which all other rows share a few levels.
+    """A mask (n,) of the rows whose values are unique in columns in which the other rows share a few values.
 
-    They are outliers, whatever their label.
-
-    Columns with 2 to 20 shared levels are used. A row is odd if its value is unique in at least three and in at least
-    half of these columns.
+    Such rows are outliers, whatever their label. Columns with 2 to 20 shared values are used. A row is flagged if its
+    value is unique in at least three and in at least half of these columns.
     """
     n = X.shape[0]
     n_unique, candidates = np.zeros(n, dtype=np.intp), 0
     for column in () if sp.issparse(X) else X.T:
-        shown = column[:: 1 + n // _SHOWN]
-        if len(np.unique(shown)) > _LEVELS + _MAX_DISTANT * len(shown):
+        sample = column[:: 1 + n // _SAMPLED]
+        if len(np.unique(sample)) > _LEVELS + _MAX_DISTANT * len(sample):
             continue
         values, counts = np.unique(column, return_counts=True)
         single = values[counts == 1]
@@ -46,10 +44,11 @@ def rows_with_unique_levels(X: Any) -> Array:
 
 
 def high_leverage_rows(X: Any, codes: Array) -> Array:
-    """High-leverage rows: few isolated rows, of classes whose other rows have low leverage.
+    """A mask (n,) of the high-leverage rows: isolated rows that are distant from the medians of the columns.
 
-    Distances are in robust units of each column. Three kinds of rows are exempt: values that many rows share, rows that
-    are close to each other, and classes in which most rows are distant.
+    Distances are in robust units of each column. Values that several rows share do not count as distant, distant rows
+    that are close to each other are not flagged, nor are rows of a class in which most rows are distant. If more than a
+    quarter of all rows is distant, none is flagged.
     """
     none = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -92,5 +91,5 @@ def _isolated(Z: Array, rows: Array) -> Array:
     pool = rng.choice(n, size, replace=False)
     # one more, because a row of the pool is its own neighbour
     search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])
-    typical = float(np.quantile(search.kneighbors(Z[pool[:_SHOWN]])[0][:, -1], 0.75))
+    typical = float(np.quantile(search.kneighbors(Z[pool[:_SAMPLED]])[0][:, -1], 0.75))
     return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * typical)

@@ -1,8 +1,8 @@
 """Trimmed fits of one linear model for many training sets and many m at once.
 
-Choosing m needs fits on every fold, at every m, from several starts. They share the rows of X, so they run as columns
-of one batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all columns.
-The fits are only as accurate as a comparison needs.
+Choosing m needs fits on every fold, at every m, from several starts. They share the rows of X, so they run as one
+batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all fits. The fits
+are only as accurate as a comparison needs.
 
 `Sets` are the training sets. `Fits` are the fits of candidates with increasing m, each on every training set.
 """
@@ -24,9 +24,9 @@ from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
 from ..solvers.starts import pair_direction, rough_metric, scaled_directions
 
-# Columns are processed in blocks of about this many numbers, small enough for the caches of the processor.
+# Scores are processed in blocks of about this many numbers, small enough for the caches of the processor.
 _PART = 1 << 16
-# One product with X computes the scores of all columns, up to this many scores.
+# One product with X computes the scores of all fits, up to this many scores.
 _PRODUCT = 1 << 23
 # The largest share of distant rows, which are winsorised in the metric.
 _FAR = 0.25
@@ -52,22 +52,24 @@ class Sets:
         Inverse of regularization strength.
     metric : Metric
         The scaling of the steps.
-    far : ndarray of shape (n,)
-        The squared robust distance of each row.
+    distances : ndarray of shape (n,)
+        The squared robust distance of each row from the median.
+    n_jobs : int, default=1
+        The number of threads.
     """
 
     model: Objective
     masses: Array
     C: float
     metric: Metric
-    distances: Array  # squared robust distances
-    n_jobs: int = 1  # the number of threads
+    distances: Array
+    n_jobs: int = 1
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
         """The training sets with these masses. Distant rows are winsorised in the metric, not excluded.
 
-        All rows of a rare level may be distant, and a metric without this level would converge slowly.
+        All rows of a rare category may be distant. In a metric without these rows, fits would converge slowly.
         """
         with threads_for(model.design.X):
             distances, beyond = robust_distances(model)
@@ -83,10 +85,9 @@ class Sets:
     def fit(
         self, starts: Array, which: Array, m: Array, k: Array, *, max_iter: int, tol: float = _TOL
     ) -> tuple[Array, Array]:
-        """Fit many columns at once: solutions (S, r, p) and their objectives (S,).
+        """Run S fits at once: their solutions (S, r, p) and objectives (S,).
 
-        Column s starts at starts[s] and is fitted to the training set which[s], with the ranks m[s]+1 to k[s] as
-        masses.
+        Fit s starts at starts[s] and uses the training set which[s], with the ranks m[s]+1 to k[s] as masses.
         """
 
         def batch(W: Array, numbers: Array) -> tuple[Array, Array]:
@@ -97,7 +98,7 @@ class Sets:
         return W, values
 
     def values_and_gradients(self, W: Array, which: Array, m: Array, k: Array) -> tuple[Array, Array]:
-        """Objectives (S,) and gradients (S, r, p) of many columns, with shared products with X; see `fit`."""
+        """Objectives (S,) and gradients (S, r, p) of S fits at W (S, r, p), with shared products with X; see `fit`."""
         values, gradients = np.empty(len(W)), np.empty(W.shape)
         numbers = self.model.design.n * self.model.n_outputs
         step = max(1, _PART // numbers)
@@ -148,7 +149,7 @@ class Sets:
         return np.ascontiguousarray(flat).reshape(len(W), W.shape[1], -1)
 
     def _losses_and_slopes(self, Z: Array) -> tuple[Array, Array]:
-        """s (S, n) and ds/dz (S, r, n)."""
+        """The losses (S, n) and their slopes (S, r, n) at the scores Z (S, r, n)."""
         model = self.model
         if model.n_outputs == 1:
             s, slope = model.loss.value_and_derivative(model.y, Z[:, 0])
@@ -160,7 +161,7 @@ class Sets:
 
 
 def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
-    """Softmax losses (S, n) and slopes of scores (S, r, n), for all columns at once.
+    """Softmax losses (S, n) and their slopes (S, r, n) at the scores Z (S, r, n) of S fits.
 
     `core.losses.Softmax` is more accurate for losses near zero, but two to four times slower.
     """
@@ -177,12 +178,12 @@ def _softmax(y: Array, Z: Array) -> tuple[Array, Array]:
 
 
 def robust_distances(model: Objective) -> tuple[Array, Array]:
-    """Two squared robust distances (n,) of each row; in the second, rare levels are not distant.
+    """Two squared robust distances (n,) of each row; in the second, rare categories are not distant.
 
     Both are distances from the median, in robust scales of the columns, estimated from a few thousand evenly spaced
-    rows. A column in which one value has more than half of the rows has no robust scale. The first distance then uses
-    the mean absolute deviation, for which the rarest level is the most distant; the second uses a typical deviation of
-    the other values.
+    rows. A column in which more than half of the rows have one value has no robust scale. The first distance then uses
+    the mean absolute deviation, which makes rare values distant; the second uses the median deviation of the other
+    values.
     """
     n = model.design.n
     sample = _dense(model, np.arange(0, n, 1 + n // _MEDIAN_ROWS))
@@ -225,7 +226,7 @@ def upward(sets: Sets, start: Array, m: Array, k: Array) -> Array:
 
 
 def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random: int) -> Array:
-    """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and the one without high leverage.
+    """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and one without high-leverage rows.
 
     After a few steps each (m, set) continues with its best two fits and the best of the next smaller and the next
     larger m, and after more steps with the best one. `n_random` is the number of random starts per set.
@@ -276,8 +277,8 @@ def near_starts(sets: Sets, m: Array) -> Array:
 def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     """Random starts (F, n_random, r, p).
 
-    For numeric targets each is a fit to a few rows; for classes it is the direction between two random rows of
-    different classes.
+    For numeric targets each is a fit to a few rows; for classes it is a direction from two random rows
+    (`pair_direction`), scaled.
     """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))

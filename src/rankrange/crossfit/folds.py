@@ -92,9 +92,10 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
 
 
 def row_keys(X: Any, seed: int) -> Array:
-    """A number for each row that is the same for equal rows, dense or sparse: a sum of mixed bits of its entries.
+    """A 64-bit hash (n,) of each row, the same for equal rows in dense or sparse format.
 
-    Sums of integers do not depend on the order, unlike those of floats. Zeros add nothing.
+    It is the sum of the hashes of the entries. Sums of integers do not depend on the order, unlike those of floats, and
+    a zero adds nothing.
     """
     columns = np.random.default_rng(seed).integers(2**64, size=X.shape[1], dtype=np.uint64)
     if hasattr(X, "toarray"):
@@ -141,8 +142,8 @@ def whole_number(name: str, value: Any, least: int) -> int:
 class Folds:
     """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both.
 
-    A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the repeat of each fold, in
-    order; None means one repeat.
+    A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the number of the repeat of
+    each fold, in order; None means one repeat.
     """
 
     train: Array
@@ -151,7 +152,7 @@ class Folds:
 
     @classmethod
     def from_numbers(cls, part: Array) -> Folds:
-        """Folds from the fold number (n,) of each row, from 0: each fold is tested and all others are trained on."""
+        """Folds from the fold number (n,) of each row, from 0; the training set of a fold is all other rows."""
         test = np.arange(int(part.max()) + 1)[:, None] == part
         return cls(~test, test)
 
@@ -166,7 +167,7 @@ class Folds:
 
     @property
     def repeats(self) -> Array:
-        """Array (F,): the repeat of each fold."""
+        """Array (F,): the number of the repeat of each fold, from 0."""
         return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
 
     def first(self, count: int) -> Folds:
@@ -275,7 +276,7 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
 
 
 def _pairs(cv: Any, X: Any, y: Array, groups: Any = None) -> list[tuple[Array, Array]]:
-    """The (train, test) rows of a splitter or of a list of them."""
+    """A list of the (train, test) rows of each fold, from a splitter or from an iterable of such pairs."""
     if isinstance(cv, str | float | bool):
         raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
     return list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
@@ -306,7 +307,7 @@ _ENOUGH = 1e-4  # tolerance of fits for choosing the penalty
 
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """The training set of each test fold (a row of test masses); C is relative to the mean."""
+    """The training sets for test folds, given by the masses (F, n) of the test rows; C is relative to the mean loss."""
     mass = objective.mass
     train = ~tests if mass.dtype == bool else mass - tests
     if len(train) == 1:  # a hold-out: its test rows are not needed for the fits
@@ -362,7 +363,7 @@ class CrossFit:
 
     @cached_property
     def ordinary(self) -> Fits:
-        """The ordinary fits, at the given C or the smallest C whose loss is as small as any, up to their tolerance."""
+        """The ordinary fits at the given C; by default the smallest C whose out-of-fold loss is nearly the lowest."""
         if self._given is not None:
             return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
         W: Array | None = None

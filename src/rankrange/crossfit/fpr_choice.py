@@ -31,8 +31,8 @@ Rates = tuple[float, float]
 # Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
 # positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Folds are repeated twice up to the first number of rows. Above the second number, one part of about this size is
-# fitted and other rows are scored in blocks, at the given C only.
+# Folds are drawn twice up to the first number of rows. Above the second number, the model is fitted to one fold of
+# about _PART rows, at the given C only, and _SCORED other folds are scored, in _BLOCKS blocks.
 _TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
@@ -89,7 +89,7 @@ class Task(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Out-of-fold scores, in standard deviations of the training negatives of each fit."""
+    """Held-out rows: their scores, standardised by those of the training negatives, their classes and masses."""
 
     score: Array
     positive: Array
@@ -97,7 +97,7 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen candidate, its coefficients, its held-out scores, and the comparison, if any."""
+    """The chosen candidate, its coefficients in the first fold, its held-out scores, and the comparison, if any."""
 
     candidate: Candidate
     start: Array
@@ -122,7 +122,7 @@ def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]
 
 
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
-    """Fit a candidate; `w` has no intercept."""
+    """Fit a candidate; the coefficients `w` of the result have no intercept."""
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = pair_objective(rows, candidate, task)
@@ -177,9 +177,9 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 
 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
-    """Masks of the training and of the test rows; an empty list if a class has fewer than two distinct rows or groups.
+    """Pairs of masks of training and test rows; an empty list if a class has fewer than two distinct rows or groups.
 
-    Folds are repeated twice for comparing candidates on few rows, and drawn once for probabilities and thresholds.
+    Folds are drawn twice for comparing candidates on few rows, and once for probabilities and thresholds.
     Folds of groups in which a class has no training rows or no test rows are left out.
     """
     n = len(rows.positive)
@@ -298,7 +298,9 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:
-    """The held-out score that a new negative exceeds with at most this probability; the maximum if there are too few.
+    """The held-out score that a new negative exceeds with at most the probability `rate`.
+
+    It is the highest score if there are too few negatives.
 
     A new negative exceeds the r-th highest of n held-out negatives with probability r / (n + 1), because all n + 1 are
     exchangeable. Here r = rate (n + 1).

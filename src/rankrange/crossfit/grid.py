@@ -40,8 +40,8 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     m : iterable of float, optional
         Values of m to try, as shares of k, besides 0 (which is AT_k) and 1/k; by default 0.05 to 0.8.
     C : iterable of float, optional
-        Values of C to try; by default 1/n, 10/n, ..., 10^5/n. They are those of scikit-learn. The paper's values, 1 to
-        10^5, are relative to the mean of the kept losses; for k = n and m = 0 they are the same.
+        Values of C to try, on scikit-learn's scale; by default 1/n, 10/n, ..., 10^5/n. The paper's values, 1 to 10^5,
+        are relative to the mean of the kept losses; for k = n and m = 0 they give the same fits.
 
     Returns
     -------
@@ -167,7 +167,7 @@ def _paths(param_grid: Any) -> list[Group]:
 
 
 class _Path(BaseEstimator):
-    """Fits for each m, largest first; `path_` has them in the order of `ms`."""
+    """An estimator that fits a model for each m, the largest first; `path_` has them in the order of `ms`."""
 
     def __init__(self, estimator: Any, fixed: dict[str, Any], ms: tuple[Any, ...]) -> None:
         self.estimator = estimator
@@ -210,7 +210,7 @@ def _size(m: Any, n: int) -> float:
 
 
 class _OfEach:
-    """Scores of all fits of a path by position; positions after the end of the path are not read."""
+    """A scorer that returns a dict with the score of each fit of a path; shorter paths are padded with unused zeros."""
 
     def __init__(self, scorer: Any, longest: int) -> None:
         self.scorer = scorer
@@ -234,7 +234,7 @@ class _OfEach:
 def _rows(groups: list[Group], results: dict[str, Any], n_splits: int) -> dict[str, Any]:
     """`cv_results_` in the format of GridSearchCV, with a row for each m of each group.
 
-    The time of a path is divided equally.
+    The time of a path is divided equally among its m.
     """
     params = [{**fixed, "m": m} for fixed, ms in groups for m in ms]
     positions = [(group, index) for group, (_, ms) in enumerate(groups) for index in range(len(ms))]

@@ -11,6 +11,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import predicted_codes
 
+# A residual of more robust standard deviations than this is an outlier.
 OUTLYING = 3.0
 
 
@@ -29,15 +30,15 @@ class Scored(Protocol):
         """Array (candidates,): the standard error of the difference from one candidate."""
 
     def only(self, allowed: Array) -> Scored:
-        """The scores, in which excluded candidates get the score of the first candidate and so are never the best."""
+        """The same scores, but excluded candidates get the score of the first candidate and so are never the best."""
 
 
 class RowScores:
     """Scores (candidates, n) by row; NaN for rows that no fold tests."""
 
     def __init__(self, scores: Array, mass: Array) -> None:
-        seen = ~np.isnan(scores[0])
-        self._mass, self._value = mass[seen].astype(np.float64), scores[:, seen]
+        tested = ~np.isnan(scores[0])
+        self._mass, self._value = mass[tested].astype(np.float64), scores[:, tested]
         self._scores = scores, mass
 
     @property
@@ -56,7 +57,7 @@ class RowScores:
         return np.asarray(np.sqrt(((gain - gain @ self._mass[:, None] / self.mass) ** 2) @ self._mass) / self.mass)
 
     def only(self, allowed: Array) -> RowScores:
-        """The scores, in which excluded candidates get the score of the first candidate."""
+        """The same scores, but excluded candidates get the score of the first candidate."""
         scores, mass = self._scores
         return RowScores(np.where(allowed[:, None], scores, scores[0]), mass)
 
@@ -77,7 +78,7 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 if the prediction is correct, scaled such that the mean over rows is the mean over classes."""
+    """1 if the prediction is correct, scaled such that the mean over the rows is the balanced accuracy."""
     mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
     weight = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)

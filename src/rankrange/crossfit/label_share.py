@@ -20,14 +20,14 @@ _MAX_ROWS = 4_000
 
 
 def share_of_wrong_labels(
-    objective: Objective, codes: Array, scores: Array, seen: Array, rng: np.random.Generator
+    objective: Objective, codes: Array, scores: Array, scored: Array, rng: np.random.Generator
 ) -> tuple[float, float, float]:
     """The expected share of wrong labels, and its 95% interval.
 
-    `scores` (fits, n, r) are out-of-fold scores by one or several linear fits; `seen` marks the rows that have scores.
+    `scores` (fits, n, r) are out-of-fold scores of one or several linear fits; `scored` marks the rows that have them.
     Labels that these few models do not predict may be wrong or just hard to predict. The interval covers both cases.
     """
-    rows = np.flatnonzero(seen)
+    rows = np.flatnonzero(scored)
     if len(rows) > _MAX_ROWS:
         rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
     mass = None if objective.mass.dtype == bool else objective.mass[rows].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Cross-fitting of any model: classes or numeric targets, texts, mixed tables, weights.
+"""Cross-fitting of any model, for classes or numeric targets, with features of any kind and sample weights.
 
 X is only indexed by rows, so it may be anything that the model accepts.
 """
@@ -52,7 +52,7 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether rows are repeated: integer weights, if they are few or the model takes no weights."""
+        """Whether integer weights are applied by repeating rows: if they are small, or the model takes no weights."""
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -82,7 +82,7 @@ def fit_folds(
     seeds: Any = None,
     n_jobs: int | None = None,
 ) -> FittedFolds:
-    """A copy of the model fitted to the training rows of each fold, without the rows that are not kept.
+    """Copies of the model, fitted to the training rows of each fold that are in `keep`, with out-of-fold predictions.
 
     `seeds` gives each copy its own random state, if the model has one.
     """
@@ -131,7 +131,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
 class Renumbered:
     """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps.
 
-    XGBoost takes no other labels, and a fold may lack a class.
+    XGBoost requires labels without gaps, and a fold may lack a class.
     """
 
     def __init__(self, model: Any, classes: Array) -> None:
@@ -143,17 +143,17 @@ class Renumbered:
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """The model's prediction, in the order of `classes_`."""
+        """The probabilities (n, classes) of the model, in the order of `classes_`."""
         return np.asarray(self.model.predict_proba(X))
 
     @available_if(lambda self: hasattr(self.model, "decision_function"))
     def decision_function(self, X: Any) -> Array:
-        """The model's prediction, in the order of `classes_`."""
+        """The scores of the model, in the order of `classes_`."""
         return np.asarray(self.model.decision_function(X))
 
 
 def fresh(model: Any) -> Any:
-    """An unfitted copy. Models that scikit-learn cannot clone are copied, for example CatBoost with `cat_features`."""
+    """An unfitted copy: a clone, or a deep copy of models that scikit-learn cannot clone, such as some of CatBoost."""
     try:
         return clone(model)
     except (RuntimeError, TypeError):
@@ -161,7 +161,7 @@ def fresh(model: Any) -> Any:
 
 
 def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
-    """The model with every random state inside it set from the seed, or only those that are None."""
+    """The model with every random state inside it set from the seed; with `keep_states`, only those that are None."""
     if seed is None or not hasattr(model, "get_params"):
         return model
     rng, params = np.random.RandomState(seed), model.get_params()
@@ -206,7 +206,7 @@ def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
 
 
 def _probabilities(fitted: Any, X: Any, fitted_classes: Array) -> Array:
-    """From predict_proba, or from the decision function as if it were logits, or from the predicted classes."""
+    """Probabilities (n, classes), from predict_proba, the decision function as logits, or the predicted labels."""
     if hasattr(fitted, "predict_proba"):
         P = np.asarray(fitted.predict_proba(X), dtype=np.float64)
         return P / P.sum(axis=1, keepdims=True)

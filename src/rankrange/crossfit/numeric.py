@@ -9,20 +9,21 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 
-# Largest number of levels of a column that become indicator columns; rarer levels get none.
+# Largest number of categories of a column that become indicator columns; rarer categories get none.
 _MAX_LEVELS = 20
-# Numeric columns with at most this many distinct values may be codes of levels; and the largest number of resulting
-# columns.
-_MAX_CODES, _WIDEST, _SHOWN = 6, 500, 100
+# Numeric columns with at most this many distinct values may be codes of categories; the largest number of columns of
+# the result; and the number of rows that are checked first.
+_MAX_CODES, _WIDEST, _SAMPLED = 6, 500, 100
 # Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
 
 def numeric_view(X: Any) -> Any:
-    """X as a float array without NaN or a CSR matrix; None if it contains free text or other objects.
+    """X as a float array without NaN, or as a CSR matrix.
 
-    Missing numbers become the median of their column, with an indicator column; levels become indicator columns.
-    Numeric arrays without missing values are returned unchanged.
+    Missing numbers become the median of their column, with an indicator column; categories become indicator columns;
+    columns of free text are left out. Numeric arrays without missing values are returned unchanged. Returns None if no
+    column is left, or if a sparse X has entries that are not finite.
     """
     if sp.issparse(X):
         X = X.tocsr()
@@ -43,13 +44,13 @@ def numeric_view(X: Any) -> Any:
 
 
 def with_levels(X: Any) -> Any:
-    """X with added indicator columns for numeric columns with 3 to 6 distinct values, which may be codes of levels.
+    """X with added indicator columns for numeric columns with 3 to 6 distinct values, which may be category codes.
 
     A sparse X, and an X that would become too wide, are returned unchanged.
     """
     if sp.issparse(X):
         return X
-    few = [column for column in X.T if len(np.unique(column[:_SHOWN])) <= _MAX_CODES]
+    few = [column for column in X.T if len(np.unique(column[:_SAMPLED])) <= _MAX_CODES]
     levels = [(column, values) for column in few if 2 < len(values := np.unique(column)) <= _MAX_CODES]
     if X.shape[1] + sum(len(values) for _, values in levels) > _WIDEST:
         return X
@@ -68,7 +69,7 @@ def standardised(X: Any, mass: Array | None = None) -> Any:
 
 
 def _column(column: Any) -> Array | None:
-    """One column as (n, columns); None for free text."""
+    """One column of a table as numeric columns (n, columns); None for free text."""
     numbers = _numbers(column)
     if numbers is None:
         return _levels(column)

@@ -1,4 +1,4 @@
-"""Out-of-fold predictions of an ordinary linear fit, of one that drops suspect rows, and of the nearest rows.
+"""Out-of-fold predictions of an ordinary linear fit, of one that drops suspect rows, and of nearest neighbours.
 
 A linear model hardly overfits wrong labels, and neighbours find structure that it misses. All predict the labels as
 given. Predictions of rows with missing cells are made less confident if that makes the labels more likely.
@@ -25,6 +25,7 @@ from .fits import Fits
 from .folds import CrossFit, Folds, Report, silent
 
 Parts = list[tuple[Array, Array]]
+# The largest share of rows that a fit of two classes drops.
 _MAX_CUT = 0.45
 # The number of neighbours, and the largest number of rows to search.
 _NEIGHBOURS, POOL = 15, 20_000
@@ -32,8 +33,8 @@ _NEIGHBOURS, POOL = 15, 20_000
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # Class shares of neighbours are shrunk towards the overall shares with the weight of this many rows.
 _SMOOTH = 2.0
-# Candidate temperatures for rows with missing cells, the largest numbers of rows and columns for fitting them, and the
-# least gain in log likelihood.
+# Candidate temperatures for rows with missing cells, the largest numbers of rows and columns for fitting them, the
+# least gain in log likelihood, and the least probability.
 _TEMPERATURES = np.exp(np.arange(-1.5, 3.1, 0.25))
 _FITTED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 
@@ -94,14 +95,14 @@ def linear_predictions(
 
 
 def label_shares(
-    X: Any, codes: Array, n_classes: int, markers: Array, rng: np.random.Generator, mass: Array | None = None
+    X: Any, codes: Array, n_classes: int, rows: Array, rng: np.random.Generator, mass: Array | None = None
 ) -> Array:
-    """Array (rows, n_classes): the class shares among the neighbours of each row, excluding the row itself.
+    """Array (rows, n_classes): the class shares among the neighbours of these rows, excluding the row itself.
 
     Columns are standardised.
     """
-    overall = shares_without_each(codes, n_classes, mass)[markers]
-    return _shares(codes, n_classes, _neighbours(_alike(X), markers, rng, mass), mass, overall)
+    overall = shares_without_each(codes, n_classes, mass)[rows]
+    return _shares(codes, n_classes, _neighbours(_alike(X), rows, rng, mass), mass, overall)
 
 
 def multilabel_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
@@ -133,38 +134,38 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
 
 def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
     """Array (n, n_classes): the class shares among all other rows (leave-one-out)."""
-    worth = np.ones(len(codes)) if mass is None else mass
-    others = np.bincount(codes, worth, n_classes) - worth[:, None] * np.eye(n_classes)[codes]
+    weight = np.ones(len(codes)) if mass is None else mass
+    others = np.bincount(codes, weight, n_classes) - weight[:, None] * np.eye(n_classes)[codes]
     total = others.sum(axis=1, keepdims=True)
     return np.divide(others, total, out=np.full_like(others, 1.0 / n_classes), where=total > 0)
 
 
 def _shares(codes: Array, n_classes: int, near: Array, mass: Array | None, overall: Array) -> Array:
     """The class shares among the neighbours `near`, shrunk towards the `overall` shares."""
-    worth = np.ones(len(codes)) if mass is None else mass
+    weight = np.ones(len(codes)) if mass is None else mass
     # A row of weight 2 counts as two neighbours; the total number is limited.
-    votes = np.clip(_NEIGHBOURS - (np.cumsum(worth[near], axis=1) - worth[near]), 0.0, worth[near])
+    votes = np.clip(_NEIGHBOURS - (np.cumsum(weight[near], axis=1) - weight[near]), 0.0, weight[near])
     counts = np.stack([(votes * (codes[near] == c)).sum(axis=1) for c in range(n_classes)], axis=1)
     return np.asarray((counts + _SMOOTH * overall) / (votes.sum(axis=1, keepdims=True) + _SMOOTH))
 
 
-def _neighbours(X: Any, markers: Array, rng: np.random.Generator, mass: Array | None) -> Array:
-    """Array (rows, count): the nearest rows among all, or among a sample if there are many."""
-    rows = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
+def _neighbours(X: Any, rows: Array, rng: np.random.Generator, mass: Array | None) -> Array:
+    """Array (rows, count): the nearest other rows of each of these rows, from a sample if there are many rows."""
+    candidates = np.arange(X.shape[0]) if mass is None else np.flatnonzero(mass > 0)
     pairs = _PAIRS_FEW if X.shape[1] <= _FEW_COLUMNS else _PAIRS
-    size = int(np.clip(pairs / max(len(markers), 1), _NEIGHBOURS + 1, POOL))
-    pool = np.sort(rng.choice(rows, min(len(rows), size), replace=False))
+    size = int(np.clip(pairs / max(len(rows), 1), _NEIGHBOURS + 1, POOL))
+    pool = np.sort(rng.choice(candidates, min(len(candidates), size), replace=False))
     count = min(_NEIGHBOURS, len(pool) - 1)
-    near = pool[_nearest(X, pool, markers, count + 1)]
+    near = pool[_nearest(X, pool, rows, count + 1)]
     # A row is its own neighbour, unless it is repeated or not in the pool; then the last neighbour is left out.
-    itself = near == markers[:, None]
+    itself = near == rows[:, None]
     itself[~itself.any(axis=1), -1] = True
-    return near[~itself].reshape(len(markers), count)
+    return near[~itself].reshape(len(rows), count)
 
 
-def _nearest(X: Any, pool: Array, markers: Array, count: int) -> Array:
-    """Array (rows, count): positions in `pool` of the nearest neighbours."""
-    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[markers], return_distance=False))
+def _nearest(X: Any, pool: Array, rows: Array, count: int) -> Array:
+    """Array (rows, count): positions in `pool` of the nearest neighbours of these rows."""
+    return np.asarray(NearestNeighbors(n_neighbors=count).fit(X[pool]).kneighbors(X[rows], return_distance=False))
 
 
 # ---- rows with missing cells ----------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def less_confident(predictions: Mapping[str, Array], codes: Array, X: Any, trans
 
 
 def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: list[Side]) -> Array:
-    """Predictions of one member; columns are added one by one, the one with the largest gain first."""
+    """`less_confident` for one member: the rows of one marker after the other, that with the largest gain first."""
     rows = np.arange(0, len(codes), 1 + len(codes) // _FITTED_ON)
     marks = np.array([side.of(X[rows]) for side in markers])
     for _ in range(_FOLLOWED):

@@ -29,9 +29,8 @@ def simple_predictions(
 ) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
 
-    The dict is empty if X is not numeric.
-
-    If folds are given, all models use them; otherwise each uses its own scheme.
+    The dict is empty if no column of X can be made numeric. If folds are given, all models use them. Otherwise linear
+    models use five folds, neighbours and smooth functions leave one row out, and trees predict out of bag.
     """
     view, n = numeric_view(X), len(codes)
     if view is None:
@@ -98,7 +97,7 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, sepa
 
 
 def _whitening(gram: Array) -> Array:
-    """The inverse square root of the Gram matrix: basis functions times it have the same inner products."""
+    """The inverse square root of a Gram matrix, without tiny eigenvalues; kernels times it are Nystroem features."""
     values, vectors = np.linalg.eigh(gram)
     kept = values > 1e-6 * values[-1]
     return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))

@@ -34,13 +34,13 @@ _MIN_GAIN = 0.01
 # Trees of a forest, and the share of the folds that each leaves out and predicts.
 _TREES, _LEFT_OUT = 60, 0.4
 # Forests with large leaves, which average out wrong labels: the number of trees (each on half of the rows), the minimum
-# leaf sizes of both predictions, and the share of columns per split, which is large because informative columns would
-# often be missed otherwise.
+# leaf sizes of both predictions, and the largest number of columns per split, which is high because informative columns
+# would often be missed otherwise.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 
 
 def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
-    """P with a column for each class, also for classes that the rows of a fit lack."""
+    """P with a column for each class; 0 for classes that do not occur in the training rows of `fit`."""
     full = np.zeros((len(P), n_classes))
     full[:, fit.classes_] = P
     return full
@@ -48,9 +48,10 @@ def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """Settings chosen on the given labels: the round at which boosting stops, and whether the larger model is used.
+    """Settings of the trees, chosen on the given labels.
 
-    A stop of 0 means no boosting; `forest` is whether there is a forest.
+    `stop` is the round at which boosting stops; 0 means no boosting. `rich` is whether the larger boosting model is
+    used, and `forest` whether there is a forest.
     """
 
     stop: int
@@ -79,7 +80,7 @@ def tree_predictions(
 
 
 class Boosted(NamedTuple):
-    """Boosted trees of each fold, stopped at the same round; `gaining` if the last round was the best."""
+    """Boosted trees of each fold, stopped at the same round; `gaining` is whether the last round was the best."""
 
     fits: list[Any]
     n_classes: int
@@ -177,7 +178,7 @@ class _TreeTask:
         return _mean(parts(), (len(self.codes), self.n_classes))
 
     def forest_trees(self) -> Iterator[tuple[Array, Any]]:
-        """Pairs of the folds that a tree leaves out and the tree, which is fitted to a few thousand rows.
+        """Yield pairs: the folds that a tree leaves out, and the tree, which is fitted to a few thousand rows.
 
         Three of five folds have about as many distinct rows as a bootstrap sample of four folds, and each tree predicts
         twice as many rows.
@@ -205,7 +206,7 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """Array (rounds,): the log likelihood of a sample of the test labels."""
+        """Array (rounds,): the log likelihood of a sample of the test labels after each of these rounds."""
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
@@ -223,7 +224,7 @@ class _TreeTask:
 def smooth_forests(
     X: Any, codes: Array, n_classes: int, seed: int, folds: Folds | None = None, mass: Array | None = None
 ) -> tuple[Array, ...]:
-    """Probabilities (n, n_classes) of extra trees with large leaves, out of bag or out of fold.
+    """Two predictions (n, n_classes) by extra trees with large leaves, out of bag or out of fold.
 
     They still work if 40% of the labels are wrong, because each leaf averages at least ten labels and the trees differ.
     The second prediction merges leaves with fewer than forty rows into their parents. These models are coarse and get
@@ -247,7 +248,10 @@ def smooth_forests(
 
 
 def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
-    """For each tree its training rows (half of all rows, or of a fold's), the rows that it predicts, and its seed."""
+    """For each tree its training rows, the rows that it predicts, and its seed.
+
+    Without folds, a tree is trained on half of the rows and predicts the others. There are at most 5,000 training rows.
+    """
     rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
     for train, test in pairs * _SMOOTH_TREES:

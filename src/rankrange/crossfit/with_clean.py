@@ -11,9 +11,9 @@ these values instead of m and k, from the losses of rows with correct labels:
 
 The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
 and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate
-the number of wrong labels. That estimate comes from the predictions of clean rows of each class. This m is not the best
-for training either. A last step, which the paper does not have, therefore also fits at the estimate and half-way to it,
-and keeps the fit with the best predictions of the validation set.
+the number of wrong labels. That number is estimated from the predictions of clean rows of each class. The m of the
+algorithm is not the best for training either. A last step, which the paper does not have, therefore also fits at the
+estimate and half-way to it, and keeps the fit with the best predictions of the validation set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BOTH_HALVES_UP_TO = 4000
 
 
 def mean_plus(deviations: float) -> Operation:
-    """The mean of the losses plus a number of standard deviations."""
+    """An operation: the mean of the losses plus a number of standard deviations."""
 
     def operation(losses: Array) -> float:
         return float(losses.mean() + deviations * losses.std())
@@ -49,7 +49,7 @@ def mean_plus(deviations: float) -> Operation:
 
 
 def quantile(share: float) -> Operation:
-    """The value below which this share of the losses lies."""
+    """An operation: the value below which this share of the losses lies."""
 
     def operation(losses: Array) -> float:
         return float(np.quantile(losses, share))
@@ -117,9 +117,9 @@ def choose_with_validation(
 def _best_of(
     sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
 ) -> tuple[float, Array]:
-    """Choose between m, the estimated number of wrong rows, half-way, and 0 by the predictions of the validation set.
+    """Choose m, the estimated number of wrong rows, their mean, or 0 by the predictions of the validation set.
 
-    Each fit continues from the start with the best predictions so far.
+    All fits start from the one of `starts` with the best predictions.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
     levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])

@@ -1,4 +1,4 @@
-"""The Triton kernel of one pass over the rows: score, loss, weight between the cuts, side sums and gradient.
+"""Triton kernels of one pass over the rows: score, loss, weight between the cuts, sums of the tangents, and Hessian.
 
 X is read from memory once; with more than 32 columns a tile is read a second time from the cache. Scores, losses and
 all sums that determine ranks are float64 for any dtype of X. Products of slopes and rows are summed in the dtype of X
@@ -56,11 +56,10 @@ def one_pass(
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
     PARTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One pass over the rows `first` to n; each program processes `tiles` tiles.
+    """One pass over the rows [first, n); each program processes `tiles` tiles.
 
-    With `write` it stores the losses, otherwise the sums and the undecided rows.
-
-    Columns are taken WIDTH at a time, in PARTS parts, a power of two.
+    With `write` it stores the losses, otherwise the sums and the undecided rows. Columns are processed in PARTS blocks
+    of WIDTH columns; PARTS is a power of two.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes, parts = tl.arange(0, WIDTH), tl.arange(0, PARTS)
@@ -203,7 +202,7 @@ def newton_pass(
             # in either order.
             large = bent.to(tl.bfloat16)
             small = ((bent - large.to(tl.float32)) * 2.0).to(tl.bfloat16)
-            if INTERPRETED:  # which has no products of this dtype
+            if INTERPRETED:  # Triton's interpreter has no products of this dtype
                 large, small = large.to(tl.float32), small.to(tl.float32)
             gram = tl.dot(tl.trans(large), large, gram)
             gram = tl.dot(tl.trans(large), small, gram)

@@ -1,4 +1,4 @@
-"""Cross-validation on a device: fits use a sample on the host, and all other rows on the device score them.
+"""Cross-validation on a device: fits are made on a sample on the host, and scored on all other rows on the device.
 
 The choice of m with many rows in memory works in the same way (`crossfit.folds.plan_of`).
 """
@@ -25,7 +25,10 @@ _RESIDUAL_ROWS = 1 << 18
 
 @dataclass(frozen=True)
 class MomentScores:
-    """Scores of candidates, from the means of scores and of products of pairs."""
+    """The mean score of each candidate, and the mean products of the scores of each pair, for standard errors.
+
+    `mean` is (candidates,), `second` (candidates, candidates), and `mass` is that of the scored rows.
+    """
 
     mass: float
     mean: Array
@@ -40,51 +43,52 @@ class MomentScores:
         return np.asarray(np.sqrt(np.where(different, np.maximum(variance, 0.0), 0.0) / self.mass))
 
     def only(self, allowed: Array) -> MomentScores:
-        """The scores, in which excluded candidates get the score of the first candidate."""
+        """The same scores, but excluded candidates get the score of the first candidate."""
         index = np.where(allowed, np.arange(len(self.mean)), 0)
         return MomentScores(self.mass, self.mean[index], self.second[np.ix_(index, index)])
 
 
 class DeviceCrossFit(CrossFit):
-    """One hold-out: fits are made on the host, and all other rows on the device score them.
+    """Cross-fitting with one hold-out: fits are made on the host and scored on all other rows on the device.
 
-    With several folds (small samples) everything runs on the host. `unit` is the mass of one row.
+    With several folds (small samples) everything runs on the host. `sampled` are the numbers of the rows of the
+    objective, and `unit` is the mass of one row.
     """
 
     def __init__(self, data: Data, sampled: Tensor, unit: float, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.data, self.unit = data, unit
-        self.apart = len(self.tests) == 1 and self.objective.design.n == len(sampled)
-        if self.apart:
+        self.hold_out = len(self.tests) == 1 and self.objective.design.n == len(sampled)
+        if self.hold_out:
             fitted = torch.as_tensor(np.asarray(self.tests[0]) == 0, device=sampled.device)
             self.outside = torch.ones(data.n, dtype=torch.bool, device=sampled.device)
             self.outside[sampled[fitted]] = False
 
     def scored(self, fits: Fits) -> Scored:
         """The scores of each candidate on all rows outside its training set."""
-        if not self.apart:
+        if not self.hold_out:
             return super().scored(fits)
         W = torch.as_tensor(fits.W[:, 0], device=self.data.X.device)
-        worth = self._worth()
+        class_weights = self._class_weights()
         sigma = self._sigma(W) if self.data.model.classes is None else 1.0
         count = len(W) + 1
         total = torch.zeros(count, count, dtype=torch.float64, device=W.device)
         for rows in self._chunks(count * self.data.model.n_outputs):
             mass = self.data.mass(rows) * self.outside[rows] / self.unit
             right = _right(self.data, W, rows, sigma)
-            right = right if worth is None else right * worth[_codes(self.data, rows)]
+            right = right if class_weights is None else right * class_weights[_codes(self.data, rows)]
             right = torch.cat([right, torch.ones_like(right[:1])])
             total += (right * mass) @ right.T
         sums = total.cpu().numpy()
         means = sums / sums[-1, -1]
         return MomentScores(float(sums[-1, -1]), means[-1, :-1], means[:-1, :-1])
 
-    def _chunks(self, numbers: int) -> Any:
-        size = max(1, self.data.sizes.chunk_numbers // (self.data.X.shape[1] + 3 * numbers))
+    def _chunks(self, scores_per_row: int) -> Any:
+        size = max(1, self.data.sizes.chunk_numbers // (self.data.X.shape[1] + 3 * scores_per_row))
         return (slice(start, min(start + size, self.data.n)) for start in range(0, self.data.n, size))
 
-    def _worth(self) -> Tensor | None:
-        """The weights that make the mean over rows the mean over classes; None for numeric targets."""
+    def _class_weights(self) -> Tensor | None:
+        """The weight of each class that makes the mean over rows a balanced accuracy; None for numeric targets."""
         if self.data.model.classes is None:
             return None
         mass = torch.zeros(self.data.model.n_classes, dtype=torch.float64, device=self.data.X.device)
@@ -105,7 +109,7 @@ class DeviceCrossFit(CrossFit):
 
     def _cost(self, fits: Fits) -> float:
         """The loss of the ordinary fit on all rows outside its training set."""
-        if not self.apart or self.data.model.classes is None:
+        if not self.hold_out or self.data.model.classes is None:
             return super()._cost(fits)
         W = torch.as_tensor(fits.W[0, :1], device=self.data.X.device)
         total = torch.zeros((), dtype=torch.float64, device=W.device)
@@ -130,7 +134,7 @@ def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
 
 
 def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
-    """Array (candidates, rows): whether a prediction is correct, or 1 - min(1, (residual / 3 sigma)^2) for numbers."""
+    """Array (candidates, rows): 1 for correct predictions; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
     model = data.model
     Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
     if model.classes is None:

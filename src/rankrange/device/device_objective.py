@@ -1,6 +1,4 @@
-"""The objective over all rows on a device.
-
-Cuts, sums and curvature are computed there; little data is copied to the host.
+"""The objective over all rows on a device, which computes cuts, sums and curvature; little is copied to the host.
 
 The losses of many evenly spaced rows give a bracket of each cut. One pass sums the rows between the brackets and lists
 the rows inside them. The exact cuts are found among the listed rows, and those that are kept are added to the sums. The
@@ -22,10 +20,10 @@ from torch import Tensor
 from ..core.arrays import Array
 from ..core.cuts import Cut
 from ..shards.evaluation import FullData, Iterate, Movable, kept_share, sums_of
-from ..shards.shard_kernels import Interval, Request, Sides, n_sides
+from ..shards.shard_kernels import Interval, Request, TangentTable, n_slope_groups
 from ..shards.shard_steps import band_size
 from .newton_pass import newton_pass
-from .passes import Data, EagerPass, PassSums, loss_and_slope, pass_over, side_sums
+from .passes import Data, EagerPass, PassSums, loss_and_slope, pass_over, tangent_sums
 
 # The largest share of all rows for estimating the curvature of F at a cut.
 _CROSSING_SHARE = 0.02
@@ -33,13 +31,13 @@ _CROSSING_SHARE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class DeviceIterate(Iterate):
-    """The result of a pass with the reduction of the curvature by rows that cross the cuts."""
+    """An `Iterate` with `crossing` (p, p), the reduction of the curvature by rows that cross the cuts."""
 
     crossing: Array
 
 
 class _Bracket:
-    """The bracket of one cut, from a sample: first from its share, later from its last position."""
+    """The bracket of one cut, from a sample: at first from its rank share, later from the last exact cut."""
 
     def __init__(self, target: float, total: float, mass: Tensor, part: float, least: float) -> None:
         self.target, share = target, target / total
@@ -47,7 +45,7 @@ class _Bracket:
         self.unit, self.centre, self.least = held / len(mass), share * held, least * held
         spread = math.sqrt(float((mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
         self.reach = 6.0 * spread + 8.0 * self.unit
-        self.above: Tensor | None = None  # the side of each row in the last pass
+        self.above: Tensor | None = None  # whether each row was above the cut in the last pass
 
     def interval(self, s: Tensor, mass: Tensor, ranked: Tensor, reached: Tensor) -> Interval:
         """Values that bracket the cut.
@@ -65,7 +63,7 @@ class _Bracket:
         return Interval(low, math.inf if top < 0 else float(ranked[top]))
 
     def found(self, value: float, s: Tensor, mass: Tensor) -> None:
-        """Record the exact cut of this pass. Later, only rows that change sides can move it."""
+        """Record the exact cut of this pass. From then on, only rows that cross it can change its rank."""
         self.above = s > value
         self.centre, self.reach = float(mass[self.above].sum()), 0.0
 
@@ -88,7 +86,7 @@ class _SampledRows:
         self.run = pass_over(self.data)
 
     def losses(self, W: Array) -> Tensor:
-        """The losses of the rows."""
+        """The losses of the sampled rows at the parameters W (1, p)."""
         n, chunk = self.data.n, self.run.chunk
         return torch.cat([self.run.losses(W, start, min(start + chunk, n)) for start in range(0, n, chunk)])
 
@@ -98,7 +96,7 @@ class _SampledRows:
 
 
 class _ListedRows(NamedTuple):
-    """The listed rows: numbers, losses, scores, masses and kept shares, all on the device."""
+    """The rows inside the brackets: row numbers, losses, scores, masses and kept shares, all on the device."""
 
     rows: Tensor
     losses: Tensor
@@ -123,7 +121,7 @@ class DeviceData(FullData):
 
     def __init__(self, shards: Any, *arguments: Any) -> None:
         super().__init__(shards, *arguments)
-        self.there = shards
+        self.engine = shards
         self.smooth = self.model.n_outputs == 1 and not self.model.by_margin
         if not self.smooth:
             return
@@ -135,7 +133,7 @@ class DeviceData(FullData):
         self._metric = _SampledRows(self.data, max(sizes.metric_numbers // p, 1))
         self._rank_mass = self._ranks.data.mass(slice(None))
         least = 0.5 * min(sizes.crossing_rows * p / n, _CROSSING_SHARE)
-        self._around = {
+        self._device_brackets = {
             name: _Bracket(bracket.target, self.total, self._rank_mass, len(self._rank_mass) / n, least)
             for name, bracket in self._brackets.items()
         }
@@ -148,7 +146,10 @@ class DeviceData(FullData):
         ranked, order = s.sort(descending=True)
         reached = self._rank_mass[order].cumsum(0)
         for _ in range(12):
-            intervals = {name: b.interval(s, self._rank_mass, ranked, reached) for name, b in self._around.items()}
+            intervals = {
+                name: bracket.interval(s, self._rank_mass, ranked, reached)
+                for name, bracket in self._device_brackets.items()
+            }
             request = self._request(W, intervals)
             self._on_pass("evaluate")
             found = self.run.sums(request)
@@ -158,11 +159,11 @@ class DeviceData(FullData):
             missed = [name for name, cut in cuts.items() if cut is None]
             if not missed:
                 iterate = self._finish_on_device(request, found, cuts.get("lower"), cuts.get("upper"))
-                for name, bracket in self._around.items():
+                for name, bracket in self._device_brackets.items():
                     bracket.found(cuts[name].value, s, self._rank_mass)  # type: ignore[union-attr]
                 return super().evaluate_at(W) if iterate is None else iterate
             for name in missed:
-                self._around[name].widen()
+                self._device_brackets[name].widen()
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def _cuts_among(self, found: PassSums, request: Request) -> dict[str, Cut | None]:
@@ -188,19 +189,19 @@ class DeviceData(FullData):
         mass, share = self.data.mass(found.rows), _kept_share(found.losses, lower, upper)
         near = _ListedRows(found.rows, found.losses, found.scores, mass, share)
         reach = self._band_reach(near, request, lower)
-        open_rows = torch.zeros_like(share, dtype=torch.bool)
+        undecided = torch.zeros_like(share, dtype=torch.bool)
         if lower is not None:
-            open_rows |= (near.losses - lower.value).abs() <= reach
+            undecided |= (near.losses - lower.value).abs() <= reach
         if upper is not None and upper.taken < upper.tied:
-            open_rows |= near.losses == upper.value
+            undecided |= near.losses == upper.value
         rows, weights = None, np.empty(0)
-        if bool(open_rows.any()):
-            inside = near.of(open_rows)
-            rows = self.there.collected(self.model, inside.rows, inside.losses, inside.scores, self.limit)
+        if bool(undecided.any()):
+            inside = near.of(undecided)
+            rows = self.engine.collected(self.model, inside.rows, inside.losses, inside.scores, self.limit)
             if rows is None:
                 return None
             weights = rows.mass * kept_share(rows.losses, lower, upper)
-        certain, crossing = self._sums_near(near, ~open_rows & (share > 0), request)
+        certain, crossing = self._sums_near(near, ~undecided & (share > 0), request)
         certain = certain + found.table
         between = Interval(-np.inf if lower is None else lower.value + reach, np.inf if upper is None else upper.value)
         value = self._value_and_gradient(W, certain if rows is None else certain + sums_of(rows, weights))
@@ -217,10 +218,10 @@ class DeviceData(FullData):
         return min(most, float(distance.topk(size, largest=False).values.max()))
 
     def _sums_near(self, near: _ListedRows, certain: Tensor, request: Request) -> tuple[Array, Array]:
-        """Side sums of the listed rows that are certainly kept, and the curvature lost to rows that cross the cuts."""
+        """The `tangent_sums` of the listed rows that are certainly kept, and the curvature lost to crossing rows."""
         p, model = self.sample.design.p, self.model
-        size = Sides.width(1, self.sample.design.d)
-        table = torch.zeros(n_sides(1), size, dtype=torch.float64, device=near.losses.device)
+        size = TangentTable.width(1, self.sample.design.d)
+        table = torch.zeros(n_slope_groups(1), size, dtype=torch.float64, device=near.losses.device)
         windows = [] if _merged(request) else [(1.0, request.upper), (-1.0, request.lower)]
         moments = [(sign, at, table.new_zeros(p + 1, p + 1)) for sign, at in windows if at is not None]
         marked = replace_share(near, certain)
@@ -228,7 +229,7 @@ class DeviceData(FullData):
             x, y = self.data.X[part.rows].to(torch.float64), self.data.y[part.rows]
             slope = loss_and_slope(model, y, part.scores)[1]
             weight = part.mass * part.share
-            table += side_sums(model, x, y, part.losses, slope * weight, part.scores, weight)
+            table += tangent_sums(model, x, y, part.losses, slope * weight, part.scores, weight)
             G = torch.cat([x, torch.ones_like(x[:, : p - x.shape[1]])], dim=1) * slope[0, :, None]
             G = torch.cat([G, torch.ones_like(G[:, :1])], dim=1)
             for _, at, moment in moments:
@@ -251,7 +252,7 @@ class DeviceData(FullData):
         return found.hessian / max(found.mass, 1e-300), crossing
 
     def movable(self, iterate: Iterate) -> Movable | None:
-        """Rows of the metric that are certainly kept."""
+        """The rows of the metric's sample that are certainly kept; None if there are none."""
         if not self.smooth:
             return super().movable(iterate)
         s = self._metric.losses(iterate.W)
@@ -270,7 +271,7 @@ def _merged(request: Request) -> bool:
 
 
 def replace_share(near: _ListedRows, chosen: Tensor) -> _ListedRows:
-    """The rows, with the kept share of those that are not chosen set to 0."""
+    """The listed rows, with a kept share of 0 for rows that are not chosen."""
     return near._replace(share=near.share * chosen)
 
 

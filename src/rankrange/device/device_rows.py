@@ -98,7 +98,7 @@ class DeviceRows:
         return estimator
 
     def some(self) -> tuple[Array, Array, Array, Array | None, float]:
-        """Evenly spaced rows on the host: numbers, X, codes, weights, and their share of the total mass."""
+        """Evenly spaced rows on the host: row numbers, X, codes, weights, and their share of the total mass."""
         assert self.labels is not None
         rows = slice(0, self.n_rows, -(-self.n_rows // SOME_ROWS))
         codes = self.labels.codes[rows].to(torch.int64).cpu().numpy()
@@ -114,11 +114,11 @@ class DeviceRows:
         return answers[kernel](message)
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
-        """The result for all rows, which are one shard."""
+        """An iterator with a single result, because all rows are one shard."""
         return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
-        """Which rows were dropped, on the host."""
+        """A mask (n,) of the dropped rows, on the host."""
         assert kernel is dropped_rows
         found = np.empty(self.n_rows, dtype=bool)
         for rows, s in self._losses(message.model, message.W):
@@ -127,7 +127,7 @@ class DeviceRows:
         return found
 
     def pass_of(self, model: Model) -> EagerPass:
-        """The pass over all rows."""
+        """The pass over all rows for this model; the last one is cached."""
         if self._last is None or self._last[0] is not model:
             y = self.y
             if model.classes is not None and model.n_outputs == 1:
@@ -136,7 +136,7 @@ class DeviceRows:
         return self._last[1]
 
     def cross_fit(self, model: Model, unit: float) -> Any:
-        """The cross-fit that fits on the host and scores on all rows on the device."""
+        """A factory of `CrossFit` objects that fit on the host and score all other rows on the device."""
         assert self._sampled is not None
         return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
 
@@ -241,7 +241,7 @@ class DeviceRows:
         return total.cpu().numpy()
 
     def certain_at(self, model: Model, W: Array, between: Interval, at: Array) -> Array:
-        """The side sums at the parameters `at`, over the rows whose loss at W lies strictly between two values."""
+        """The `tangent_sums` at the parameters `at`, over the rows whose loss at W lies strictly inside `between`."""
         data = self.pass_of(model).data
         weight = torch.empty(
             self.n_rows, dtype=torch.uint8 if self.weight is None else self.weight.dtype, device=self.X.device

@@ -52,7 +52,7 @@ def newton_pass(data: Data, W: Array, low: float, high: float) -> Newton:
 
 
 def takes(data: Data) -> bool:
-    """Whether the kernel computes this pass."""
+    """Whether the kernel supports these rows."""
     return has_kernels(data) and data.X.dtype == torch.float32 and width_of(data) in TILES
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core.arrays import Array
-from ..shards.shard_kernels import Model, Request, Sides, n_sides
+from ..shards.shard_kernels import Model, Request, TangentTable, n_slope_groups
 
 try:
     import triton
@@ -27,9 +27,9 @@ except ImportError:
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 # The largest number of undecided rows that a pass lists; equal rows are merged later.
-MAX_NOTED = 1 << 22
-# Parameters of the kernel: rows per tile, columns per block, warps; the number of leading sums of a program; and
-# losses.
+MAX_LISTED = 1 << 22
+# Parameters of the kernel: rows per tile, columns per block, warps; and the number of sums of a program before those of
+# its columns.
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
 _MAX_COLUMNS = 1024
 _PROGRAMS_PER_PROCESSOR = 12
@@ -39,7 +39,7 @@ KERNEL_LOSSES = {"logistic": 0, "squared": 1, "huber": 2}
 
 
 class PassSums(NamedTuple):
-    """The results of a pass: five masses (`_sorted_out`), the smallest loss, side sums, and the undecided rows."""
+    """The results of a pass: five masses (`_sorted_out`), the smallest loss, `tangent_sums`, and the undecided rows."""
 
     masses: Array
     least: float
@@ -52,7 +52,7 @@ class PassSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many rows or numbers of X are used for each purpose; tests use smaller ones.
+    """How many rows or entries of X are used for each purpose; tests use smaller numbers.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ class Sizes:
     bracket_rows : int
         The rows whose losses give the brackets of the cuts.
     metric_numbers : int
-        The numbers of X in the rows whose Hessian is the metric of the steps.
+        The number of entries of X in the rows whose Hessian is the metric of the steps.
     crossing_rows : int
         The rows on both sides of a cut, per parameter, from which the curvature of F at the cut is estimated.
     chunk_numbers : int
-        The numbers of X that are float64 at a time.
+        The number of entries of X that are converted to float64 at a time.
     """
 
     search_rows: int = 1 << 14
@@ -162,20 +162,20 @@ class Limits(NamedTuple):
 
 
 class EagerPass:
-    """The reference implementation, in blocks of rows."""
+    """A pass over the rows in eager PyTorch, in blocks of rows; the reference implementation."""
 
     def __init__(self, data: Data) -> None:
         self.data = data
         self.chunk = max(1, data.sizes.chunk_numbers // (data.X.shape[1] + 4 * data.model.n_outputs))
 
     def losses(self, W: Array, start: int, stop: int) -> Tensor:
-        """The losses of the rows from start, which is a multiple of `chunk`, to stop, at most that many."""
+        """The losses of the rows [start, stop); start is a multiple of `chunk`, and stop at most start + chunk."""
         data = self.data
         _, Z = data.scores(torch.as_tensor(W, device=data.X.device), slice(start, stop))
         return loss_and_slope(data.model, data.y[start:stop], Z)[0]
 
     def sums(self, request: Request) -> PassSums:
-        """Side sums of the rows that are certainly kept, masses, and the undecided rows."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and the undecided rows."""
         W = torch.as_tensor(request.W, device=self.data.X.device)
         parts = [self._chunk(W, request, a) for a in range(0, self.data.n, self.chunk)]
         masses, least, tables, rows, losses, scores = zip(*parts, strict=True)
@@ -196,17 +196,14 @@ class EagerPass:
         mass = data.mass(rows)
         kept, undecided, masses = _sorted_out(Limits.of(request), s, mass)
         weight = mass * kept
-        table = side_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
+        table = tangent_sums(data.model, x, data.y[rows], s, slope * weight, Z, weight)
         chosen = (undecided & (mass > 0)).nonzero()[:, 0]
         least = torch.where(mass > 0, s, math.inf).min()
         return masses, least, table, chosen + start, s[chosen], Z[:, chosen]
 
 
 def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Masks of kept and of undecided rows.
-
-    The masses below, in the lower bracket, kept, in the upper bracket, above.
-    """
+    """Masks of the certainly kept and of the undecided rows, and the five masses of `shard_kernels._sorted_out`."""
     above, below = s > at.high_high, s < at.low_low
     in_low, in_high = ~below & (s <= at.low_high), ~below & (s >= at.high_low) & ~above
     kept = ~(above | below | in_low | in_high)
@@ -214,18 +211,18 @@ def _sorted_out(at: Limits, s: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Te
     return kept, in_low | in_high, masks.to(torch.float64) @ mass
 
 
-def side_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
-    """The table of `shard_kernels.side_sums`: sums by the sign of the slope, or by class."""
+def tangent_sums(model: Model, x: Tensor, y: Tensor, s: Tensor, weighted: Tensor, Z: Tensor, weight: Tensor) -> Tensor:
+    """The table of `shard_kernels.tangent_sums`: sums by the sign of the slope, or by class."""
     lost = s * weight
     columns = torch.stack([weight, lost, lost - (weighted * Z).sum(0), *weighted])
     side = (weighted[0] > 0).long() if model.n_outputs == 1 else y.long()
-    sides = torch.nn.functional.one_hot(side, n_sides(model.n_outputs)).to(torch.float64).T
+    sides = torch.nn.functional.one_hot(side, n_slope_groups(model.n_outputs)).to(torch.float64).T
     products = torch.stack([(weighted * one_side) @ x for one_side in sides])
     return torch.cat([sides @ columns.T, products.flatten(1)], dim=1)
 
 
 class FusedPass(EagerPass):
-    """The kernel of `_pass_kernels`, for one score and up to 1023 columns, on a GPU or in Triton's interpreter."""
+    """A pass by the Triton kernel, for one score and up to 1024 parameters, on a GPU or in Triton's interpreter."""
 
     def __init__(self, data: Data) -> None:
         super().__init__(data)
@@ -238,17 +235,17 @@ class FusedPass(EagerPass):
         self.tiles = -(-tiles // (processors * _PROGRAMS_PER_PROCESSOR))
         self.programs = -(-tiles // self.tiles)
         new = X.new_empty
-        self.noted = min(MAX_NOTED, data.n)
+        self.listed = min(MAX_LISTED, data.n)
         self.sums_of = new((self.programs, HEAD + 2 * self.parts * WIDTH), dtype=torch.float64)
         self.scratch = new(max(self.programs * BLOCK, self.chunk // _TILES + BLOCK), dtype=torch.float64)
-        self.list = new(self.noted, dtype=torch.int64)
-        self.pairs = new((self.noted, 2), dtype=torch.float64)
+        self.list = new(self.listed, dtype=torch.int64)
+        self.pairs = new((self.listed, 2), dtype=torch.float64)
         self.count = torch.zeros(1, dtype=torch.int32, device=X.device)
         self.none = new(1, dtype=torch.float64)
 
     @staticmethod
     def takes(data: Data) -> bool:
-        """Whether the kernel computes a pass over these rows."""
+        """Whether the kernel supports these rows."""
         return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MAX_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
@@ -267,7 +264,7 @@ class FusedPass(EagerPass):
         _pass_kernels.one_pass[(programs,)](
             X, data.y, X if data.weight is None else data.weight, given[6:], given, self.sums_of,
             self.none if losses is None else losses, self.list, self.pairs, self.count, self.scratch,
-            first, stop, X.stride(0), X.shape[1], self.noted, 0 if losses is None else 1, tiles,
+            first, stop, X.stride(0), X.shape[1], self.listed, 0 if losses is None else 1, tiles,
             LOSS=KERNEL_LOSSES[model.loss], WEIGHTED=data.weight is not None, INTERCEPT=model.fit_intercept,
             PARTS=self.parts, WIDTH=WIDTH, BLOCK=BLOCK, num_warps=WARPS,
         )  # fmt: skip
@@ -279,25 +276,25 @@ class FusedPass(EagerPass):
         return out
 
     def sums(self, request: Request) -> PassSums:
-        """Side sums of the rows that are certainly kept, masses, and the undecided rows in order."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and the undecided rows in order."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
         total = torch.cat([self.sums_of.sum(0), least[None], self.count.to(torch.float64)]).cpu().numpy()
-        count, noted = int(total[-1]), min(int(total[-1]), self.noted)
-        rows, order = self.list[:noted].sort()
-        pairs = self.pairs[:noted][order]
+        count, listed = int(total[-1]), min(int(total[-1]), self.listed)
+        rows, order = self.list[:listed].sort()
+        pairs = self.pairs[:listed][order]
         table = _table_of(total[6:12], total[HEAD:-2].reshape(2, -1), self.data)
         return PassSums(total[:5], float(total[-2]), table, count, rows, pairs[:, 0], pairs[:, 1][None])
 
 
 def _table_of(head: Array, products: Array, data: Data) -> Array:
-    """The sums of the kernel as the table of `side_sums`."""
+    """The sums of the kernel as the table of `tangent_sums`."""
     d = data.X.shape[1]
-    table = np.zeros((2, Sides.width(1, d)))
-    table[:, : Sides.SLOPES] = head.reshape(2, 3)
-    table[:, Sides.SLOPES + 1 :] = products[:, :d]
+    table = np.zeros((2, TangentTable.width(1, d)))
+    table[:, : TangentTable.SLOPES] = head.reshape(2, 3)
+    table[:, TangentTable.SLOPES + 1 :] = products[:, :d]
     if data.model.fit_intercept:
-        table[:, Sides.SLOPES] = products[:, d]
+        table[:, TangentTable.SLOPES] = products[:, d]
     return table
 
 

@@ -1,7 +1,7 @@
 """The fast and robust bootstrap: each bootstrap sample takes one step of the estimating equations instead of a new fit.
 
 The step is corrected by the derivative of the equations. To first order it then equals the change of a full fit. The
-weights of the rows stay fixed, so an outlier that is drawn often does not break down a bootstrap sample.
+weights of the rows stay fixed, so outliers that are drawn often do not break down the estimate of a bootstrap sample.
 Salibian-Barrera and Zamar, "Bootstrapping robust estimates of regression", Annals of Statistics 30 (2002).
 """
 
@@ -18,7 +18,7 @@ SAMPLES = 1_000
 
 
 def draws(n: int, rng: np.random.Generator) -> Array:
-    """The number of times that each of n rows is drawn (samples, n)."""
+    """The number of times (samples, n) that each of n rows is drawn in each bootstrap sample."""
     return rng.multinomial(n, np.full(n, 1.0 / n), size=SAMPLES).astype(np.float64)
 
 
@@ -38,12 +38,12 @@ def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, 
 
 
 def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float, counts: Array) -> Array:
-    """Deviations (samples, p) of trimmed fits; `cut` as in `after_trimming`."""
+    """Deviations (samples, p) of trimmed fits from b; `cut` is as in `after_trimming`."""
     return (problem.fit(counts * kept) - b) / (1 - lost_at_cut(cut))
 
 
 def resampled_reweighted(
     problem: TrimmedSquares, b: Array, kept: Array, cut: float, raw: Array, counts: Array
 ) -> Array:
-    """Deviations (samples, p) of reweighted fits; `raw` (samples, p) are the deviations of the trimmed fits."""
+    """Deviations (samples, p) of reweighted fits from b; `raw` (samples, p) are those of the trimmed fits."""
     return problem.fit(counts * kept) - b + lost_at_cut(cut) * raw

@@ -64,7 +64,7 @@ def kept_rows(alpha: float, n: int, p: int) -> int:
 def share_of(h: int, n: int, p: int) -> float:
     """The alpha for which `kept_rows` returns h.
 
-    Several do, because h is rounded; this is the fraction with the smallest denominator.
+    Several values of alpha do, because h is rounded; this is the fraction with the smallest denominator.
     """
     least = half(n, p)
     if h >= n or least >= n:
@@ -78,7 +78,7 @@ def share_of(h: int, n: int, p: int) -> float:
 
 
 def consistency(share: float) -> float:
-    """The standard deviation of a normal distribution divided by that of its central `share`."""
+    """The standard deviation of a normal distribution divided by that of the central `share` of its mass."""
     if share >= 1.0:
         return 1.0
     q = norm.ppf((1 + share) / 2)
@@ -112,7 +112,7 @@ def _known(n: int, slopes: int, pair: tuple) -> float:
 def spread_of_core(residuals: np.ndarray, cut: float) -> float:
     """The standard deviation of a normal that has, within +-cut, the mean square of the residuals within +-cut.
 
-    Unlike a factor for the kept share, this does not mistake gross outliers for the tails of a normal.
+    Unlike the consistency factor of the kept share, this does not mistake gross outliers for the tails of a normal.
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0

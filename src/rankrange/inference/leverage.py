@@ -78,7 +78,8 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     """Mahalanobis distances (n,) by the minimum covariance determinant, and the cut that 2.5% of normal rows exceed.
 
     Columns with the same value in half of the rows, such as dummies of rare categories, have no robust scale and are
-    left out. Linearly dependent columns are left out as well.
+    left out. Linearly dependent columns are left out as well. If no column remains, or if there are too few rows, all
+    distances are 0 and the cut is infinite.
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)
@@ -88,8 +89,8 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     X, sample = ((part[:, spread > 0] - centre[spread > 0]) / spread[spread > 0] for part in (X, sample))
     if sample.shape[1] == 0 or len(sample) < 2 * sample.shape[1] + 2:
         return np.zeros(len(X)), np.inf
-    near = sample[(length := np.linalg.norm(sample, axis=1)) <= np.median(length)]
-    _, s, V = np.linalg.svd(near - near.mean(axis=0), full_matrices=False)
+    central = sample[(length := np.linalg.norm(sample, axis=1)) <= np.median(length)]
+    _, s, V = np.linalg.svd(central - central.mean(axis=0), full_matrices=False)
     T = V[s > 1e-8 * s.max(initial=0.0)].T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the caller cannot act on its warnings about ties and few rows

@@ -25,11 +25,11 @@ CUT = float(norm.ppf(0.9875))
 class RobustFit:
     """One robust linear fit with its scale and its precision, in the units of the data.
 
-    `method` is "LTS", "reweighted LTS", "MM" or "least squares". W (1, p) has the intercept last. `scale` and
-    `raw_scale` are robust standard deviations of the residuals under the final and the trimmed fit, `weights` 1 or 0 or
-    Tukey's weight of each row, and `support` the rows that the coefficients were fitted to. `covariance` (p, p) is the
-    sandwich estimate, NaN for coefficients that are not identified. `resample` maps the counts of the drawn rows
-    (samples, n) to deviations of the coefficients (samples, p).
+    `method` is "LTS", "reweighted LTS", "MM", "least squares" or "exact fit". W (1, p) has the intercept last. `scale`
+    and `raw_scale` are robust standard deviations of the residuals of the final and of the trimmed fit. `weights` (n,)
+    are 1 or 0, or Tukey's weights for "MM", and `support` is a mask of the rows that the coefficients were fitted to.
+    `covariance` (p, p) is the sandwich estimate, NaN for coefficients that are not identified. `resample` maps the
+    counts of drawn rows (samples, n) to deviations of the coefficients (samples, p).
     """
 
     method: str
@@ -56,7 +56,7 @@ class Rows:
         self.slopes = self.rank - fit_intercept
 
     def small_sample(self, h: int, *, reweighted: bool) -> float:
-        """The small-sample correction of the scale."""
+        """The small-sample correction factor of the scale, for h kept rows."""
         alpha = factors.share_of(h, self.n, self.rank)
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
@@ -73,7 +73,7 @@ class Rows:
 
 
 def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
-    """Scale and covariance of the trimmed fit W, or of the reweighted or MM fit that follows it."""
+    """The trimmed fit W, or the reweighted or MM fit that follows it, with scale, weights and covariance."""
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
     raw_scale = _raw_scale(rows, r, kept, h)
@@ -103,7 +103,7 @@ def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], 
 def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
     """The scale of the kept residuals, consistent for normal errors.
 
-    If all rows are kept, the scale of least squares.
+    If all rows are kept, it is the residual standard deviation of least squares.
     """
     total = float(r[kept] @ r[kept])
     if h == rows.n:

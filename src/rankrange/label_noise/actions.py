@@ -23,7 +23,7 @@ class Costs:
         dropped or relabelled.
     review : float
         The cost of reviewing a row by hand, after which its label is correct. With 1/5, the default, rows with p_wrong
-        of at least 1/5 are listed for review. If it is above 1/2, no row is listed.
+        of at least 1/5 are listed for review. If it is at least drop / (1 + drop), no row is listed for review.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Costs:
 
     @property
     def review_from(self) -> float:
-        """The smallest p_wrong at which a review costs less than keeping the row."""
+        """The smallest p_wrong at which reviewing or dropping the row costs less than keeping it."""
         return min(self.review, self.flag_from)
 
 

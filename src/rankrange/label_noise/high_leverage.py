@@ -7,14 +7,15 @@ from scipy.special import softmax
 
 from ..core.arrays import Array
 
-# Candidate rates of wrong labels of high-leverage rows, and the power of the prior. In one table they are mostly
-# correct (no error has probability one half) or mostly wrong.
+# Candidate rates of wrong labels of high-leverage rows, and the exponent of the prior. A rate of 0 has probability one
+# half; the probability of other rates is proportional to this power, because such rows are mostly all correct or all
+# wrong.
 _RATES = np.linspace(0.0, 0.99, 34)
 _MOSTLY_WRONG = 8.0
 
 
 def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[float, float]]:
-    """p_wrong of high-leverage rows with a separate rate; the expected share of wrong labels and its 95% interval.
+    """p_wrong (n,) of high-leverage rows, which have a separate rate; the share of wrong labels and its 95% interval.
 
     P (n, classes) are predictions of models that were not fitted to any high-leverage row.
     """

@@ -4,13 +4,13 @@
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
 prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
 confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
-Confidence is measured in two ways: by the margin of the predicted class over the next one, and by the rank of that
-margin among the rows of the class. Margins express how certain the models are. Ranks are not affected by models that
-have learnt how noisy the labels are.
+Confidence is measured in two ways: by the log odds of the predicted class, and by the rank of these log odds among the
+rows that are predicted to be of this class. Log odds express how certain the models are. Ranks are not affected by
+models that have learnt how noisy the labels are.
 
-**Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a rate of its own, often
+**Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
 zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
-true class of a wrong label has a Dirichlet prior with equal probabilities. If the predictions are hardly better than
+wrong labels of a class have a Dirichlet prior with equal probabilities. If the predictions are hardly better than
 the class frequencies, the curves show nothing: either the true classes cannot be predicted, or wrong labels hide them.
 Then the rates keep their prior, and high rates gain probability, because they make weak predictions likely.
 
@@ -36,12 +36,12 @@ from .reliability import CurvePrior, Curves, Groups, fit_curves
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
 # Rates above this share of the rate of random labels are excluded, because such labels are uninformative.
 _LARGEST = 0.95
-# Predictions are clipped to this probability over the number of rows: n rows cannot show a higher certainty.
+# Probabilities are at least this number divided by n, because n rows cannot show a higher certainty.
 _LEAST_OF_ROWS = 0.5
 # The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
 # .02.
 _EM_STEPS, _WEIGHT_ROWS = 300, 200_000
-# The number of rounds for the true classes of wrong labels.
+# The number of rounds for the distribution of the wrong labels of each true class.
 _ROUNDS = 2
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
@@ -67,20 +67,20 @@ class NoisePrior:
         Probability that the predictions hold too little information about the labels to show the rates. In this case
         all labels of a class have the same p_wrong.
     surprises : float
-        Share of rows whose true class differs from the predicted one at any confidence.
+        Least probability that the predicted class is not the true one, even with the highest confidence.
     log_steepness, steepness_loss, log_steepness_sd : float
         Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if no row
         of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation.
     class_sd : float
         Standard deviation of the log steepness between the classes of one table.
     log_scale_sd : float
-        Standard deviation of the logarithm of the scale of margins around calibrated ones.
+        Standard deviation of the log scale of the log odds, relative to calibrated predictions.
     odds_shift_sd, rank_shift_sd : float
-        Standard deviations of the shift of the two curves.
+        Standard deviations of the shift of the curves by log odds and by rank.
     odds_power, rank_power : float
-        Powers of the two likelihoods.
+        Powers to which the likelihoods by log odds and by rank are raised.
     direction_rows : float
-        Weight of the Dirichlet prior for the true class of a wrong label, in rows per class.
+        Weight of the Dirichlet prior for the wrong labels of a true class, in rows.
 
     Examples
     --------
@@ -107,13 +107,13 @@ class NoisePrior:
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
-        """Prior probabilities of the rates: of a shared rate, and of the rate of a single class."""
+        """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class."""
         density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
         density[(RATES == 0.0) | (_LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
         shared = density / density.sum()
-        own = (1.0 - self.class_unaffected) * shared
-        own[0] = self.class_unaffected
-        return shared, own
+        by_class = (1.0 - self.class_unaffected) * shared
+        by_class[0] = self.class_unaffected
+        return shared, by_class
 
 
 class RowPosterior(NamedTuple):
@@ -130,7 +130,7 @@ class LabelNoisePosterior:
     Parameters
     ----------
     p_wrong : ndarray of shape (n,)
-        The probability that each label is wrong; the share for rows without a prediction.
+        The probability that each label is wrong; for rows without a prediction, the share of wrong labels.
     p_true : ndarray of shape (n, classes)
         The posterior probability of each true class.
     share, interval : float and tuple of float
@@ -173,7 +173,9 @@ class LabelNoisePosterior:
         """The posterior of new rows, from out-of-fold predictions of the same members."""
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
-            raise ValueError(f"predict needs the members of the fit, {', '.join(missing)} missing")
+            raise ValueError(
+                f"predict needs predictions of all members of the fit, got none of {', '.join(missing)}; pass them too"
+            )
         P = _mixed({name: predictions[name] for name in self.weights if name in predictions}, self.weights)
         return self._rule.rows(P, np.asarray(codes))
 
@@ -237,21 +239,24 @@ class LabelNoiseModel:
         mass = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
         rows = np.flatnonzero(known & (mass > 0.0))
         if not len(rows):
-            raise ValueError("label noise needs rows with a prediction and a positive weight, got none")
-        learn = {name: P[rows] for name, P in every.items()}
-        weights = dict(zip(every, mixture_weights(_of_labels(learn, codes[rows]), mass[rows]).tolist(), strict=True))
-        P = _mixed(learn, weights)
+            raise ValueError(
+                f"label noise needs rows with a prediction and a positive weight, got none of {len(codes)} rows; pass "
+                "finite predictions and weights above 0"
+            )
+        training = {name: P[rows] for name, P in every.items()}
+        weights = dict(zip(every, mixture_weights(_of_labels(training, codes[rows]), mass[rows]).tolist(), strict=True))
+        P = _mixed(training, weights)
         rule, hypotheses, wide = _learn(self.prior, P, codes[rows], mass[rows])
         mean = _mixed(every, weights)
-        asked = np.flatnonzero(known)
-        found = rule.rows(mean[asked], codes[asked])
-        share = float(mass[asked] @ found.p_wrong / mass[asked].sum())
+        predicted = np.flatnonzero(known)
+        found = rule.rows(mean[predicted], codes[predicted])
+        share = float(mass[predicted] @ found.p_wrong / mass[predicted].sum())
         p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
         p_true[np.arange(len(codes)), codes] = 1.0 - share
-        p_wrong[asked], p_true[asked] = found
-        ends = [part.interval(rule, P, codes[rows], mass[rows], share) for part in (hypotheses, wide)]
-        interval = ends[0][0], max(high for _, high in ends)  # the true share is more often above than below
-        gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**learn, "ensemble": P}.items()}
+        p_wrong[predicted], p_true[predicted] = found
+        intervals = [part.interval(rule, P, codes[rows], mass[rows], share) for part in (hypotheses, wide)]
+        interval = intervals[0][0], max(high for _, high in intervals)  # the true share is more often above than below
+        gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**training, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
         )
@@ -306,12 +311,12 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
     some = _sample(len(codes))
-    logs, own = np.log(np.clip(P[some], _least(mass), 1.0)) - usual, codes[some, None]
+    logs, labels = np.log(np.clip(P[some], _least(mass), 1.0)) - usual, codes[some, None]
     share = mass[some] / mass[some].sum()
 
     def loss(power: float) -> float:
-        found = np.take_along_axis(log_softmax(power * logs + usual, axis=1), own, axis=1)[:, 0]
-        return float(share @ (usual[own[:, 0]] - found))
+        found = np.take_along_axis(log_softmax(power * logs + usual, axis=1), labels, axis=1)[:, 0]
+        return float(share @ (usual[labels[:, 0]] - found))
 
     return max(0.0, -mass.sum() * minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").fun)
 
@@ -322,12 +327,12 @@ def _least(mass: Array) -> float:
 
 def _confidence(P: Array, predicted: Array, least: float) -> Array:
     """Array (n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
-    own = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
-    return np.asarray(np.log(own) - np.log1p(-own))
+    p = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
+    return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """log((1 + total) / rank), where the rank is the mass of more confident rows; ties get their mean rank."""
+    """log((1 + total) / rank), where the rank is the mass from the most confident row on; ties get their mean rank."""
     values, value_of = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(value_of, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
@@ -339,11 +344,11 @@ def _rank_score(confidence: Array, mass: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Marginal weights of the rates (classes, rates), the curve of each class, and the true classes of wrong labels.
+    """The rule that computes the posterior of a row from its prediction and its label.
 
-    `to` (classes, classes) is the class that a wrong label of each true class becomes. `blind` (classes, rates) are
-    weights of the rates with uninformative predictions, where the class frequencies replace the curves.
-    `least` is the smallest probability that the rows of the fit can show.
+    `weights` (classes, rates) are the joint probabilities of each rate and of informative predictions, `blind` those of
+    each rate and of uninformative predictions, for which the class `frequency` replaces the `curves`. `to` (true,
+    given) has the distribution of the wrong labels of each true class. `least` is the lower bound of probabilities.
     """
 
     weights: Array
@@ -362,7 +367,7 @@ class _Rule:
         return _transition(self.mean_rates, self.to)
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
-        """Average over the rates of the predicted class; the other classes have their mean rates."""
+        """The posterior of rows: an average over the rates of the predicted class, with mean rates of other classes."""
         blind = self.frequency[:, None] * _transition(_mean_rates(self.blind), self.to)
         p_true = self.blind[0].sum() * (blind / np.maximum(blind.sum(axis=0), 1e-300)).T[codes]
         predicted = P.argmax(axis=1)
@@ -407,55 +412,58 @@ class _Hypotheses(NamedTuple):
 
     kinds: Array
     shared: Array
-    own: Array
+    by_class: Array
 
     @classmethod
     def of(cls, prior: NoisePrior, evidence: _Evidence) -> tuple[_Hypotheses, Array]:
-        """Prior times evidence; and the part (classes, rates) of `weights` with uninformative predictions."""
-        seen = cls._parts(prior, evidence.shared, evidence.own, evidence.constant)
-        hidden = cls._parts(prior, evidence.hidden.sum(axis=0), evidence.hidden, 0.0)
+        """The posterior, and the part (classes, rates) of its `weights` that is due to uninformative predictions."""
+        informative = cls._parts(prior, evidence.shared, evidence.by_class, evidence.constant)
+        uninformative = cls._parts(prior, evidence.hidden.sum(axis=0), evidence.hidden, 0.0)
         with np.errstate(divide="ignore"):
             chances = np.log([1.0 - prior.uninformative, prior.uninformative])
-        chance = softmax(chances + [logsumexp(seen.kinds), evidence.unrelated])
-        seen, hidden = (p._replace(kinds=c * softmax(p.kinds)) for c, p in zip(chance, (seen, hidden), strict=True))
-        kinds = seen.kinds + hidden.kinds
-        part = hidden.kinds / np.maximum(kinds, 1e-300)
-        shared = (1.0 - part[1]) * seen.shared + part[1] * hidden.shared
-        return cls(kinds, shared, (1.0 - part[2]) * seen.own + part[2] * hidden.own), hidden.weights
+        chance = softmax(chances + [logsumexp(informative.kinds), evidence.unrelated])
+        informative = informative._replace(kinds=chance[0] * softmax(informative.kinds))
+        uninformative = uninformative._replace(kinds=chance[1] * softmax(uninformative.kinds))
+        kinds = informative.kinds + uninformative.kinds
+        part = uninformative.kinds / np.maximum(kinds, 1e-300)
+        shared = (1.0 - part[1]) * informative.shared + part[1] * uninformative.shared
+        by_class = (1.0 - part[2]) * informative.by_class + part[2] * uninformative.by_class
+        return cls(kinds, shared, by_class), uninformative.weights
 
     @classmethod
-    def _parts(cls, prior: NoisePrior, by_shared: Array, by_own: Array, constant: float) -> _Hypotheses:
+    def _parts(cls, prior: NoisePrior, shared_evidence: Array, class_evidence: Array, constant: float) -> _Hypotheses:
         """Prior times one kind of evidence, where `kinds` are logarithms before normalisation."""
         some = 1.0 - prior.no_error
         with np.errstate(divide="ignore"):
-            shared, own = (np.log(part) for part in prior.rates(len(by_own)))
+            shared, by_class = (np.log(part) for part in prior.rates(len(class_evidence)))
             kinds = np.log([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)])
-        shared, own = shared + by_shared, own + by_own
-        kinds += np.array([by_shared[0], logsumexp(shared), logsumexp(own, axis=1).sum() + constant])
-        return cls(kinds, softmax(shared), softmax(own, axis=1))
+        shared, by_class = shared + shared_evidence, by_class + class_evidence
+        kinds += np.array([shared_evidence[0], logsumexp(shared), logsumexp(by_class, axis=1).sum() + constant])
+        return cls(kinds, softmax(shared), softmax(by_class, axis=1))
 
     @property
     def weights(self) -> Array:
         """Array (classes, rates): the marginal probability of each rate of each class."""
-        found = self.kinds[1] * self.shared + self.kinds[2] * self.own
+        found = self.kinds[1] * self.shared + self.kinds[2] * self.by_class
         found[:, 0] += self.kinds[0]
         return np.asarray(found)
 
     @property
     def no_error(self) -> float:
-        return float(self.kinds[0] + self.kinds[2] * self.own[:, 0].prod())
+        return float(self.kinds[0] + self.kinds[2] * self.by_class[:, 0].prod())
 
     def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
-        """The central 95% of the posterior of the share. The upper end is at least 3 / n (the rule of three)."""
+        """The central 95% of the posterior of the share. The upper limit is at least share + 3 / n (rule of three)."""
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
-        by_rate, part = np.zeros(self.own.shape), np.bincount(predicted, weights=mass, minlength=len(self.own)) / n
+        by_rate = np.zeros(self.by_class.shape)
+        part = np.bincount(predicted, weights=mass, minlength=len(by_rate)) / n
         for label in np.flatnonzero(part).tolist():
             rows = np.flatnonzero(predicted == label)
             for rate in np.flatnonzero(weights[label] > _NEGLIGIBLE).tolist():
                 true = rule.given_rate(label, rate, P[rows], codes[rows])[np.arange(len(rows)), codes[rows]]
                 by_rate[label, rate] = 1.0 - mass[rows] @ true / mass[rows].sum()
         spread = np.gradient(RATES) / np.sqrt(12.0) / np.maximum(RATES, RATES[1])  # a rate stands for its interval
-        mean, square = (self.own * by_rate).sum(axis=1), self.own * by_rate**2 * (1.0 + spread**2)
+        mean, square = (self.by_class * by_rate).sum(axis=1), self.by_class * by_rate**2 * (1.0 + spread**2)
         deviation = np.sqrt(part**2 @ (square.sum(axis=1) - mean**2).clip(0.0))
         steps = np.linspace(-2.0, 2.0, 21)
         normal = softmax(-0.5 * steps**2)
@@ -488,15 +496,15 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
 
 
 class _Evidence(NamedTuple):
-    """Log evidence of both curves with their powers.
+    """Log evidence from the curves by log odds and by rank, multiplied by their powers, for these hypotheses.
 
-    `shared` (rates,): all classes have this rate; 0 is no error. `own` (classes, rates): one class has this rate, up to
-    the constant in `constant`. `unrelated`: the predictions are no better than class frequencies, and `hidden`
-    (classes, rates) what they show of the rates in this case.
+    `shared` (rates,): all classes have this rate; 0 is no error. `by_class` (classes, rates): one class has this rate;
+    the sum over the classes plus `constant` is the evidence of a set of rates. `unrelated`: the predictions are no
+    better than the class frequencies. `hidden` (classes, rates) is the evidence for the rates in this case.
     """
 
     shared: Array
-    own: Array
+    by_class: Array
     constant: float
     unrelated: float
     hidden: Array
@@ -504,7 +512,10 @@ class _Evidence(NamedTuple):
     def halved(self) -> _Evidence:
         """Half of the evidence, for intervals that allow for model errors."""
         return self._replace(
-            shared=0.5 * self.shared, own=0.5 * self.own, constant=0.5 * self.constant, unrelated=0.5 * self.unrelated
+            shared=0.5 * self.shared,
+            by_class=0.5 * self.by_class,
+            constant=0.5 * self.constant,
+            unrelated=0.5 * self.unrelated,
         )
 
 
@@ -523,11 +534,11 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
     odds_prior = CurvePrior(scale, prior.log_scale_sd, prior.odds_shift_sd, prior.surprises)
     curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
     odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
-    shared, own, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
+    shared, by_class, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
     power = prior.odds_power + prior.rank_power
     return tuple(curves), _Evidence(
         prior.odds_power * odds.sum(axis=0) + prior.rank_power * shared,
-        prior.odds_power * odds + prior.rank_power * own,
+        prior.odds_power * odds + prior.rank_power * by_class,
         prior.rank_power * constant,
         prior.odds_power * float(odds.sum(axis=0)[0])
         + prior.rank_power * float(shared[0])
@@ -551,16 +562,17 @@ def _hidden(labels: Array, scale: Array) -> Array:
 
 
 def _rank_evidence(
-    prior: NoisePrior, by_rank: list[Groups], ends: tuple[Array, Array], others: Array
+    prior: NoisePrior, by_rank: list[Groups], low_high: tuple[Array, Array], others: Array
 ) -> tuple[Array, Array, float]:
-    """The evidence of the ranks, as in `_Evidence`. Steepness is compared with its expectation (`_usual_steepness`).
+    """The evidence of the ranks, in the form of `_Evidence`: shared, by class, and the constant.
 
-    Classes of one table deviate from it similarly. The deviation of the other classes depends on the hypothesis: if the
-    rate is shared, it is taken at this rate, and otherwise at the best rate of each class.
+    The log steepness of a class has a normal prior around its expectation (`_usual_steepness`) plus the mean deviation
+    of the other classes, because the classes of one table deviate similarly. If the rate is shared, the deviations are
+    those at this rate, otherwise those at the expected rate of each class.
     """
-    usual, sd = np.stack([_usual_steepness(prior, groups, *ends) for groups in by_rank]), prior.log_steepness_sd
+    usual, sd = np.stack([_usual_steepness(prior, groups, *low_high) for groups in by_rank]), prior.log_steepness_sd
     wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
-    fits = [fit_curves(groups, *ends, near) for groups, near in zip(by_rank, wide, strict=True)]
+    fits = [fit_curves(groups, *low_high, near) for groups, near in zip(by_rank, wide, strict=True)]
     off, alone = np.stack([fit.scale for fit in fits]) - usual, np.stack([fit.evidence for fit in fits])
     rates = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + prior.rank_power * alone + others, axis=1)
     errors = np.maximum([groups.disagree.sum() for groups in by_rank], 1.0)
@@ -577,11 +589,12 @@ def _rank_evidence(
             near = CurvePrior(
                 centre, float(np.sqrt(prior.class_sd**2 + 1.0 / total)), prior.rank_shift_sd, prior.surprises
             )
-            evidence[label] = fit_curves(by_rank[label], *ends, near).evidence - np.log(near.scale_sd * near.shift_sd)
+            found_curves = fit_curves(by_rank[label], *low_high, near)
+            evidence[label] = found_curves.evidence - np.log(near.scale_sd * near.shift_sd)
         mean = weight @ deviation / max(weight.sum(), 1e-300)
         found.append((evidence, -0.5 * (mean / sd) ** 2))
-    (same, chance), (own, by_class_chance) = found
-    return same.sum(axis=0) + chance, own, float(by_class_chance[0])
+    (same, chance), (by_class, by_class_chance) = found
+    return same.sum(axis=0) + chance, by_class, float(by_class_chance[0])
 
 
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:

@@ -26,7 +26,7 @@ _LEAST_GAIN = 1e-3
 
 
 class Groups(NamedTuple):
-    """Rows grouped by confidence: its mean, and the weight of labels that agree and disagree with the prediction."""
+    """Rows grouped by confidence: the mean confidence, and the weights of agreeing and disagreeing labels."""
 
     confidence: Array
     agree: Array
@@ -34,7 +34,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
-        """Group rows in the order of their confidence; rows with equal confidence stay together if possible."""
+        """Divide the rows, in the order of their confidence, into at most 40 groups of about the same size."""
         order = np.argsort(confidence, kind="stable")
         first = np.unique(np.linspace(0, len(order), min(_GROUPS, len(order)) + 1).astype(np.intp)[:-1])
         total, agreeing = (np.add.reduceat(part[order], first) for part in (weight, weight * agree))

@@ -1,4 +1,7 @@
-"""The posterior probability that a numeric target is wrong: a mixture of clean residuals and a wide normal."""
+"""The posterior probability that a numeric target is wrong.
+
+Residuals are modelled by a mixture of a distribution of clean residuals and a wide normal distribution of outliers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .scatter import CLEAN_SHARE, local_scale, quantile, robust_scale
 
 # Shapes of clean residuals: 2 is the normal, 1 has exponential tails.
 _SHAPES = (2.0, 1.4, 1.0, 0.7)
-# The largest ratio of the widths of the two sides, and the least number of rows for separate widths.
+# The largest ratio of the widths of positive and of negative residuals, and the least mass for separate widths.
 _SKEWED, _FEW = 3.0, 10
 # In standard deviations of clean residuals: no smaller residual is an outlier, every larger one is, and the least width
 # of outliers.
@@ -38,7 +41,7 @@ class OutlierPosterior:
 def outlier_posterior(
     residual: Array, mass: Array | None = None, *, expected: Array | None = None, clean: str = "normal"
 ) -> OutlierPosterior:
-    """Estimate which residuals are outliers. Unknown residuals are NaN.
+    """Estimate which residuals are outliers; NaN marks rows without a residual.
 
     The model is a mixture: a residual is clean, or an outlier from a normal at least three times as wide. The scale of
     clean residuals is estimated from the smaller 70% of residuals, which is robust to outliers. EM estimates the share
@@ -61,7 +64,7 @@ def outlier_posterior(
     Returns
     -------
     OutlierPosterior
-        The posterior. p_wrong of an unknown residual is the share of outliers.
+        The posterior. For rows without a residual, p_wrong is the share of outliers.
     """
     mass = np.ones(len(residual)) if mass is None else mass
     present = np.isfinite(residual) & (mass > 0)
@@ -113,7 +116,7 @@ def _by_side(residual: Array, mass: Array) -> Array:
 
 
 def _clean_size(size: Array, side: Array, mass: Array) -> float:
-    """The 70% quantile of the residuals on one side, or of all residuals if the side has almost none."""
+    """The 70% quantile of the residuals of one sign, or of all residuals if there are almost none of this sign."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
     return quantile(size[rows], CLEAN_SHARE, mass[rows])
 
@@ -121,7 +124,7 @@ def _clean_size(size: Array, side: Array, mass: Array) -> float:
 def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, ...]) -> Array:
     """The probability that each absolute residual is an outlier, averaged over shapes.
 
-    `clean_size` is the 70% quantile of clean ones.
+    `clean_size` is the 70% quantile of clean absolute residuals.
     """
     clean_size = max(clean_size, 1e-9 * float(size.max(initial=0.0)), 1e-300)
     fits = [_two_widths(size, mass, clean_size, shape) for shape in shapes]

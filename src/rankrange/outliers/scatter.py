@@ -32,7 +32,10 @@ _SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
 def quantile(size: Array, share: float, mass: Array | None = None) -> float:
-    """The weighted quantile: the smallest size such that a share of at least `share` of the mass is at or below it."""
+    """The weighted quantile: the smallest size such that a share of at least `share` of the mass is at or below it.
+
+    Without `mass` it is np.quantile, which interpolates.
+    """
     if mass is None:
         return float(np.quantile(size, share))
     order = np.argsort(size, kind="stable")
@@ -100,7 +103,7 @@ class Widths:
         return found
 
     def of_rows(self, X: Any) -> Array:
-        """Array (n,): the factor of each row, 1 for rows with the smallest scale."""
+        """Array (n,): the factor of each row; 1 for rows that have none of the selected values."""
         width = np.ones(X.shape[0])
         for side, ratio in zip(self.sides, self.ratios, strict=True):
             width[side.of(X)] *= ratio
@@ -108,7 +111,7 @@ class Widths:
 
 
 def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The log ratio of the scales of the rows with `upper` and of the others, and its standard error."""
+    """The log ratio of the scales of the rows in the mask `upper` and of the others, and its standard error."""
     parts = [residual[side] for side in (upper, ~upper)]
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))

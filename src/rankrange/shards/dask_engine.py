@@ -1,7 +1,7 @@
 """Shards of Dask collections. Chunks stay on their workers; only messages and merged results are sent.
 
-Each chunk is one Dask task. If a worker is lost, Dask computes its chunks and tasks again. Rows at the edge of a chunk
-that belong to the block of a neighbour are sent to it once.
+Each chunk is one Dask task. If a worker is lost, Dask computes its chunks and tasks again. If a block of rows spans two
+chunks, the rows of the later chunk are sent once to the worker of the earlier one.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ class Sealed:
 
 
 def run_kernel(task: Sealed, message: Sealed, chunk: Any, *others: Any) -> Any:
-    """Apply the kernel to one chunk, without the rows sent to a neighbour and with the received rows."""
+    """Apply the kernel to the rows of one range: its own part of a chunk, and the rows received from later chunks."""
     kernel, at = task.value
     parts = [cut_chunk(chunk, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]

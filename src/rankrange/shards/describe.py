@@ -1,4 +1,4 @@
-"""The first pass: counts rows and classes, checks that all numbers are finite, and draws a sample."""
+"""The first pass over the data, which counts rows and classes, checks all values, and draws a sample."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Description:
 
 
 def describe(shard: Shard, message: Sampling) -> Description:
-    """Describe the rows of a shard."""
+    """The kernel of the first pass: count and check the rows of a shard, and draw its rows of the sample."""
     found = Description()
     with one_thread():
         for batch in aligned_blocks(_until_error(shard.batches(), message, found)):
@@ -75,7 +75,7 @@ def describe(shard: Shard, message: Sampling) -> Description:
 
 
 def _until_error(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
-    """Yield checked batches until the first problem."""
+    """Yield batches until one has a problem, which is stored in `found.error`."""
     for batch in batches:
         name = batch.source or f"the rows from {batch.first_row} on"
         found.n_columns.add(batch.X.shape[1])

@@ -91,7 +91,7 @@ class Task:
 
 
 def merged(results: Iterable[Any]) -> Any:
-    """Results of neighbouring shards as one, in order; None if there are none."""
+    """The results of consecutive shards, merged into one in order; None if there are none."""
     total = None
     for result in results:
         if total is None:
@@ -179,7 +179,7 @@ class LazyRows:
 
     def __iter__(self) -> Iterator[Array]:
         for part in self._shards.map_lazy(self._kernel, self._message):
-            values = part.compute() if hasattr(part, "compute") else part  # of Dask
+            values = part.compute() if hasattr(part, "compute") else part  # Dask returns delayed objects
             yield values if self._names is None else self._names[values]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

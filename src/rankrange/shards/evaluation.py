@@ -1,4 +1,4 @@
-"""Exact evaluation of the objective over all rows in one pass: the driver's side of `shard_kernels.evaluate`.
+"""Exact evaluation of the objective over all rows in one pass: the part of `shard_kernels.evaluate` on the driver.
 
 The sample gives a bracket that contains each cut almost surely. Workers sum the rows between the brackets and send the
 few rows inside them, from which the driver finds the exact cuts and shares ties. If a cut lies outside its bracket, or
@@ -17,7 +17,18 @@ from ..core.arrays import Array
 from ..core.mass_cuts import BUT_ROUNDING, Cut, sorted_cuts
 from ..core.objective import Objective
 from .engine import Shards
-from .shard_kernels import Evaluation, Interval, Model, Partial, Request, Rows, Sides, evaluate, n_sides, side_sums
+from .shard_kernels import (
+    Evaluation,
+    Interval,
+    Model,
+    Partial,
+    Request,
+    Rows,
+    TangentTable,
+    evaluate,
+    n_slope_groups,
+    tangent_sums,
+)
 
 # The largest size of the undecided rows that one pass may send to the driver, in bytes.
 _COLLECT_BYTES = 96_000_000
@@ -32,36 +43,36 @@ _KINK_ROWS = 60_000
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """The results of one pass at W."""
+    """The objective at W after one pass: value, gradient and cuts, and the sums and rows that the pass returned."""
 
     W: Array
     value: float
     gradient: Array
     lower: Cut | None  # None if k keeps all rows
     upper: Cut | None  # None if m = 0
-    certain: Array  # side sums over the rows outside both brackets
+    certain: Array  # `tangent_sums` over the rows between the brackets, which are certainly kept
     rows: Rows | None  # the undecided rows, with float64 features
     weights: Array  # their weights, each in [0, mass]
     least: float
     between: Interval  # rows with losses strictly inside are certainly kept and in `certain`
 
     def table(self) -> Array:
-        """Side sums over all kept rows."""
+        """The `tangent_sums` over all kept rows."""
         return self.certain if self.rows is None else self.certain + sums_of(self.rows, self.weights)
 
 
 class Movable(NamedTuple):
-    """Rows that are certainly kept: their mass, and a function that returns their side sums at other parameters."""
+    """Rows that are certainly kept: their mass, and a function from parameters to their `tangent_sums`."""
 
     mass: float
     sums: Callable[[Array], Array]
 
 
 def sums_of(rows: Rows, weights: Array, chosen: Array | None = None) -> Array:
-    """Side sums over these rows, with these weights."""
+    """The `tangent_sums` over these rows, or over the `chosen` ones, with these weights."""
     if chosen is not None:
         rows, weights = take(rows, chosen), weights[chosen]
-    return side_sums(rows.X, rows.y, rows.losses, rows.slopes * weights, rows.scores, weights)
+    return tangent_sums(rows.X, rows.y, rows.losses, rows.slopes * weights, rows.scores, weights)
 
 
 def take(rows: Rows, chosen: Array) -> Rows:
@@ -77,7 +88,7 @@ def take(rows: Rows, chosen: Array) -> Rows:
 
 
 class _Bracket:
-    """The bracket of one cut, from the sample: first from its share, later from its last position."""
+    """The bracket of one cut, from the sample: at first from its rank share, later from the last exact cut."""
 
     def __init__(self, target: float, total: float, sample_mass: Array, part: float) -> None:
         self.target = target
@@ -88,7 +99,7 @@ class _Bracket:
         # Six standard deviations of the mass above the cut in a sample of this share of all rows.
         spread = np.sqrt(float((sample_mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
         self.reach = 6.0 * spread + 8.0 * self.unit
-        self.above: Array | None = None  # the side of each sampled row in the last pass
+        self.above: Array | None = None  # whether each sampled row was above the cut in the last pass
 
     def interval(self, s: Array, mass: Array, slack: float) -> Interval:
         """Two values of the sample that bracket the cut, given its losses s."""
@@ -109,7 +120,7 @@ class _Bracket:
         return Interval(low, high)
 
     def found(self, value: float, s: Array, mass: Array) -> None:
-        """Record the exact cut of this pass. Later, only rows that change sides can move it within the sample."""
+        """Record the exact cut of this pass. From now on, only rows that cross it can change its rank in the sample."""
         self.above = s > value
         self.centre = float(mass[self.above].sum())
         self.reach = 0.0
@@ -121,7 +132,9 @@ class _Bracket:
 class FullData:
     """The objective F over all shards.
 
-    `sample` is the same objective on the sampled rows, with the same loss, C and shares.
+    `sample` is the objective on the sampled rows, with the same loss, C and shares m/n and k/n. n is the number of all
+    rows, and `total` their mass. `on_pass` is called before each pass. `evaluate_one` replaces the pass of a request,
+    for fits that share passes.
 
     An engine may have its own subclass. If `smooth` is True, it has the method `hessians`: with many rows near a cut, F
     is nearly smooth at the cut.
@@ -191,12 +204,12 @@ class FullData:
     def hessians(self, iterate: Iterate) -> tuple[Array, Array]:
         """The Hessian of the mean of the kept losses, and its reduction by rows that cross the cuts.
 
-        Only if `smooth`.
+        Only subclasses with `smooth` implement it.
         """
         raise NotImplementedError
 
     def movable(self, iterate: Iterate) -> Movable | None:
-        """The sampled rows that are certainly kept."""
+        """The sampled rows that are certainly kept; None if there are none."""
         s = self.model.losses(self.sample.y, self.sample.design.scores(iterate.W))
         slack = 1e-4 * (1.0 + np.abs(s))
         inside = np.flatnonzero((s > iterate.between.low + slack) & (s < iterate.between.high - slack))
@@ -207,12 +220,12 @@ class FullData:
         def sums(W: Array) -> Array:
             Z = part.design.scores(W).astype(np.float64)
             s, slope = part.losses_and_slopes(Z)
-            return side_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
+            return tangent_sums(part.design.X, part.y, s, (slope * mass).astype(part.design.X.dtype), Z, mass)
 
         return Movable(float(mass.sum()), sums)
 
     def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
-        """The margins around the kink, which is at zero or at the lower cut if that is higher."""
+        """A bracket of margins around the kink, which is at zero or, if that is higher, at the lower cut."""
         middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
         middle = middle if np.isfinite(middle) else 0.0
         rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
@@ -289,7 +302,7 @@ class FullData:
     def _finish(self, request: Request, part: Partial, cuts: dict[str, Cut | None], s: Array) -> Iterate:
         W = request.W
         r, d = self.model.n_outputs, self.sample.design.d
-        certain = part.sums.total()[5:].reshape(n_sides(r), Sides.width(r, d))
+        certain = part.sums.total()[5:].reshape(n_slope_groups(r), TangentTable.width(r, d))
         rows = None if not part.rows else in_float64(part.rows[0])
         weights = np.empty(0)
         if rows is not None:
@@ -308,14 +321,17 @@ class FullData:
 
     def _value_and_gradient(self, W: Array, table: Array) -> tuple[float, Array]:
         return (
-            float(table[:, Sides.LOSS].sum()) / self.kept + self.sample.penalty(W),
+            float(table[:, TangentTable.LOSS].sum()) / self.kept + self.sample.penalty(W),
             slopes_of(table.sum(axis=0), len(W), W.shape[1], self.model.fit_intercept) / self.kept
             + self.sample.penalty_gradient(W),
         )
 
 
 def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
-    """The lower cut of margins. Rows with negative margins have loss 0, so the remaining mass of k is not assigned."""
+    """The lower cut of margins, at least 0: rows with negative margins have loss 0, and no mass is assigned to them.
+
+    `inside` is whether a cut at or below 0 lies in its bracket; if it does not, the result is None.
+    """
     if cut is not None and cut.value > 0:
         return cut
     return Cut(0.0, 0.0, 1.0) if inside else None
@@ -325,14 +341,15 @@ class TooManyTies(ValueError):
     """More rows are tied at a cut than the driver can hold."""
 
 
-def slopes_of(side: Array, r: int, p: int, fit_intercept: bool) -> Array:
-    """The sum of slopes times rows (r, p) from one row of side sums."""
-    flows, products = side[Sides.SLOPES : Sides.SLOPES + r], side[Sides.SLOPES + r :].reshape(r, -1)
+def slopes_of(sums: Array, r: int, p: int, fit_intercept: bool) -> Array:
+    """The sum over the rows of slope times x' (r, p), from one row of `tangent_sums` or from their total."""
+    slopes = sums[TangentTable.SLOPES :]
+    flows, products = slopes[:r], slopes[r:].reshape(r, -1)
     return np.concatenate([products, flows[:, None]], axis=1) if fit_intercept else products.copy()
 
 
 def in_float64(rows: Rows) -> Rows:
-    """The rows with their features in float64."""
+    """The rows with all values in float64; class codes stay integers."""
     X = rows.X.astype(np.float64)
     y = rows.y.astype(np.float64) if rows.y.dtype.kind == "f" else rows.y
     wide = (column.astype(np.float64) for column in (rows.losses, rows.slopes, rows.scores, rows.mass))

@@ -32,11 +32,12 @@ from .engine import SAMPLE_ROWS, LazyRows, Shards
 from .evaluation import FullData, Iterate
 from .holdout import candidates, confirmed
 from .row_blocks import one_thread
-from .shard_kernels import MAX_CLASSES, Cutting, Interval, Model, Sampling, Sides, dropped, n_sides
+from .shard_kernels import MAX_CLASSES, Cutting, Interval, Model, Sampling, TangentTable, dropped, n_slope_groups
 from .shard_steps import Descent
 
+# The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
-# More starts than in memory: the search on the sample is cheap, and its starts determine the minimum.
+# More searches than in memory: a search on the sample is cheap, and its starts determine the minimum.
 _SEARCHES = 3
 _SEARCH_ROWS = 1 << 15
 _LOSSES = ("logistic", "hinge", "squared", "huber")
@@ -107,7 +108,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The result of the steps on all rows, the certificate and the number of steps.
 
-    If steps on all rows are cheap, steps on the sample are made only if they are needed.
+    If steps on all rows are cheap, steps on the sample come first only if the fit is not certified without them.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -302,7 +303,7 @@ def _confirmed(
     start: Array,
     passes: _Passes,
 ) -> tuple[float, Objective, Array]:
-    """Confirm m by a pass over the rows outside the sample, which may change it.
+    """Confirm or change m by a pass over the rows outside the sample.
 
     Returns m, the objective and a start.
     """
@@ -338,9 +339,9 @@ def _search(
     rows: int,
     dtype: Any,
 ) -> Array:
-    """The best of many starts on the sample, with larger cuts, because the sample may have more outliers by chance.
+    """The best parameters of searches on the sample, with m and k raised, because it may have more outliers by chance.
 
-    The search uses about `rows` rows if the sample has more than twice as many, in this dtype.
+    The searches use about `rows` rows if the sample has more than twice as many, in this dtype.
     """
     share = m / total
     size = sample.design.n
@@ -362,7 +363,7 @@ def _search(
 
 
 def _as_dtype(objective: Objective, dtype: Any) -> Objective:
-    """The rows in a dtype that represents them exactly; numeric targets keep their dtype."""
+    """The objective with X and labels in a dtype that represents X exactly; unchanged for numeric targets."""
     design = objective.design
     if design.X.dtype == dtype or objective.loss.targets == "numbers":
         return objective
@@ -379,7 +380,7 @@ def _closer(sample: Objective, W: Array, rows: int) -> Array:
 
 
 def _every(objective: Objective, step: int) -> Objective:
-    """Every step-th row, with the same shares."""
+    """The objective on every step-th row, with the same shares m/n and k/n."""
     rows = np.arange(0, objective.design.n, step)
     part = objective.rows(rows, 0, 1)
     share = part.total / objective.total
@@ -400,7 +401,8 @@ def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
     upper = Cut(value, full.m, full.total) if full.m > 0 else None
-    table = np.zeros((n_sides(full.model.n_outputs), Sides.width(full.model.n_outputs, full.sample.design.d)))
+    r = full.model.n_outputs
+    table = np.zeros((n_slope_groups(r), TangentTable.width(r, full.sample.design.d)))
     return Iterate(
         zero, value, np.zeros_like(zero), cut, upper, table, None, np.empty(0), value, Interval(value, value)
     )
@@ -454,7 +456,7 @@ def _warn_of_lost_classes(estimator: Any, data: _Data, iterate: Iterate) -> None
         or data.model.class_weight is not None
     ):
         return
-    kept = iterate.table()[:, Sides.MASS]
+    kept = iterate.table()[:, TangentTable.MASS]
     kept = kept[::-1] if data.model.n_outputs == 1 else kept  # slopes are positive on the rows of the first class
     size = np.array([data.description.labels[label][0] for label in estimator.classes_.tolist()], dtype=np.float64)
     lost = 1.0 - kept / size

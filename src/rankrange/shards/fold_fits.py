@@ -1,6 +1,6 @@
 """Fits to the rows outside each fold, over all shards. Up to eight fits share their passes.
 
-The hash of its number determines the fold of a row. Eight fits in one pass cost about half as much as eight passes.
+A hash of the row number determines the fold of a row. Eight fits in one pass cost about half as much as eight passes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TOL, _STEPS = 1e-4, 4
 
 
 class SharedPasses:
-    """Combines the evaluations of several fits into common passes.
+    """Combines the requests of several fits into common passes.
 
-    Each fit runs in a thread until it needs the data.
+    Each fit runs in its own thread and waits when it needs a pass. The pass runs once all fits wait.
     """
 
     def __init__(self, shards: Shards, model: Model, on_pass: Callable[[str], None]) -> None:

@@ -31,7 +31,7 @@ class FoldModels:
     trees: FoldTrees | None = None
 
     def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
-        """Out-of-fold probabilities (n, classes) of each member, from the models fitted without this fold."""
+        """Out-of-fold probabilities (n, classes) of each member, from the models fitted without the fold of the row."""
         names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
         found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
         for number in range(self.n_folds):
@@ -79,7 +79,7 @@ class Predicted(NamedTuple):
 
     @property
     def score(self) -> Array:
-        """The score that ranks the suspects, as in memory; a higher score is more suspect."""
+        """The score that ranks the suspects, as for data in memory; a higher score is more suspect."""
         return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
 
     @property

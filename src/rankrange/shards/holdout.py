@@ -58,7 +58,7 @@ class Scores:
 
 
 def score_held_out(shard: Shard, message: Scoring) -> Scores:
-    """The scores of each fit on the rows of this shard that are not in the sample."""
+    """The kernel of a scoring pass: the sums of `Scores` over the rows of a shard that are not in the sample."""
     found, model = Scores(), message.model
     with one_thread():
         for batch in aligned_blocks(shard.batches()):
@@ -73,7 +73,7 @@ def score_held_out(shard: Shard, message: Scoring) -> Scores:
 
 
 def _score(message: Scoring, y: Array, Z: Array) -> Array:
-    """1 if the class is predicted; for a numeric target 1 minus the squared residual, clipped at 3 sigma."""
+    """1 if the prediction is correct, else 0; for a numeric target 1 - min(1, (residual / 3 sigma)^2)."""
     if message.model.classes is None:
         return 1.0 - np.minimum(1.0, ((Z[0] - y) / (_OUTLYING * message.sigma)) ** 2)
     return ((Z[0] > 0) == (y > 0) if message.model.n_outputs == 1 else Z.argmax(axis=0) == y).astype(np.float64)

@@ -1,9 +1,9 @@
 """`find_label_issues` for shards: label issues in tables larger than memory.
 
-The hash of its number determines the fold of a row. For each fold, an ordinary and a trimmed linear model are fitted to
-all other rows; these fits share their passes over the data. Trees are fitted to the sampled rows outside each fold. The
-label-noise model is fitted to the out-of-fold predictions of the sample. One last pass computes the posterior of all
-rows from out-of-fold predictions.
+A hash of the row number determines the fold of a row. For each fold, an ordinary and a trimmed linear model are fitted
+to all other rows; these fits share their passes over the data. Trees are fitted to the sampled rows outside each fold.
+The label-noise model is fitted to the out-of-fold predictions of the sample. One last pass computes the posterior of
+all rows from out-of-fold predictions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .shard_kernels import fold_numbers
 
 # Each fold has two linear fits, and eight fits can share a pass.
 MAX_FOLDS = 4
-# The largest size of a sparse sample that is converted to a dense array for trees.
+# The largest number of entries, zeros included, of a sparse sample that is converted to a dense array for trees.
 _WRITTEN_OUT = 5e7
 # The number of further rows in the ranking after the suspects.
 _RANKED = 100
@@ -232,7 +232,7 @@ def by_score(table: Array) -> Array:
 
 
 def infer_labels(shard: Shard, message: InferenceTask) -> Suspects:
-    """The suspects of this shard, and the scores of the linear members on its rows."""
+    """The kernel of the last pass: the suspects of a shard, and the sums of `Suspects` over its rows."""
     found = Suspects()
     for first_row, present, rows in _predicted(shard, message):
         listed = (rows.p_wrong >= message.costs.review_from) & present
@@ -281,7 +281,7 @@ def _sums(rows: Predicted, present: Array) -> Array:
 
 
 def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Array, Predicted]]:
-    """The number of the first row, which rows have a positive weight, and their posterior, block by block."""
+    """Yield for each block the number of its first row, which rows have a positive weight, and the posterior."""
     model = message.members.model
     with one_thread():
         for batch in aligned_blocks(shard.batches()):
@@ -291,7 +291,10 @@ def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Arra
 
 
 def row_values(shard: Shard, message: tuple[str, InferenceTask]) -> Array:
-    """One value per row: "p_wrong", "score", "given" or "suggested" (codes)."""
+    """The kernel of lazy values: one value per row, named in the message ("p_wrong", "score", "given", "suggested").
+
+    Given and suggested classes are codes.
+    """
     name, task = message
     values = []
     for _, present, rows in _predicted(shard, task):

@@ -22,7 +22,7 @@ _ROWS_AT_A_TIME = 1 << 16
 
 
 class Part(NamedTuple):
-    """Consecutive rows of one file: a row group, a record batch, or a whole .npy."""
+    """Consecutive rows of one file: a row group, a record batch, or a whole .npy file."""
 
     path: str
     number: int
@@ -71,7 +71,9 @@ def readable(path: str, name: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"the files of a scan must not be moved or deleted, got no file at {path}") from error
+        raise FileNotFoundError(
+            f"the files of a scan must not be moved or deleted, got no file at {path}; restore it, or scan again"
+        ) from error
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
             f"every file of a scan must be readable, got {name}, which is damaged or cut off ({_short(error)}); write "
@@ -85,7 +87,7 @@ def _short(error: BaseException) -> str:
 
 
 def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator[Any]:
-    """Yield the same items; a thread produces the next ones in advance."""
+    """Yield the items of `produce()`; a thread produces up to `depth` items in advance."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -177,7 +179,7 @@ def _rows_of(table: Any, first_row: int, name: str, layout: Layout) -> Iterator[
 
 
 def _row_major(columns: list[Array], start: int, stop: int, dtype: Any) -> Array:
-    """Columns as a row-major matrix."""
+    """Rows [start, stop) of the columns as a row-major matrix."""
     # Padding: columns at a distance of a power of two would share cache lines.
     padded = np.empty((len(columns), stop - start + 16), dtype=dtype)
     for row, column in zip(padded, columns, strict=True):

@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows [start, stop) of a chunk, by its number."""
+    """Rows [start, stop) of the chunk with this number."""
 
     chunk: int
     start: int
@@ -140,7 +140,10 @@ def as_rows(X: Any, dtype: Any) -> Any:
 
 
 class TreeSum:
-    """A sum over consecutive blocks: nodes (first block, level, value), a node of level l the sum of 2^l blocks."""
+    """A sum over consecutive blocks that is rounded in the same way however the blocks are divided among shards.
+
+    It is a list of nodes (first block, level, value). The value of a node of level l is the sum of 2^l blocks.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[tuple[int, int, Array]] = []

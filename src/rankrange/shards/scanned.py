@@ -19,7 +19,7 @@ from .readers import FileShard, Layout, Npy, Part, pyarrow_module, readable
 from .row_blocks import Batch, split_rows
 from .shard_list import ShardList
 
-# Smaller copies do not save time.
+# Copies of fewer bytes do not save time.
 _MIN_SPILL = 200_000_000
 _KINDS = {
     ".parquet": "parquet",
@@ -127,13 +127,13 @@ class Scan(ShardList):
         self.n_rows = parts[-1].first_row + parts[-1].n_rows if parts else 0
         self.n_columns = len(layout.features)
         names = list(layout.features) if all(isinstance(name, str) for name in layout.features) else None
-        self._spill, self._for_a_while = spill, False
-        self._lasting = (parts, layout)
+        self._spill, self._temporary = spill, False
+        self._permanent = (parts, layout)
         super().__init__(self.split(1), map, names, sample_rows=sample_rows)
 
     def split(self, n: int) -> list[FileShard]:
         """Split the rows into about n shards of equal size."""
-        return self._shards_of(n, *self._lasting)
+        return self._shards_of(n, *self._permanent)
 
     def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
         shards = []
@@ -151,7 +151,7 @@ class Scan(ShardList):
         """Write a copy of the rows to a temporary folder on the next pass; it is removed together with the scan."""
         self._spill = tempfile.mkdtemp(prefix="rankrange-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
-        self._for_a_while = True
+        self._temporary = True
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
         """Run the kernel over all files and merge the results; the first pass also writes the copy, if any."""
@@ -162,8 +162,8 @@ class Scan(ShardList):
         if getattr(result, "error", None) is None:
             self.parts, self.layout = spilling.finish()
             self.shards = list(self._shards_of(1, self.parts, self.layout))
-            if not self._for_a_while:
-                self._lasting = (self.parts, self.layout)
+            if not self._temporary:
+                self._permanent = (self.parts, self.layout)
             self._spill = None
         else:
             spilling.abandon()
@@ -202,7 +202,7 @@ def _in_memory(folder: str) -> bool:
 
 
 class _FolderCleanup:
-    """An object that lives as long as the process and removes temporary folders at its end."""
+    """A single object that exists until the process ends; its finalizers then remove temporary folders."""
 
 
 _CLEANUP = _FolderCleanup()
@@ -295,7 +295,7 @@ def _check_roles(names: list[str], target: Any, weight: Any) -> None:
 
 def _common_dtype(schema: Any, features: tuple[Any, ...]) -> Any:
     if not features:
-        raise ValueError("a scan needs at least one column of features, got none beside target and weight")
+        raise ValueError("a scan needs at least one column of features, got only target and weight; add columns")
     small = True
     for name in features:
         if name not in schema.names:

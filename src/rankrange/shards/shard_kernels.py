@@ -29,26 +29,26 @@ class Sampling:
     n_folds: int = 0  # masses are also counted for this many folds
 
     def chosen(self, first_row: int, n: int) -> Array:
-        """Which of these rows are in the sample."""
+        """A mask of the rows of the sample among the n rows from `first_row` on."""
         return hashed(self.seed, first_row, n) <= np.uint64(self.threshold)
 
 
 class Fold(NamedTuple):
-    """The test rows of one fold, by a hash with another seed than the sample's."""
+    """The test rows of one fold, chosen by a hash of the row number that is independent of the sample's."""
 
     seed: int
     n_folds: int
     number: int
 
     def left(self, first_row: int, mass: Array | None, y: Array) -> Array:
-        """The mass of these rows, 0 for the test rows of the fold."""
+        """The mass of consecutive rows from `first_row` on, with 0 for the test rows of the fold."""
         inside = fold_numbers(self.seed, self.n_folds, first_row, len(y)) != self.number
         return inside.astype(np.float64) if mass is None else mass * inside
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model: encoding of targets, scores and losses; the same in every pass."""
+    """The linear model of a fit, the same in every pass: it encodes targets and computes scores and losses."""
 
     loss: str
     n_outputs: int
@@ -86,7 +86,7 @@ class Model:
         return factor if weight is None else factor * weight
 
     def scores(self, W: Array, X: Any) -> Array:
-        """Scores (r, rows), contiguous."""
+        """Scores (r, rows) of the rows of X for the parameters W (r, p), in the dtype of the model."""
         coef = W[:, : X.shape[1]].astype(self.dtype)
         Z = (X @ coef[0])[None, :] if len(coef) == 1 else np.ascontiguousarray((X @ np.ascontiguousarray(coef.T)).T)
         if self.fit_intercept:
@@ -207,7 +207,10 @@ class Partials:
 
 
 def evaluate(shard: Shard, message: Evaluation) -> Partials:
-    """Sums over the rows that are certainly kept, the masses of all regions, and the undecided rows."""
+    """The kernel of an evaluation: for each request the sums over certainly kept rows, and the undecided rows.
+
+    The sums are five masses (`_sorted_out`) and the table of `tangent_sums`.
+    """
     model = message.model
     parts = [Partial(limit=request.limit) for request in message.requests]
     with one_thread():
@@ -241,7 +244,7 @@ def _evaluate_block(
             )
     weight = kept.astype(s.dtype) if mass is None else kept * mass
     slope *= weight
-    part.sums.add(block, np.concatenate([masses, side_sums(X, y, s, slope, Z, weight).ravel()]))
+    part.sums.add(block, np.concatenate([masses, tangent_sums(X, y, s, slope, Z, weight).ravel()]))
 
 
 def _mass_of(mass: Array | None, rows: Array) -> Array:
@@ -249,9 +252,10 @@ def _mass_of(mass: Array | None, rows: Array) -> Array:
 
 
 def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, Array | None, Array]:
-    """Masks of kept and of undecided rows.
+    """Masks of the certainly kept and of the undecided rows, and five masses.
 
-    The masses below, in the lower bracket, kept, in the upper bracket, above.
+    The masses are those of the rows below the brackets, in the lower bracket, certainly kept, in the upper bracket, and
+    above the brackets.
     """
     low, high = request.lower, request.upper
     if high is not None and low is not None and high.low <= low.high:  # one bracket for both cuts
@@ -278,29 +282,30 @@ def _masses(mass: Array | None, *masks: Array | None) -> Array:
     return np.array([0.0 if mask is None else mass[mask].sum() for mask in masks])
 
 
-def n_sides(n_outputs: int) -> int:
-    """The number of sides.
+def n_slope_groups(n_outputs: int) -> int:
+    """The number of slope groups: groups of rows whose tangents the certificate multiplies by the same factor.
 
-    The certificate scales slopes by their sign or, with several scores, by the class of the row.
+    With one score there are two, the rows with negative and with positive slopes; with several scores, one per class.
     """
     return 2 if n_outputs == 1 else n_outputs
 
 
-class Sides:
-    """Columns of the table of side sums: kept mass, losses, loss - slope . score, slopes (r), slope x' (r d)."""
+class TangentTable:
+    """The columns of `tangent_sums`: mass, loss, loss - slope . score, slope (r columns), slope x' (r d columns)."""
 
     MASS, LOSS, OFFSET, SLOPES = 0, 1, 2, 3
 
     @staticmethod
     def width(r: int, d: int) -> int:
-        """The number of sums per side for r scores and d columns."""
+        """The number of columns of the table for r scores and d features."""
         return 3 + r + r * d
 
 
-def side_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Array) -> Array:
-    """The table of sums, with one row per side; `weighted` are slopes times weights.
+def tangent_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Array) -> Array:
+    """The weighted sums over rows that determine the sum of their tangents, one row per slope group.
 
-    Sums over blocks are float64; blocks are small enough for float32 products.
+    `TangentTable` names the columns. `weighted` are slopes times weights. Sums over blocks are float64; blocks are
+    small enough for float32 products.
     """
     weighted_loss = s * weight
     offset = weighted_loss - np.einsum("rn,rn->n", weighted, Z)
@@ -309,22 +314,22 @@ def side_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Arr
 
 
 def _by_sign(X: Any, weighted: Array, columns: tuple[Array, ...]) -> Array:
-    out = np.zeros((2, Sides.width(1, X.shape[1])))
+    out = np.zeros((2, TangentTable.width(1, X.shape[1])))
     rising = weighted[0] > 0
     split = np.empty((2, X.shape[0]), dtype=weighted.dtype)
     np.multiply(weighted[0], rising, out=split[1])
     np.subtract(weighted[0], split[1], out=split[0])
-    out[:, Sides.SLOPES + 1 :] = (X.T @ split.T).T if sp.issparse(X) else split @ X
+    out[:, TangentTable.SLOPES + 1 :] = (X.T @ split.T).T if sp.issparse(X) else split @ X
     sides = np.empty((2, X.shape[0]))
     sides[1] = rising
     np.subtract(1.0, sides[1], out=sides[0])
-    out[:, : Sides.SLOPES + 1] = sides @ np.stack([*columns, weighted[0]], dtype=np.float64).T
+    out[:, : TangentTable.SLOPES + 1] = sides @ np.stack([*columns, weighted[0]], dtype=np.float64).T
     return out
 
 
 def _by_class(X: Any, y: Array, weighted: Array, columns: tuple[Array, ...]) -> Array:
     r, d = len(weighted), X.shape[1]
-    out = np.zeros((r, Sides.width(r, d)))
+    out = np.zeros((r, TangentTable.width(r, d)))
     order = np.argsort(y, kind="stable")
     X, weighted = X[order], weighted[:, order]
     edges = np.searchsorted(y[order], np.arange(r + 1))
@@ -332,10 +337,10 @@ def _by_class(X: Any, y: Array, weighted: Array, columns: tuple[Array, ...]) -> 
         if a == b:
             continue
         part = np.ascontiguousarray(weighted[:, a:b])
-        out[side, : Sides.SLOPES] = [values[order[a:b]].sum(dtype=np.float64) for values in columns]
-        out[side, Sides.SLOPES : Sides.SLOPES + r] = part.sum(axis=1, dtype=np.float64)
+        out[side, : TangentTable.SLOPES] = [values[order[a:b]].sum(dtype=np.float64) for values in columns]
+        out[side, TangentTable.SLOPES : TangentTable.SLOPES + r] = part.sum(axis=1, dtype=np.float64)
         product = (X[a:b].T @ part.T).T if sp.issparse(X) else part @ X[a:b]
-        out[side, Sides.SLOPES + r :] = product.ravel()
+        out[side, TangentTable.SLOPES + r :] = product.ravel()
     return out
 
 
@@ -375,7 +380,7 @@ class Cutting:
 
 
 def dropped(shard: Shard, message: Cutting) -> Array:
-    """Which rows lie above the upper cut, computed with exactly the losses that the fit ranked."""
+    """The kernel of `dropped_`: a mask of the rows above the upper cut, from exactly the losses that the fit ranked."""
     masks = []
     model = message.model
     with one_thread():

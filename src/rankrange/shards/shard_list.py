@@ -28,8 +28,8 @@ class ShardList:
     sample_rows : int, default=131072
         The size of the sample that is used to search for starts and to choose m and C. It must fit into memory.
     collected_rows : int, optional
-        The largest number of undecided rows that one pass may load into memory; by default 96 MB. With fewer, some cuts
-        need another pass.
+        The largest number of rows near a cut that one pass may load into memory; by default as many as take 96 MB. With
+        fewer, some cuts need another pass.
 
     Examples
     --------

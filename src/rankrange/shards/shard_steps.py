@@ -22,13 +22,14 @@ from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
 from ..solvers.multistart import hessian
 from .evaluation import FullData, Iterate, slopes_of, sums_of, take
-from .shard_kernels import Rows, Sides
+from .shard_kernels import Rows, TangentTable
 
 # The Hessian of the sample is built and factored up to this many parameters.
 MAX_PARAMETERS = 1500
 # The largest cost of the Hessian of several scores.
 _HESSIAN_WORK = 4e10
-# The weight of the squared imbalance of slopes, which is then scaled away exactly; its share of the bound is 1e-9.
+# The weight of the squared sum of slopes in the small problem. `balance` removes what remains of this sum exactly, at a
+# cost of about 1e-9 of the bound.
 _BALANCE = 1e9
 # The tolerance of the small problem relative to F, and the ridge of a factored Hessian.
 _BAND_GAP, _RIDGE = 1e-14, 1e-12
@@ -37,7 +38,10 @@ _FAR_BELOW = 0.05
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
-    """sum of q (diag(p) - p p') x x' over the rows, (r p, r p); over the first rows only if all would take too long."""
+    """The mean of (diag(p) - p p') kron (x x') over the rows, weighted by q: a matrix (r p, r p).
+
+    Only the first rows are used if all of them would take too long.
+    """
     r, p = sample.n_outputs, sample.design.p
     rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
     q = q[rows] / max(float(q[rows].sum()), 1e-300)
@@ -82,7 +86,7 @@ class _Band:
         others[self.near] = False
         self.rows, self.caps = take(rows, self.near), caps[self.near]
         self.certain = iterate.certain + sums_of(rows, iterate.weights, np.flatnonzero(others))
-        self.K = data.kept - float(self.certain[:, Sides.MASS].sum())
+        self.K = data.kept - float(self.certain[:, TangentTable.MASS].sum())
         self.present = float(iterate.weights[self.near] @ self.rows.losses)
         if data.model.by_margin:
             self._add_empty_row()
@@ -154,11 +158,11 @@ class Local:
         assert self.iterate.lower is not None
         _, s, _ = self._at_sample
         top = np.inf if self.iterate.upper is None else self.iterate.upper.value
-        far = np.where(s <= top, np.abs(s - self.iterate.lower.value), np.inf)
+        distance = np.where(s <= top, np.abs(s - self.iterate.lower.value), np.inf)
         rank = min(max(len(s) // 32, 30 * self.sample.design.p), len(s) - 1)
-        reach = max(float(np.partition(far, rank)[rank]), self.reach, 1e-9)
+        reach = max(float(np.partition(distance, rank)[rank]), self.reach, 1e-9)
         reach = reach if np.isfinite(reach) else 1.0
-        return self.sample.design.gram(self.data.mass * (far <= reach)) / (2.0 * reach * self.sample.kept)
+        return self.sample.design.gram(self.data.mass * (distance <= reach)) / (2.0 * reach * self.sample.kept)
 
     @property
     def reach(self) -> float:
@@ -169,7 +173,7 @@ class Local:
         return float(min(iterate.between.low - iterate.lower.value, iterate.lower.value - below))
 
     def _regularised(self, share: float) -> Array:
-        """The Hessian (r p, r p) of this share of the losses plus the penalty."""
+        """`share` times the Hessian (r p, r p) of the mean of the kept losses, plus that of the penalty."""
         penalty = np.tile(self.sample.penalty_diagonal(), self.sample.n_outputs)
         return add_diagonal(share * self._loss_hessian, penalty)
 
@@ -180,7 +184,7 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric from the sample at this point: for all parameters, or the same for each score."""
+        """The metric at this point: for all parameters jointly or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
@@ -206,10 +210,10 @@ class Local:
         return relative(self.iterate.value - max(bounds), self.iterate.value)
 
     def _with_all_tangents_moved(self, table: Array) -> tuple[Array, Array] | None:
-        """Side sums with the tangents of all certainly kept rows after a Newton step, and that point.
+        """`tangent_sums` with the tangents of all certainly kept rows at the end of a Newton step, and that point.
 
-        The gap of this bound is close to the gap to the minimum with these rows, for any number of rows. It takes a
-        pass. None if even that gap is above the tolerance.
+        The lower bound of these tangents is close to the minimum with the same rows dropped, for any number of rows. It
+        takes a pass. None if even the gap to that minimum is above the tolerance.
         """
         iterate, data = self.iterate, self.data
         gradient = self._residual(table, iterate.W)
@@ -221,13 +225,13 @@ class Local:
         return table - iterate.certain + shards.certain_at(data.model, iterate.W, iterate.between, W), W
 
     def _residual(self, table: Array, W: Array) -> Array:
-        """The gradient at W of the mean of the tangents and the penalty, given side sums of the tangents."""
+        """The gradient at W of the mean of the tangents plus the penalty, given the `tangent_sums`."""
         r, p = W.shape
         total = slopes_of(table.sum(axis=0), r, p, self.sample.design.fit_intercept) / self.data.kept
         return total + self.sample.penalty_gradient(W)
 
     def _with_best_weights(self) -> Array:
-        """Side sums with the weights of the rows near the lower cut that maximise the bound."""
+        """`tangent_sums` with the weights of the rows near the lower cut that maximise the lower bound."""
         band, data, (r, p) = self.band, self.data, self.iterate.W.shape
         weight = np.full((r, p), np.sqrt(self.sample.C) / data.kept)
         weight[:, self.sample.design.d :] = np.sqrt(max(_BALANCE, self.sample.C)) / data.kept
@@ -239,12 +243,12 @@ class Local:
         return band.certain + sums_of(band.rows, rho)
 
     def _with_moved_tangents(self, table: Array, W: Array) -> Array:
-        """Side sums in which some sampled rows have tangents at other scores.
+        """`tangent_sums` in which some sampled rows have tangents at other scores.
 
-        Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g costs C g^2 / 2, and
-        more on the intercept. Moving the tangents of a few rows cancels it at the cost of g^2 divided by their
-        curvature. Each moves as far as in a step that cancels g, times the number of rows that it represents. Before
-        the move, the tangents are at W.
+        Every tangent is a lower bound of its loss, so the bound stays valid. A residual gradient g of the tangents
+        lowers the bound by C g^2 / 2, and by more for the intercept. Moving the tangents of a few rows cancels g, and
+        lowers the bound only by g^2 divided by their curvature. These rows represent all rows, so their tangents move
+        farther than in a Newton step on all rows. Before the move, the tangents are at W.
         """
         part = self.data.movable(self.iterate)
         if part is None:
@@ -282,7 +286,7 @@ class Local:
         return self._kinked_step(self._regularised(max(outside**2, 0.05)))
 
     def _movement(self, step: Array) -> float:
-        """A quantile of the moves of sampled rows near the kink."""
+        """The 99.9% quantile of the absolute changes of the scores of sampled rows near the kink."""
         assert self.iterate.lower is not None
         _, s, _ = self._at_sample
         near = np.abs(s - self.iterate.lower.value) < 1.0
@@ -300,17 +304,17 @@ class Local:
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
-    """A lower bound of F: the minimum over W of the weighted tangents plus the penalty, because losses exceed tangents.
+    """A lower bound on F: the minimum over W of the weighted tangents plus the penalty, as losses exceed tangents.
 
-    The intercept is not penalised, so the slopes must sum to zero. Each side is scaled by a factor in [0, 1]; scaled
-    tangents stay below the losses, which are non-negative.
+    The intercept is not penalised, so the slopes must sum to zero. Each slope group is scaled by a factor in [0, 1];
+    scaled tangents stay below the losses, which are non-negative.
     """
     r = data.model.n_outputs
     keep = np.ones(len(table))
     if data.model.fit_intercept:
-        keep = balance(table[:, Sides.SLOPES : Sides.SLOPES + r].T)
-    v = keep @ table[:, Sides.SLOPES + r :] / data.kept
-    return float(keep @ table[:, Sides.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
+        keep = balance(table[:, TangentTable.SLOPES : TangentTable.SLOPES + r].T)
+    v = keep @ table[:, TangentTable.SLOPES + r :] / data.kept
+    return float(keep @ table[:, TangentTable.OFFSET]) / data.kept - 0.5 * data.sample.C * float(v @ v)
 
 
 def _cut_is_clean(iterate: Iterate) -> bool:

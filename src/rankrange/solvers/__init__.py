@@ -1,7 +1,7 @@
 """Solvers of the AoRR objective, one algorithm per module: `solve(name, objective, start, settings)` calls one by name.
 
 Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` lists which methods of
-loss and aggregate each needs; that is checked before it runs. May import: `core`.
+loss and aggregate each needs; this is checked before the solver runs. May import: `core`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
 
 
 def _is_least_trimmed(objective: Objective) -> bool:
-    """Whether the objective is least trimmed squares over whole dense rows, with few enough columns."""
+    """Whether the objective is least trimmed squares (k = n) of dense rows without weights, with few enough columns."""
     return (
         isinstance(objective.loss, Squared)
         and type(objective.aggregate) is Ranked
@@ -146,7 +146,10 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 
 
 def _ordinary_fit(objective: Objective) -> Array:
-    """A start near zero. At zero all losses are tied, and methods that use only the ranking would not move."""
+    """The coefficients of a rough fit that drops no rows (m = 0).
+
+    They are a better start than zero, where all losses are tied and methods that use only the ranking would not move.
+    """
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w
 

@@ -71,7 +71,7 @@ class Blocks:
 
 
 def rows_that_fit(n_labels: int) -> int:
-    """Rows of n_labels scores that fit in a cache and, with temporary arrays, in the working memory; at least 1."""
+    """The number of rows whose scores (n_labels each) fit into the cache and the working memory; at least 1."""
     memory = float(get_config()["working_memory"]) * 2**20 / (8 * _TEMPORARY_ARRAYS)
     return max(1, int(min(memory, _CACHED) / n_labels))
 

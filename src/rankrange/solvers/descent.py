@@ -1,8 +1,8 @@
-"""Shared by all solvers: the result, and L-BFGS from several starts at once.
+"""The result of a solver, and L-BFGS from several starts at once.
 
 `descend` is L-BFGS. All starts share each product with X, which makes ten starts cost about as much as two. A step only
-has to satisfy the Armijo condition: the objective has kinks, where a line search for the usual curvature condition
-would end a run early.
+has to satisfy the Armijo condition: the objective has kinks, where a line search for the Wolfe conditions would end a
+run early.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ Batch = Callable[..., tuple[Array, Array]]
 Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
 # Array API dispatch takes as long as a short inner product, and a fit computes thousands of them.
 _einsum = inspect.unwrap(np.einsum)
-# Starts are compared every other iteration, and merged if their values differ by at most this share of F.
+# Starts are compared every other iteration. One that is closer to a lower one than this share of F, measured by half
+# the squared distance in the metric, ends.
 _COMPARED_EVERY, _SAME = 2, 1e-4
-# After this many iterations, starts that could not catch up with the lowest few at a multiple of their pace are ended.
+# After each window of 10 iterations, a start ends if it could not reach the third lowest value by decreasing twice as
+# fast as in this window.
 _WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
-# A run ends if the log decrease that it still needs to reach the value to beat exceeds a multiple of its last ones.
+# A run ends if log F would have to decrease by more than 5 times what the last 3 steps achieved to reach `beat`.
 _LAST, _MORE = 3, 5.0
 # The number of parameters up to which a matrix takes less time than the recursion over pairs.
 _FEW = 100
@@ -93,7 +95,7 @@ class Log:
 
 
 def relative(gap: float, value: float) -> float:
-    """A gap relative to the objective, which is never negative; 0 if the objective is 0, because it cannot be lower."""
+    """A gap divided by the absolute value of the objective, but by at least 1e-9; a negative gap counts as 0."""
     return max(gap, 0.0) / max(abs(value), 1e-9)
 
 
@@ -109,7 +111,11 @@ def finish(
     losses: Array | None = None,
     reason: str = "losses are tied at the upper cut",
 ) -> Result:
-    """Make the result with its message; `reason` explains a missing certificate."""
+    """Make the result with its message.
+
+    `settled` says whether the run converged; by default it did if the certificate is at most tol. `reason` explains a
+    missing certificate in the message.
+    """
     converged = certificate <= tol if settled is None else settled
     if certificate <= tol:
         message = f"the gap is at most {tol:g} of the objective"
@@ -136,7 +142,7 @@ def _one_row_repeated(objective: Objective, tied: Array) -> bool:
 
 
 class Metric:
-    """An approximate Hessian, or its diagonal, shared by all rows of W. It scales steps and measures gradients."""
+    """An approximate Hessian (p, p), or its diagonal, for each row of W. It scales steps and measures distances."""
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
@@ -206,11 +212,12 @@ def descend(
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start is finished when a step lowers its value by less than the share `tol`, or no step lowers it. With `numbered`
+    A start is finished when a step lowers its value by less than the share `tol`, when no step lowers it, or when
+    `left`, which estimates the possible decrease from the gradients, is at most 10 tol of its value. With `numbered`
     the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
     one start, `lazily` returns the value and a function for the gradient, and the run also ends if it is not likely to
     fall below the value `beat`. `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix
-    per start (BFGS), which takes less time if there are few parameters.
+    per start (BFGS), which takes less time if there are few parameters. `on_step` is called with the lowest value.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -285,7 +292,7 @@ def _dot(a: Array, b: Array) -> float:
 
 
 class _Numbers(NamedTuple):
-    """The arithmetic of the recursion: one number per start for arrays (S, r, p), or plain numbers for a vector."""
+    """The arithmetic of `inverse_hessian`: one number per start for arrays (S, r, p), or plain numbers for a vector."""
 
     inner: Callable[[Array, Array], Any]
     times: Callable[[Any, Array], Array]
@@ -340,7 +347,7 @@ class _Pairs:
         self.pairs.append((s, y, rho))
 
     def keep(self, active: Array) -> None:
-        """Drop the pairs of all other starts."""
+        """Keep only the pairs of the active starts."""
         self.pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in self.pairs), self.pairs.maxlen)
 
 
@@ -363,7 +370,7 @@ class _Matrices:
         return (self.matrix @ g[:, :, None])[:, :, 0]
 
     def learn(self, s: Array, y: Array, rho: Array) -> None:
-        """Change the matrix by a step, the change of the gradient and 1 / <step, change>, 0 if it is not to be used."""
+        """Update with a step, the change of the gradient and 1 / <step, change>; 0 for a pair that is not used."""
         s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
         u = self._product(y)
         if not self.scaled:
@@ -376,7 +383,7 @@ class _Matrices:
         self.matrix += change.swapaxes(-1, -2)
 
     def keep(self, active: Array) -> None:
-        """Drop the matrices of all other starts."""
+        """Keep only the matrices of the active starts."""
         self.matrix = self.matrix[active]
 
 
@@ -404,7 +411,7 @@ class _AllPairs:
     """L-BFGS that keeps all pairs of one start, as two matrices A and B: the inverse Hessian is scale * A + B.
 
     A is the inverse of the metric after the updates, B is what the steps add, and the last pair sets the scale. The
-    two-loop recursion gives the same steps, but takes a few calls per pair in each of them.
+    two-loop recursion gives the same steps, but needs several NumPy calls per pair in each step.
     """
 
     def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
@@ -416,10 +423,10 @@ class _AllPairs:
         return dsymv(self.scale, self.A, g) + dsymv(1.0, self.B, g)
 
     def learn(self, s: Array, y: Array, rho: float) -> None:
-        for own, name in ((0.0, "A"), (1.0, "B")):
+        for added, name in ((0.0, "A"), (1.0, "B")):
             matrix = getattr(self, name)
             u = dsymv(1.0, matrix, y)
-            v = (0.5 * rho * (own + rho * _dot(y, u))) * s - rho * u
+            v = (0.5 * rho * (added + rho * _dot(y, u))) * s - rho * u
             setattr(self, name, dsyr2(1.0, s, v, a=matrix, overwrite_a=1))
         length = rho * _dot(y, self.base @ y)
         self.scale = 1.0 / length if length > 0 else 1.0
@@ -503,7 +510,10 @@ def _backtrack(
     step: Array,
     numbers: Array,
 ) -> tuple[Array, Array, Array]:
-    """Halve the steps of the starts that have not decreased enough. A start that never decreases keeps its point."""
+    """Shorten the steps of the starts that have not decreased enough. A start that never decreases stays where it is.
+
+    Returns the new points, their values and their gradients.
+    """
     moved, new_values, new_gradients = W.copy(), values.copy(), gradients.copy()
     waiting = np.arange(len(W))
     for _ in range(25):

@@ -65,7 +65,7 @@ class TrimmedSquares:
     h : int
         The number of rows to keep.
     P : ndarray of shape (p, p)
-        The penalty.
+        The matrix of the quadratic penalty.
     """
 
     def __init__(self, Z: Array, y: Array, h: int, P: Array) -> None:
@@ -74,12 +74,12 @@ class TrimmedSquares:
 
     @cached_property
     def _moments(self) -> tuple[Array, Array, Array]:
-        """The indices of a triangle's entries, and the upper triangle of z z' and z y of each row (n, pairs + p)."""
+        """The indices i, j of the upper triangle, and for each row z its z_i z_j followed by z y: (n, pairs + p)."""
         i, j = np.triu_indices(self.p)
         return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
 
     def systems(self, weights: Array) -> tuple[Array, Array]:
-        """Gram matrices (S, p, p), with the penalty, and right sides (S, p) of weights or sets of rows (S, n)."""
+        """The normal equations for S sets of row weights (S, n): Gram matrices plus P (S, p, p), and Z'y (S, p)."""
         if len(weights) == 1:
             weighted = self.Z * weights[0][:, None]
             G, b = (weighted.T @ self.Z)[None] + self.P, (weighted.T @ self.y)[None]
@@ -89,23 +89,23 @@ class TrimmedSquares:
             G, b = np.empty((len(weights), self.p, self.p)), sums[:, len(i) :]
             G[:, i, j] = G[:, j, i] = sums[:, : len(i)]
             G += self.P
-        # Sets without any row of some level are singular; a tiny penalty makes the solution unique.
+        # If a set has no row of some category, its matrix is singular; a tiny ridge makes the solution unique.
         G[:, range(self.p), range(self.p)] += 1e-13 * np.trace(G, axis1=1, axis2=2)[:, None] + 1e-300
         return G, b
 
     def fit(self, kept: Array) -> Array:
-        """Least squares (S, p) on each set of rows (S, n)."""
+        """The coefficients (S, p) of penalised least squares on each set of rows, given by masks (S, n)."""
         G, b = self.systems(kept)
         return np.linalg.solve(G, b[:, :, None])[:, :, 0]
 
     def keep(self, B: Array) -> Fits:
-        """The h rows with the smallest residuals for each B."""
+        """The fits with coefficients B (S, p), which keep the h rows with the smallest squared residuals."""
         squares = (B @ self.Z.T - self.y) ** 2
         kept, value = smallest(squares, self.h)
         return Fits(B, kept, value + np.einsum("sp,pq,sq->s", B, self.P, B))
 
     def concentrate(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
-        """Concentration steps until no fit changes."""
+        """The fits after concentration steps, until no objective decreases or after `steps` steps."""
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -139,7 +139,7 @@ class TrimmedSquares:
     def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
         """The exchange that lowers the objective most: row to keep, row to drop, change; None if none does.
 
-        The inverse A of the Gram matrix gives the change without a fit: r are residuals, l = z'Az leverages.
+        The residuals and the leverages z'Az, where A is the inverse of the Gram matrix, give the change without a fit.
         """
         ZA = self.Z @ A
         r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)
@@ -163,9 +163,9 @@ def _least(score: Array, rows: Array) -> Array:
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
     """Exact fits (count, p) of p random rows each. A row that is linearly dependent on earlier ones is drawn again.
 
-    With dummy columns of rare levels, most plain subsets are singular. A subset without p independent rows after many
-    draws gets the minimum-norm solution. Exact fits of more than half of the rows to keep would hardly differ, so if
-    there are more coefficients, a start is the penalised fit of half of the rows to keep.
+    With dummy columns of rare categories, most subsets drawn without this check are singular. A subset without p
+    independent rows after many draws gets the minimum-norm solution. If p > h / 2, exact fits would hardly differ from
+    each other, and a start is the penalised fit of h / 2 random rows instead.
     """
     if 2 * problem.p > problem.h:
         order = np.argsort(rng.random((count, problem.n)), axis=1)
@@ -206,7 +206,7 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Iterate the `ends` lowest fits to convergence, then make rounds of `count` restarts from some of their kept rows.
+    """Iterate the `ends` lowest fits to convergence, then restart `count` times per round from subsets of kept rows.
 
     Rows that a good fit keeps are mostly regular, so fits to a few of them are good starts for nearby local minima.
     """

@@ -19,7 +19,7 @@ _USED = 0.9
 def without_empty_columns(objective: Objective) -> tuple[Objective, Array | None]:
     """The objective without empty columns, and the indices of the remaining columns of W.
 
-    Returns None and the objective itself if hardly any column is empty, and for dense rows.
+    Returns the objective itself and None if at most a tenth of the columns is empty, or if X is not in CSR format.
     """
     design = objective.design
     X: Any = design.X

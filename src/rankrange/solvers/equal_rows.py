@@ -17,9 +17,10 @@ _BLOCK = 1 << 14
 
 
 def merged(objective: Objective) -> tuple[Objective, Array | None]:
-    """The objective with equal rows merged into one with their total mass, and the merged row of each row.
+    """The objective with equal rows merged into one of their total mass, and the index of the merged row for each row.
 
-    Returns None and the objective itself unless at most half of the rows are distinct.
+    Returns the objective itself and None if more than half of the rows are distinct, if X is sparse, or if the target
+    is multi-label.
     """
     design, rows = objective.design, objective.design.n
     if design.sparse or rows <= 1 or objective.y.ndim > 1:
@@ -36,7 +37,7 @@ def merged(objective: Objective) -> tuple[Objective, Array | None]:
 
 
 def undone(result: Result, which: Array | None) -> Result:
-    """The result on merged rows with the losses of all rows."""
+    """The result for the merged rows, with its losses expanded to all rows."""
     return result if which is None or result.losses is None else replace(result, losses=result.losses[which])
 
 

@@ -54,9 +54,9 @@ class LabelObjective(Objective):
 
     def at(self, W: Array) -> Point:
         """The objective at W, without its scores, which may not fit into memory."""
-        s, rise, fall = self.moving_labels(W)
+        s, down, up = self.moving_labels(W)
         chosen = self.select(s)
-        gradient = self.pull(rise, fall, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
+        gradient = self.pull(down, up, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
         return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
 
     def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
@@ -64,19 +64,19 @@ class LabelObjective(Objective):
         parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
         if len(parts) == 1:
             return parts[0]
-        s, rise, fall = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return s, rise, fall
+        s, down, up = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return s, down, up
 
-    def pull(self, rise: Array, fall: Array, weights: Array) -> Array:
-        """sum_i weights_i (e_rise - e_fall) x_i', (L, p): the gradient of the weighted losses."""
+    def pull(self, down: Array, up: Array, weights: Array) -> Array:
+        """sum_i weights_i (e_down - e_up) x_i', (L, p): the gradient of the weighted losses."""
         n, n_labels = self.design.n, self.n_outputs
         if n_labels <= _DENSE_LABELS:
             slope = np.zeros((n, n_labels))
-            slope[np.arange(n), rise] = weights
-            slope[np.arange(n), fall] -= weights
+            slope[np.arange(n), down] = weights
+            slope[np.arange(n), up] -= weights
             return self.design.adjoint(slope.T)
         rows = np.tile(np.arange(n), 2)
-        entries = (np.concatenate([weights, -weights]), (np.concatenate([rise, fall]), rows))
+        entries = (np.concatenate([weights, -weights]), (np.concatenate([down, up]), rows))
         slope = sp.csr_array(entries, shape=(n_labels, n))
         out = np.empty((n_labels, self.design.p))
         pulled = slope @ self.design.X
@@ -91,19 +91,19 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
     n, n_labels = Z.shape
     k, true, rows = loss.top_k, block.true, np.arange(n)
     exceeds_k = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
-    rise, fall = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
+    down, up = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
     few, many = np.flatnonzero(~exceeds_k), np.flatnonzero(exceeds_k)
     if len(few):
         part, mask = (Z, true) if not len(many) else (Z[few], true[few])
-        rise[few] = _label_at(part, k + 1)
-        fall[few] = np.where(mask, part, np.inf).argmin(axis=1)
+        down[few] = _label_at(part, k + 1)
+        up[few] = np.where(mask, part, np.inf).argmin(axis=1)
     if len(many):
         part, mask = Z[many], true[many]
-        rise[many] = np.where(mask, -np.inf, part).argmax(axis=1)
-        fall[many] = _label_at(np.where(mask, part, -np.inf), k)
-    s = np.maximum(1 + (Z[rows, rise] - Z[rows, fall]), 0)
+        down[many] = np.where(mask, -np.inf, part).argmax(axis=1)
+        up[many] = _label_at(np.where(mask, part, -np.inf), k)
+    s = np.maximum(1 + (Z[rows, down] - Z[rows, up]), 0)
     s[(block.n_true == 0) | (exceeds_k & (block.n_true == n_labels))] = 0  # no pair to rank
-    return s, rise, fall
+    return s, down, up
 
 
 def _label_at(Z: Array, rank: int) -> Array:
@@ -139,7 +139,7 @@ def quasi_newton(
 
 
 class _Trail:
-    """Record of the accepted points of a line search: of all trial points the accepted one was evaluated last."""
+    """Record of the accepted points of a line search. The accepted point is always the last one that was evaluated."""
 
     def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
         self.objective, self.log, self.watch = objective, log, watch
@@ -168,7 +168,7 @@ def descend_and_polish(
     """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation`.
 
     The other fits are one logistic regression per label with C / 10 and 10 C and, if rows are dropped, one without the
-    rows dropped at W. The history is that of W, followed by that of the best start.
+    rows dropped at W. The history is that of the run from W, followed by that of the best other run if that is lower.
     """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
@@ -184,7 +184,10 @@ def descend_and_polish(
 
 
 def _mild_metric(objective: LabelObjective) -> Metric | None:
-    """The penalty plus a small multiple of X'X / n, because the piecewise linear F has little curvature."""
+    """A metric: the curvature of the penalty plus 0.02 X'X / n, because the piecewise linear F has little curvature.
+
+    None if there are many columns.
+    """
     if objective.design.p > 1500:
         return None
     mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight
@@ -256,9 +259,8 @@ def by_separation(
 ) -> Result:
     """Majorise and minimise: fix the compared labels and the dropped rows, solve this convex problem, and repeat.
 
-    Each convex problem is an upper bound that touches F at W, so no step increases F (docs/paper.md). Inner problems
-    are solved roughly at first, and the last one to `tol`. That gap is the certificate if there are
-    no ties.
+    Each convex problem is an upper bound that equals F at W, so no step increases F (docs/paper.md). Inner problems are
+    solved roughly at first, and the last one to `tol`. That gap is the certificate if there are no ties.
 
     Parameters
     ----------
@@ -273,7 +275,7 @@ def by_separation(
     log : Log, optional
         Receives progress messages.
     watch : callable, optional
-        Called after each step with the step and the coefficients; may stop the run.
+        Called with the coefficients after each step that lowers the objective.
     phase : str
         The name of these steps in the history.
 
@@ -333,7 +335,7 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
     high = np.where(down, Z, -np.inf).max(axis=1)
     low = np.where(up, Z, np.inf).min(axis=1)
     active = (caps > 0) & (1 + high - low > -1e-9)  # the loss of other rows is 0 near W, for any sets
-    outside = np.where(down, np.inf, Z).min(axis=1)  # rows with at most k true labels: the labels kept on top
+    outside = np.where(down, np.inf, Z).min(axis=1)  # rows with at most k true labels: the k highest labels
     # rows with more than k true labels: true labels below the k best
     left = np.where(true & ~up, Z, -np.inf).max(axis=1)
     exceeds_k = (true & ~up).any(axis=1)

@@ -18,7 +18,7 @@ from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 
 # The number of rows for elemental starts, and for continuing the best of them.
 _FIRST, _SECOND = 1_000, 10_000
-# The same for larger data: smaller subsets, and a smaller relative gain that ends the steps.
+# The same for larger data, which have fewer continued starts, and the relative gain at which their steps end.
 _FIRST_OF_MANY, _SECOND_OF_MANY, _CONTINUED_OF_MANY, _TOL_OF_MANY = 300, 4_000, 3, 1e-9
 # The number of elemental starts for each of n_starts, and the number that are continued.
 _ELEMENTAL, _CONTINUED = 50, 20
@@ -30,7 +30,7 @@ _BLOCK = 8192
 
 
 class Coordinates:
-    """The coordinates Z = (1, (X - centre) / scale) T, with nearly orthogonal columns.
+    """The coordinates Z = [(X - centre) / scale, 1] T, with nearly orthogonal columns.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, computed from the half of the rows nearest to the centre, if it has the rank of all rows."""
+        """T, from the half of the rows nearest to the centre if it has the rank of all rows, else from all rows."""
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -74,7 +74,7 @@ class Coordinates:
         return half if half.shape[1] == whole.shape[1] else whole
 
     def _gram(self) -> Array:
-        """The Gram matrix of all rows, because a subset may miss rare levels."""
+        """The Gram matrix of all rows; a subset may miss rare categories."""
         p = len(self.T)
         total = np.zeros((p, p))
         for start in range(0, len(self.X), _BLOCK):
@@ -83,13 +83,13 @@ class Coordinates:
         return total
 
     def as_given(self, b: Array) -> Array:
-        """Transform coefficients to W (1, p) of the original columns."""
+        """Transform coefficients in these coordinates to W (1, p) of the original columns."""
         w = self.T @ b
         coef = w[: self.X.shape[1]] / self.scale
         return np.append(coef, w[-1] - coef @ self.centre)[None] if self.fit_intercept else coef[None]
 
     def inside(self, W: Array) -> Array:
-        """The coefficients (p,) that are closest to W (1, p)."""
+        """The coefficients in these coordinates that are closest to W (1, p) of the original columns."""
         d = self.X.shape[1]
         w = W[0, :d] * self.scale
         w = np.append(w, W[0, -1] + W[0, :d] @ self.centre) if self.fit_intercept else w
@@ -112,7 +112,7 @@ class Coordinates:
 
 
 def _spread(centred: Array, X: Array, centre: Array) -> Array:
-    """Median absolute deviations; for columns with mostly one value, mean absolute deviations; otherwise 1."""
+    """The scale (d,) of each column: its median absolute deviation; if that is 0, the mean one; if that is 0 too, 1."""
     scale = np.median(np.abs(centred), axis=0)
     for j in np.flatnonzero(scale == 0):
         scale[j] = np.abs(centred[:, j]).mean() or np.abs(X[:, j].astype(np.float64) - centre[j]).mean() or 1.0
@@ -127,7 +127,7 @@ def _directions(Z: Array) -> Array:
 
 
 def _directions_of(gram: Array, n: int) -> Array:
-    """`_directions` from the Gram matrix of n rows, with half of the digits, because it squares the columns."""
+    """`_directions` from the Gram matrix of n rows, with half of the digits, because it squares the singular values."""
     values, vectors = np.linalg.eigh(gram)
     good = values > 1e-13 * values.max(initial=0.0)
     return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
@@ -136,7 +136,7 @@ def _directions_of(gram: Array, n: int) -> Array:
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the sum of the n - m smallest squared residuals plus the penalty.
 
-    The certificate refers to the kept rows.
+    The certificate refers to the minimum with the same rows kept.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)
@@ -153,7 +153,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows or, if there are many, on two nested subsets first."""
+    """The lowest fit (1, p) of a search on all rows or, if there are many rows, on two nested subsets."""
     n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (
@@ -173,9 +173,9 @@ def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
-    """Least squares on all rows of the problem and on the halves with the lowest leverage, and the given start.
+    """Starts (S, p): least squares on all rows, on the 50% and the 75% with the smallest norm, and the given starts.
 
-    With many columns no elemental start is free of outliers. These starts exclude high-leverage rows by their norm.
+    With many columns no elemental start is free of outliers. Rows of large norm have high leverage.
     """
     length = np.einsum("ij,ij->i", problem.Z, problem.Z)
     cuts = [np.inf, *np.quantile(length, (0.5, 0.75))]
@@ -203,7 +203,7 @@ class _All:
         return np.multiply(r, r, out=r)
 
     def sums(self, rows: Array, sign: Array | None = None) -> tuple[Array, Array]:
-        """The Gram matrix and Z'y of some rows, with signs."""
+        """The Gram matrix and Z'y of some rows, each multiplied by its sign (None: 1)."""
         p = self.at.T.shape[1]
         G, g = np.zeros((p, p)), np.zeros(p)
         for start in range(0, len(rows), _BLOCK):

@@ -1,8 +1,8 @@
-"""Two majorise-minimise methods for the ranked range: each step minimises a convex upper bound that touches F.
+"""Two majorise-minimise methods for the ranked range: each step minimises a convex upper bound that equals F at W.
 
 `bilevel` (section 3.1 of the paper) drops the m rows with the largest losses, solves the convex problem of the other
 rows, and repeats. `dca` (Algorithm 1 with exact inner solves) replaces phi_m by its tangent. The bound of `bilevel` is
-tighter: F is the minimum over sets T of m rows of the problem without T, and the tangent is larger.
+tighter: nowhere is it above that of `dca`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bilevel(
     warm: bool = False,
     each_step: bool = False,
 ) -> Result:
-    """Drop the m largest losses, minimise the rest, and repeat until the same rows are dropped.
+    """Drop the rows with the m largest losses, fit the others, and repeat until the same rows are dropped.
 
     The objective never increases.
 
@@ -96,13 +96,13 @@ def bilevel(
             certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
-            reason = "the cut rows still change"
+            reason = "the dropped rows still change"
             return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best, reason=reason)
         enough = tol if settled else max(tol, min(enough, 0.1 * gained))
 
 
 def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
-    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from a rough fit."""
+    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from W or a rough fit."""
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")

@@ -47,20 +47,20 @@ def minmax(
     max_iter : int
         Maximum number of steps.
     batch_size : int, optional
-        Rows per step; with all of them, the default, the history has F before each step.
+        Rows per step; by default all rows. Only then does the history have F after each step.
     ranking : {"stream", "batch"}
-        Whether thresholds are tracked over batches or taken within each.
+        Whether thresholds are updated over the batches or computed anew in each batch.
     rng : numpy.random.Generator, optional
         The random number generator.
     log : Log, optional
         Receives progress messages.
     watch : callable, optional
-        Called after each step with the step and the coefficients; may stop the run.
+        Called with the coefficients after each step.
 
     Returns
     -------
     Result
-        The final point and its certificate.
+        The final point, without a certificate.
     """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng
@@ -71,7 +71,7 @@ def minmax(
     log("start", start.total / objective.kept + objective.penalty(W))
     batches = _all_rows(objective) if whole else _batches(objective, int(batch_size or 0), rng)
     for step, batch in zip(range(max_iter), batches, strict=False):
-        s, rise, fall = batch.moving_labels(W)
+        s, down, up = batch.moving_labels(W)
         if whole and step:
             log("minmax", objective.value_at(W, s))
         if ranking == "batch":
@@ -79,7 +79,7 @@ def minmax(
         else:
             weights, lam, lam_hat = _tracked(batch, s, lam, lam_hat, rate)
         weights = np.where(s > 0, weights, 0.0)
-        W = W - rate * (batch.pull(rise, fall, weights / batch.kept) + objective.penalty_gradient(W))
+        W = W - rate * (batch.pull(down, up, weights / batch.kept) + objective.penalty_gradient(W))
         if watch is not None:
             watch(W)
     value = objective.value(W)
@@ -88,7 +88,7 @@ def minmax(
 
 
 def _tracked(batch: LabelObjective, s: Array, lam: float, lam_hat: float, rate: float) -> tuple[Array, float, float]:
-    """The rows inside the thresholds, and the thresholds after one step; m and k are those of the batch."""
+    """The weights of the rows, 0 outside the thresholds, and the thresholds after one step; m and k are the batch's."""
     mass = np.ones(len(s)) if batch.sample_weight is None else batch.sample_weight
     below_top = np.maximum(s - lam, 0.0) < lam_hat
     weights = mass * (below_top & (s > lam))

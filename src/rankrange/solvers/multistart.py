@@ -28,7 +28,7 @@ from .trivial import best_constant, constant_is_best
 _ROUNDS = ((4, 4), (2, 8))
 # The same if all rows are screened.
 _FEW_ROWS = (5, 8)
-# Large enough for losses near zero, but representable in float32.
+# An intercept with which losses are nearly zero, and whose exponential is finite in float32.
 _FAR = 80.0
 # With at least this many columns of sparse rows and m = 0, products with X are faster than a factored Hessian.
 PRODUCTS_FROM = 200
@@ -128,7 +128,7 @@ def _steps(
 
 
 def _start_without_rare_rows(objective: Objective) -> Array:
-    """The best equal scores (1, 1, p) if the cut drops rows of the rare class only."""
+    """A start (1, 1, p) with equal scores: the intercept that is best if all m dropped rows are of the rare class."""
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     left = max(float(masses.min()) - objective.m, 0.5)
     W = np.zeros((1, 1, objective.design.p))
@@ -137,7 +137,7 @@ def _start_without_rare_rows(objective: Objective) -> Array:
 
 
 def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Generator) -> Array:
-    """The results of the screening, or the best of these and the simple starts after some steps on all rows.
+    """The results of the screening or, if a simple start is lower on all rows, the best of both after some steps.
 
     If m leaves little of a rare class, the screened rows can be separable although all rows are not. A perfect fit of
     the screened rows is worse on all rows than a simple start, and its Hessian is nearly zero, which is useless as a
@@ -190,7 +190,7 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """Few rows: some of the starts are run to convergence, and the search continues from the best of them."""
+    """The search if there are few rows: the best starts are run to convergence, and the lowest end is improved."""
     low, (survivors, steps) = rough.objective, _FEW_ROWS
     starts, values, _ = _steps(low, starts, metric, min(steps, max_iter), 1e-4)
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -202,7 +202,7 @@ def _search_all_rows(
     exact = Metric(rough.outward_metric(curved))
     W = _steps(objective, rough.outward(found[None]), exact, min(100, max_iter), 1e-6)[0][0]
     result = _polish(objective, W, rng, tol, max_iter, log)
-    if not result.converged:  # for example because all losses tie there: the end of the screening is next to it
+    if not result.converged:  # for example because all losses are tied: try the end of the screening
         other = _polish(objective, rough.outward(ends[best]), rng, tol, max_iter, log)
         if other.converged and other.value <= result.value + tol * abs(result.value):
             return other
@@ -212,10 +212,10 @@ def _search_all_rows(
 def _searched_nearby(
     objective: Objective, W: Array, value: float, metric: Metric, patience: int, max_iter: int
 ) -> Array:
-    """The lowest minimum found by steps on neighbouring problems, followed by steps on F.
+    """The lowest minimum found by steps on a problem with another m or C, followed by steps on F, several times.
 
-    It ends after a number of failures in a row, or of steps. Minima lie close to each other and differ in some dropped
-    rows. With another m or C other rows lie near the cut, so the descent on F may end in a neighbouring minimum.
+    The search ends after `patience` failures in a row or `max_iter` steps. Minima lie close to each other and differ in
+    some dropped rows. With another m or C other rows are near the cut, so the descent on F may end in another minimum.
     """
     failures = used = 0
     while failures < patience and used < max_iter:
@@ -234,7 +234,7 @@ def _searched_nearby(
 
 
 def _cutting_more(objective: Objective, factor: float) -> Objective:
-    """The same objective with an m larger by this factor, and the same number of rows kept."""
+    """The same objective with m multiplied by this factor, and the same number of rows kept."""
     m = min(objective.m * factor, 0.9 * objective.total)
     m = m if objective.sample_weight is not None else max(1, round(m))
     return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
@@ -258,7 +258,7 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine on a larger subset, whose Hessian is then the metric for the steps on all rows."""
+    """Refine the candidates (S, r, p) on a subsample, and the best one on all rows in the metric of its Hessian."""
     rough = in_single_precision(objective) if objective.m > 0 else Rough(objective, None)
     low, candidates, budget = rough.objective, rough.inward(candidates), -(-max_iter // 2)
     part = subsample(low, hessian_rows(low), rng)
@@ -348,7 +348,7 @@ def _polish(
 
 
 def _product_steps(design: Design) -> int:
-    """The number of steps by products that cost as much as one factored Hessian, the fallback."""
+    """The number of Newton steps by conjugate gradients that cost as much as building one Hessian, the fallback."""
     return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
 
 
@@ -375,7 +375,7 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
 def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Minimise for m = 0, where one start is enough: the ordinary fit of a subsample, then its solution."""
+    """Minimise for m = 0, where one start is enough: by default a rough ordinary fit of a subsample."""
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         budget = max(1, max_iter // 2) if objective.design.factored else max_iter
         result = by_products(objective, W, tol=tol, max_iter=budget, log=log)
@@ -398,7 +398,7 @@ def _convex(
 
 
 def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array:
-    """The ordinary fit to about a percent: Newton steps, or with several scores quasi-Newton steps, which cost less."""
+    """The ordinary fit, accurate to about 1%: Newton steps or, with several scores, cheaper quasi-Newton steps."""
     every = replace(objective, k=objective.total)
     if objective.n_outputs == 1:
         zero = np.zeros((1, objective.design.p))
@@ -410,7 +410,7 @@ def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array
 
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
-    """W, some points on the line from the best equal scores to W, and the best equal scores."""
+    """Points (5, r, p) on the line from W, the first, to the best model with equal scores for all rows, the last."""
     constant = np.zeros_like(W)
     if objective.loss.targets == "binary":
         constant[0, objective.design.d :] = best_constant(objective)[1]
@@ -447,7 +447,10 @@ def _convex_by_margins(
 
 
 def hessian(objective: Objective, W: Array) -> Array:
-    """The Hessian of F at W for one score; for several scores, that of one score with the mean curvature."""
+    """An approximate Hessian (p, p) of F at W, or its diagonal (p,) if there are many columns.
+
+    With several scores it is that of one score, for equal class probabilities. A piecewise linear loss has curvature 1.
+    """
     Z = objective.design.scores(W)
     q = objective.select(objective.losses(Z)).weights
     if objective.n_outputs == 1:

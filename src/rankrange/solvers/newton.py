@@ -1,14 +1,14 @@
 """Newton steps on F: about five to ten passes over X for a fit.
 
-At W the m largest losses are dropped. The resulting problem is an upper bound that touches F, so dropping anew in each
-step never increases F. Most other rows are clearly above or below the lower cut; they enter by their gradient and by
-the Hessian of a sample. Rows near the lower cut enter by their tangents and may change sides. This is a small problem
-(`inner/band.py`) whose multipliers are weights for the certificate. One step takes one product with X and one with its
-transpose.
+At W the m largest losses are dropped. The resulting problem is an upper bound that equals F at W, so dropping anew in
+each step never increases F. Most other rows are clearly above or below the lower cut; they enter by their gradient and
+by the Hessian of a sample. Rows near the lower cut, the band, enter by their tangents and may cross the cut. This is a
+small problem (`inner/band.py`) whose multipliers are weights for the certificate. One step takes one product with X and
+one with its transpose.
 
-A piecewise linear loss (hinge, absolute) has no curvature. Its rows near the kink at zero may change sides like those
-at the cut, and the small problem is exact if no other row changes sides. With several scores per row (softmax) the
-unknowns are the r x p parameters, flattened.
+A piecewise linear loss (hinge, absolute) has no curvature. Its rows near the kink at zero may cross it like those at
+the cut, and the small problem is exact if no other row crosses. With several scores per row (softmax) the unknowns are
+the r x p parameters, flattened.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .inner.band import near_cut, near_kink, rows_of
 from .inner.bounds import Bounds, balance
 
 _BLOCK = 1 << 15
-# The largest number of rows near the cut that may change sides, and of rows times squared parameters.
+# The largest number of rows near the cut that may cross it, and of these rows times squared parameters.
 _WIDEST, _WIDEST_WORK = 200_000, 1.5e9
 # The largest number of times that the tangents of the certificate are moved.
 _TANGENTS = 3
@@ -83,7 +83,7 @@ def newton(
     near: bool = False,
     stop: float = 0.0,
 ) -> Result:
-    """Step until the certificate is at most tol, or no step lowers F.
+    """Take Newton steps from W until the certificate is at most tol, or no step lowers F.
 
     `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
     would gain less than the share `stop` of F.
@@ -123,7 +123,7 @@ def newton(
 
 
 def _end_of(objective: Objective, iterate: Iterate, proposal: Proposal) -> Iterate | None:
-    """The end of the last step, if the scores there are known and F is lower."""
+    """The point after the proposed step; None if the scores there are unknown or F is not lower."""
     if proposal.scores is None:
         return None
     end = evaluate_at(objective, iterate.W + proposal.step, proposal.scores)
@@ -137,7 +137,7 @@ def hessian_rows(objective: Objective) -> int:
 
 
 class _Loop:
-    """The state between steps: the numbers of rows that crossed each cut."""
+    """The state between steps: the sample of the Hessian, and the number of rows near the cut that may cross it."""
 
     def __init__(self, objective: Objective, tol: float, near: bool, rng: np.random.Generator) -> None:
         n, p = objective.design.n, objective.design.p
@@ -174,7 +174,10 @@ class _Loop:
             self.shared = None
 
     def widen(self, iterate: Iterate, proposal: Proposal) -> bool:
-        """Whether a step failed because too few rows could change sides, for example because most are nearly tied."""
+        """Let more rows cross the cut after a failed step; a step may fail because most rows are nearly tied.
+
+        Returns False if their number cannot be raised, or if the failure has another cause.
+        """
         before = self.width
         kinked = self.linear or self.objective.k < self.objective.total
         if kinked and proposal.gain > 0.01 * self.tol * iterate.value > 0:
@@ -199,7 +202,7 @@ class _Loop:
         return self._kinked(iterate, gradient)
 
     def _smooth(self, iterate: Iterate, gradient: Array) -> Proposal:
-        """A plain Newton step, if nothing is cut below. Near convergence the gap is computed at the end of the step."""
+        """A plain Newton step, for k = n. Near convergence the gap is computed at the end of the step."""
         objective, little = self.objective, self.tol * iterate.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
             gap = iterate.value - lower_bound(objective, iterate.Z, iterate.q)
@@ -213,7 +216,7 @@ class _Loop:
         return self._proved(iterate, Proposal(step, gain), iterate.q, metric)
 
     def _kinked(self, iterate: Iterate, gradient: Array) -> Proposal:
-        """A step in which rows near the lower cut may change sides; their final weights give the gap."""
+        """A step in which rows near the lower cut may cross it; their final weights give the gap."""
         objective, little = self.objective, self.tol * iterate.value
         band = near_cut(objective, iterate, gradient, self.width)
         hessian = self.curvature.hessian(iterate, self._weights(iterate))
@@ -279,7 +282,10 @@ class _Loop:
 
 
 def _search(objective: Objective, iterate: Iterate, proposal: Proposal) -> tuple[Iterate | None, float]:
-    """The first of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease of F."""
+    """The point and the length of the first of the steps 1, 1/2, 1/4, ... with a sufficient decrease of F.
+
+    The point is None if no step decreases F enough. A full step may be extrapolated.
+    """
     end = proposal.scores
     if end is None:
         end = objective.design.scores(iterate.W + proposal.step)
@@ -313,7 +319,7 @@ def _extrapolated(
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """One pass over the rows at W (r, p): scores, losses, slopes, the weights of F, its cuts and its value."""
+    """The objective at W (r, p): scores Z, losses s, slopes U, weights q, the lower cut and the value."""
 
     W: Array
     Z: Array
@@ -353,7 +359,7 @@ class Curvature:
 
     @cached_property
     def _lengths(self) -> Array:
-        """The squared norm of each row with standardised columns, relative to the mean."""
+        """1 + the squared norm of each row with standardised columns, divided by the number of columns."""
         X, few = self.objective.design.X, -(-self.objective.design.n // 2000)
         part = X[::few]
         part = part.toarray() if self.objective.design.sparse else part
@@ -407,7 +413,7 @@ class Curvature:
 def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
     """The shift of all scores after which the slopes, weighted by q, sum to zero, as an unpenalised intercept requires.
 
-    With several scores the bound includes this step.
+    It is 0 with several scores, whose bound includes this step.
     """
     shift = 0.0
     for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
@@ -455,10 +461,12 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
 
 
 def balanced(objective: Objective, heights: Array, flows: Array) -> float:
-    """The minimum of lines plus penalty, from the sums over decreasing and over increasing lines.
+    """The minimum of a weighted sum of tangents plus the penalty.
 
-    The slopes must sum to zero, because the intercept is not penalised. The larger side is scaled down. Scaled lines
-    stay below the losses, which are non-negative.
+    `heights` (2,) are the sums of the tangents at W = 0, and `flows` (2, p) the sums of their gradients, first over
+    tangents that decrease with the score, then over the others. The slopes must sum to zero, because the intercept is
+    not penalised, so the larger of the two sums is scaled down. Scaled tangents stay below the losses, which are
+    non-negative.
     """
     keep = np.ones(2)
     if objective.design.fit_intercept:

@@ -1,13 +1,14 @@
-"""Partial AUC: Newton steps in which rows at the cut may change sides, with a certificate.
+"""Partial AUC: Newton steps in which rows near the cut may cross it, with a certificate.
 
 With fixed dropped rows, the problem is ||w||^2 / 2 plus a maximum of convex functions over the weights p and q
-(`PairTop`). Any feasible weights give a lower function whose curvature is at least that of ||w||^2 / 2, so its value
-minus half its squared gradient is a lower bound of the minimum. Near the minimum rows are tied at the cut, and a Newton
-step must determine their weights: they enter as lines (`solve_band`), one class after the other. At a tie the two
-classes do not interact to first order, because moving weight among equal scores does not change the loss.
+(`PairTop`). Any feasible weights give a function below this maximum, whose curvature is at least that of ||w||^2 / 2.
+Its value minus half its squared gradient is therefore a lower bound of the minimum. Near the minimum rows are tied at
+the cut, and a Newton step must determine their weights: the losses of these rows enter as linear functions
+(`solve_band`), one class after the other. At a tie the two classes do not interact to first order, because moving
+weight among equal scores does not change the loss.
 
 If rows are dropped (fpr starts above 0), each round fixes the rows that are dropped at the current scores and minimises
-this upper bound, which touches the objective. No round increases the objective.
+this upper bound, which equals the objective at these scores. No round increases the objective.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..core.pair_objective import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
 
-# The number of rows near a cut that may change sides, in addition to the number of columns (doubled if a step is
+# The number of rows near a cut that may cross it, in addition to the number of columns (doubled if a step is
 # shortened), and the number of rounds in which the two classes alternate.
 _BAND, _MAX_BAND, _ALTERNATIONS = 60, 3000, 25
 # The largest number of rounds of dropping; a handful is usual.
@@ -37,7 +38,7 @@ _MAX_COLUMNS = 1000
 
 @dataclass(eq=False)
 class _Lines:
-    """The rows of one class near its cut: their lines, caps and current weights."""
+    """The rows of one class near its cut: their losses as linear functions values + A d, caps and current weights."""
 
     rows: Array
     values: Array
@@ -114,10 +115,11 @@ def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, 
 
 
 def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
-    """Find a start from zero, where all rows are tied and each direction has its own weights (a plane through zero).
+    """Find a start from zero, where all rows are tied, so that the weights and the gradient depend on the direction.
 
-    If no linear model ranks the mean of the kept positives above the highest negatives, zero is the minimum, and
-    weights on the planes prove it. Otherwise the minimum over the planes gives a direction away from zero.
+    Each such gradient gives a linear lower bound (a plane). If no linear model ranks the mean of the kept positives
+    above the highest negatives, zero is the minimum, and a combination of planes proves it. Otherwise the combination
+    with the smallest gradient gives a direction away from zero.
     """
     d = problem.positives.d
     zero = problem.at(np.zeros(d))
@@ -163,7 +165,10 @@ def _gap(point: PairPoint, bound: PairPoint) -> float:
 
 
 def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, PairPoint]:
-    """The longest of the steps 1, 1/2, 1/4, ... with a sufficient decrease; None if rounding prevents it."""
+    """The largest of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease, and the point there.
+
+    Returns 0 and the old point if rounding prevents a decrease.
+    """
     length = 1.0
     du, dv = problem.scores(move.d)
     for _ in range(30):
@@ -198,7 +203,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
 
 
 def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Array], d: Array) -> float:
-    """The decrease of the model: a quadratic plus, for each class, the largest lines."""
+    """The decrease of the model: a quadratic plus, for each class, the weighted sum of the largest linear functions."""
     model = float(point.gradient @ d) + 0.5 * float(d @ hessian @ d)
     for band, now in zip(bands, start, strict=True):
         ahead = band.values + band.A @ d

@@ -52,7 +52,9 @@ class Rough(NamedTuple):
 
 
 def in_single_precision(objective: Objective) -> Rough:
-    """The objective in single precision, in which a search takes half as long; unchanged if it does not support that.
+    """The objective in single precision, in which a search takes half as long.
+
+    It is unchanged for numeric targets and for an X that is sparse, large or already in single precision.
 
     With an intercept, shifting columns does not change the problem, so their means are subtracted first. The
     differences then have all digits of single precision.
@@ -91,10 +93,10 @@ def hessian_rows(objective: Objective) -> int:
 
 
 def subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
-    """`size` rows with the same shares m/n and k/n; all rows if there are not many more.
+    """The objective on `size` random rows with the same shares m/n and k/n; on all rows if n is at most 2 size.
 
-    A sample may contain more outliers than its share. Both cuts are shifted down by `margin` standard deviations of
-    this number, because a sample that drops too few outliers loses the good minimum.
+    A sample may have more outliers than expected. m and k are raised by `margin` standard deviations of their number,
+    because with too many outliers left the sample would not have the good minimum.
     """
     n = objective.design.n
     if n <= 2 * size:
@@ -109,9 +111,9 @@ def subsample(objective: Objective, size: int, rng: np.random.Generator, margin:
 
 
 def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[Array, Array | None]:
-    """Distinct rows of a draw of `size`, in order, and the number of times that each was drawn.
+    """Draw `size` rows: the distinct rows in order, and the number of times that each was drawn (None: once each).
 
-    None means once each.
+    With sample weights, rows are drawn with replacement, in proportion to their weights.
     """
     n, mass = objective.design.n, objective.sample_weight
     if mass is None:
@@ -122,7 +124,7 @@ def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[A
 
 
 def rare_left(objective: Objective) -> float:
-    """The remaining share of all classes but the largest if m drops only these; 1 for a numeric target."""
+    """The share of all classes but the largest that remains if m drops only their rows; 1 for a numeric target."""
     rare = _rare_mass(objective)
     return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
 
@@ -141,9 +143,9 @@ def identifying_mass(objective: Objective) -> float:
 
 
 def _with_rare_rows(part: Objective, left: float) -> Objective:
-    """The sample with an m that leaves half of that share of the rare classes.
+    """The sample with m lowered, if necessary, to keep at least half of the share `left` of the rare classes.
 
-    Without them any model fits perfectly.
+    Without rows of these classes, any model fits perfectly.
     """
     most = (1.0 - 0.5 * left) * _rare_mass(part)
     if part.m <= most:

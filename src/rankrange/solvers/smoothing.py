@@ -2,9 +2,9 @@
 
 The risk is the maximum of q . s over a polytope of weights. Smoothed over a width, it has a gradient and, almost
 everywhere, a second derivative. Newton's method minimises it for decreasing widths until the weights q prove the gap:
-for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity it can be bounded from below at any
-point. A non-convex aggregate provides a convex upper bound that touches it at the current losses; minimising these
-bounds repeatedly never increases the objective.
+for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity its value and gradient at any point
+bound it from below. A non-convex aggregate provides a convex upper bound that equals it at the current losses;
+minimising these bounds repeatedly never increases the objective.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Problem:
     tilt: Array | None
 
     def linear(self, W: Array) -> float:
-        """The penalty minus the tilt."""
+        """The penalty minus the linear function, at W."""
         return self.objective.penalty(W) - (0.0 if self.tilt is None else float(np.vdot(self.tilt, W)))
 
     def value(self, W: Array) -> float:
-        """The exact value."""
+        """The exact value at W."""
         return self.risk.exact(self._losses(W))[0] + self.linear(W)
 
     def smoothed_value(self, W: Array, width: float) -> float:
@@ -50,7 +50,7 @@ class Problem:
         return self.risk.smoothed(self._losses(W), width).value + self.linear(W)
 
     def gradient(self, W: Array, slope: Array, q: Array) -> Array:
-        """The gradient with the weights q."""
+        """The gradient at W, where the losses have the slopes (r, n) and the weights q (n,)."""
         found = self.objective.design.adjoint(slope * q) + self.objective.penalty_gradient(W)
         return found if self.tilt is None else found - self.tilt
 
@@ -58,14 +58,14 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A lower bound on the value, from the weights at W and convexity."""
+        """A lower bound on the minimum, from the weights at W and convexity."""
         s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
         return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
 
     def left(self, gradient: Array) -> float:
-        """An upper bound on the possible decrease of q . s plus the penalty, from its gradient."""
+        """The possible decrease of q . s plus the penalty, from its gradient, as in `Objective.gap_left`."""
         return float(self.objective.gap_left(gradient[None])[0])
 
 
@@ -79,7 +79,7 @@ class _End(NamedTuple):
 def smoothing(objective: Objective, start: Array | None, settings: Any) -> Result:
     """The lowest result of descents from the ordinary fit, from a trimmed fit, and from `start`.
 
-    `settings` are those of the table of solvers.
+    `settings` is a `rankrange.solvers.Settings`.
     """
     ends: list[_End] = []
     for W in _starts(objective, start, settings):
@@ -117,7 +117,7 @@ def _average(objective: Objective) -> Objective:
 
 
 def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _End:
-    """Minimise convex upper bounds, each touching the objective at the last minimum, until no gain is left.
+    """Minimise convex upper bounds, each equal to the objective at the minimum of the last one, until none gains.
 
     The history has the lowest value so far, which is `lowest` before this descent.
     """
@@ -135,7 +135,7 @@ def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _E
             return _End(W, value, gap, max(steps, 1))
         if lowered <= 0.1 * settings.tol * abs(value):
             break
-    # The last problem touched at the end of the descent, up to the last gain.
+    # At W the last upper bound exceeds the objective by at most the last gain.
     return _End(W, value, gap + max(lowered, 0.0), max(steps, 1))
 
 

@@ -25,10 +25,10 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
 
 
 def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
-    """All rows except the share m/n with the highest leverage, overall and along the direction of largest variance.
+    """Two masks (n,) without the share m/n of the rows of highest leverage: overall, and in the main direction.
 
-    A cluster that distorts the fit need not be extreme in any column or in total, but it increases the variance in its
-    own direction.
+    The main direction is that of the largest variance. A cluster that distorts the fit need not be extreme in any
+    column or in total, but it increases the variance in its direction.
     """
     centred = _standardised(objective.design)
     direction = np.ones(objective.design.d)
@@ -57,12 +57,12 @@ def _standardised(design: Design) -> Any:
 
 
 def simple_and_random_starts(
-    objective: Objective, near: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
+    objective: Objective, low_leverage: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
     """The ordinary fit, the fits without high-leverage rows, and random ones."""
-    all_rows = np.ones_like(near[0])
-    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, near[1])]
-    fits.append(one_step(objective, near[0], metric))
+    all_rows = np.ones_like(low_leverage[0])
+    fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, low_leverage[1])]
+    fits.append(one_step(objective, low_leverage[0], metric))
     return np.concatenate([np.array(fits), random_starts(objective, metric, n_random, rng)])
 
 
@@ -73,7 +73,7 @@ def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
 
 def random_starts(objective: Objective, metric: Metric, count: int, rng: np.random.Generator) -> Array:
-    """Random starts (count, r, p): directions between two random rows, or rough fits to a few rows."""
+    """Random starts (count, r, p): directions from two random rows for two classes, otherwise fits to a few rows."""
     shape = (count, objective.n_outputs, objective.design.p)
     if objective.loss.targets == "binary":
         every = np.arange(objective.design.n)
@@ -83,7 +83,10 @@ def random_starts(objective: Objective, metric: Metric, count: int, rng: np.rand
 
 
 def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    """The direction (p,) between two of these rows, oriented by their labels."""
+    """The sum (p,) of two random rows, each multiplied by its label -1 or +1; the intercept is 0.
+
+    If the labels differ, it is the direction between the two rows.
+    """
     pair = rng.choice(rows, 2)
     X = objective.design.X[pair]
     w = np.zeros(objective.design.p)

@@ -1,8 +1,8 @@
 """Algorithm 1 as printed in the paper, with the corrections listed in docs/paper.md. For comparison only.
 
-Inner steps: W <- W - rate (mean over all rows of the slopes of those with s > lam, minus the tangent of phi_m, divided
-by n) and lam <- lam - rate (k/n - share of the rows with s > lam). The penalty is scaled accordingly, so the minimum is
-that of F.
+With g_i the gradient of the loss of row i, an inner step is W <- W - rate ((sum of g_i over the rows with s_i > lam) -
+(tangent of phi_m)) / n and lam <- lam - rate (k/n - share of the rows with s_i > lam). The penalty is scaled by
+(k - m)/n, so the minimum is that of F.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detects that equal scores for all rows are optimal, and proves it.
+"""Detect and prove that equal scores for all rows are optimal.
 
 If m = 0 and k is below about twice the number of errors, equal scores are optimal: zero or, if one class is so small
 that all of it is kept, the log odds of the kept rows. All losses of a class are then tied, which makes every other
@@ -29,8 +29,8 @@ _CLASS_STEPS, _MAX_ENTRIES = 25, 20_000_000
 def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, float]:
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
-    At zero scores all losses are tied, and each class gets half of the kept mass, unless it is smaller. `rare` is the
-    sign of such a class.
+    At zero scores all losses are tied, and each class gets half of the kept mass, unless its mass is smaller. `rare` is
+    the sign of such a class.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
     if rare is None:
@@ -55,7 +55,10 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
 
 
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """Find the balance on a sample of the rows first and then on larger samples, because the dual hardly changes."""
+    """`constant_is_best` for two classes: balancing weights are found on two samples first, then on all rows.
+
+    The dual point hardly changes with the number of rows, so the sample gives a good start.
+    """
     n, p = objective.design.n, objective.design.p
     dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
     for size in (n // 64, n // 8):
@@ -83,7 +86,7 @@ def _root_mean_square(X: Any) -> float:
 
 
 def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
-    """Balance the gradients of several classes at zero scores, on all rows at once."""
+    """`constant_is_best` for several classes: balance the gradients at zero scores, on all rows at once."""
     r, p = objective.n_outputs, objective.design.p
     slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
@@ -159,7 +162,7 @@ class _Projection(ABC):
                 if reached[0] <= height + 1e-14 * abs(height):  # the accuracy of sums over many rows
                     break
             else:
-                if fresh:  # rounding
+                if fresh:  # only rounding errors are left
                     break
                 hessian = None
                 continue
@@ -208,12 +211,11 @@ class _Balance(_Projection):
         return balanced(objective, heights, flows * factors[:, None])
 
     def _blocks(self, dual: Array) -> Iterator[tuple[Array, Any, Array, Any]]:
-        """Yield blocks: the gradients of the losses relative to their slope at zero, with a column of ones.
+        """Yield for each block of rows (A, mass, line, least).
 
-        Masses; weights.
-
-        The last entry is the smallest weight: 0, or 1 in the class that is kept completely. The gradients of a block
-        overwrite those of the last one.
+        A has the gradients of the losses, relative to the slope at zero scores, and a column of ones. `line` are the
+        weights before clipping to [least, 1], where `least` is 0, or 1 in the class that is kept completely. A is
+        overwritten by the next block.
         """
         objective, d = self.objective, self.objective.design.d
         room = np.empty((min(_BLOCK, objective.design.n), len(dual)))
@@ -232,7 +234,7 @@ class _Balance(_Projection):
             yield A, mass, self.share + A @ dual, least
 
     def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
-        """The dual of the projection, to be minimised; its gradient, the residual of the conditions; its Hessian."""
+        """The dual objective, which is minimised, its gradient (the residual of the conditions), and its Hessian."""
         height, residual = 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
         for A, mass, line, least in self._blocks(dual):
@@ -243,7 +245,7 @@ class _Balance(_Projection):
                 A *= np.sqrt(mass * ((line == inside) & (least < 1.0)))[:, None]
                 hessian += A.T @ A
         residual[-1] -= self.objective.kept
-        if hessian is not None:  # a column that no free row has
+        if hessian is not None:  # columns that are zero in all rows with free weights
             hessian[np.diag_indices_from(hessian)] += 1e-12 * float(np.diag(hessian).max())
         return height - float(dual[-1]) * self.objective.kept, residual, hessian
 
@@ -251,7 +253,8 @@ class _Balance(_Projection):
 class _ClassBalance(_Projection):
     """The conditions at zero scores: the weighted rows of each class have the same sum, and the weights sum to k.
 
-    A row of class y has the gradient (1/r - [c = y]) x in class c; a dual point D adds (D_y - its mean) x to a weight.
+    A row of class y has the gradient (1/r - [c = y]) x for class c. A dual point D (r, p) adds (D_y - mean of D) . x to
+    its weight.
     """
 
     def __init__(self, objective: Objective, strictness: float = 1.0) -> None:

@@ -12,7 +12,7 @@ from .descent import Result, descend
 
 
 def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:
-    """Quasi-Newton descent from W, from zero and from small random points; returns the lowest result, uncertified.
+    """Quasi-Newton descent from W (zero if None) and from small random points; returns the lowest result, uncertified.
 
     No step increases the objective.
     """

@@ -1,4 +1,4 @@
-"""Exact solvers of the inner convex problems: sums of the largest losses, and separated labels.
+"""Exact solvers of the inner convex problems: sums of the largest losses, also of multi-label losses with fixed pairs.
 
-May import: `core`, and the modules of `solvers` that do not use an outer method (`descent`).
+May import: `core` and `solvers.descent`.
 """

@@ -1,6 +1,7 @@
-"""The small problem of the rows near the lower cut or near a kink, which may change sides.
+"""The small problem of the band, the rows near the lower cut or near a kink of the loss.
 
-It is a quadratic plus the sum of the K largest of a few lines, solved by interior points (`solve_band`).
+These rows may cross the cut or the kink in a step. Each is represented by a line, a linear function of the step d. The
+problem is a quadratic in d plus the sum of the K largest lines. An interior-point method solves it (`solve_band`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 # The largest number of steps; 10 to 15 are usual.
 _BAND_STEPS = 40
-# If the products are below this share of the tolerance, further steps change only rounding errors.
+# If the products of slacks and multipliers are below this share of the tolerance, only rounding errors still change.
 _FAR_BELOW = 1e-9
 # The number of lines per block, which fits into the cache.
 _BLOCK = 1 << 12
@@ -33,7 +34,7 @@ def rows_of(design: Design, rows: Array) -> Array:
 
 
 class Band(NamedTuple):
-    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d, in units of F.
+    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d, in units of F.
 
     `rest` is the gradient of all other terms. `idle` is mass that need not be assigned to a row, because margins may be
     negative but losses are not.
@@ -78,9 +79,10 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
 
 
 class Lines(NamedTuple):
-    """Losses with one margin, written as weights on the margins: for all rows, and for the rows of a band.
+    """The kept losses as weighted margins, for losses with one margin per row.
 
-    The weight of a row of the band is `base` + `factor` times the solution of the small problem.
+    `weights` (n,) are the weights of all rows. With a solution of the small problem, the weight of a row of the band is
+    `base` + `factor` times its solution.
     """
 
     margins: Array
@@ -90,7 +92,10 @@ class Lines(NamedTuple):
     factor: Array
 
     def sums(self, objective: Objective, iterate: Iterate, rows: Array, found: Array) -> tuple[Array, Array]:
-        """Heights and slopes of lines below the losses, summed separately for decreasing and increasing lines."""
+        """The arguments of `newton.balanced`: heights (2,) and gradients (2, p) of the weighted margins.
+
+        `found` is the solution of the small problem for the `rows` of the band.
+        """
         weights = self.weights.copy()
         weights[rows] = self.base + self.factor * found
         pull = weights * self.slopes
@@ -102,7 +107,10 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows near the lower cut, or near zero if the lower cut is not positive."""
+    """The rows whose losses or margins are near the lower cut, or near the kink at zero if that cut is not positive.
+
+    For the absolute loss with k = n they are near zero. The second value has the margins of all rows.
+    """
     loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
     slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
@@ -137,7 +145,7 @@ class BandStep(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The unknowns d and t, and four positive ones of each line as the rows of an array (4, lines).
+    """The unknowns d and t, and four positive unknowns of each line as an array (4, lines).
 
     They are q, room = caps - q, below = xi - (values + A d - t) and over = xi.
     """

@@ -1,4 +1,4 @@
-"""Lower bounds on the minimum of the convex problem, and its duality gap. They are valid for all feasible weights.
+"""Lower bounds on the minimum of the convex problem, and its duality gap. The bounds hold for all feasible weights.
 
 Each loss is at least its tangent, so the minimum of the weighted tangents plus the penalty is a lower bound. The slopes
 must sum to zero, because the intercept is not penalised.
@@ -18,9 +18,9 @@ from ...core.objective import Design, TopSum
 from .band import rows_of, solve_band
 
 _BLOCK = 1 << 15
-# A score so low that its exponential is zero.
+# If a score is lower than another by this much, its softmax probability is zero.
 _FAR_BELOW = 1e3
-# The tolerance of a level: the ratio of the remaining mass to the mass that moves with the level.
+# The relative accuracy of a level, limited by rounding.
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
     slope: Array | None  # (r, n) of a smooth loss
     free: Array  # (n,) True if the sum of rho changes with the loss
     full: Array  # (n,) True if that sum is 1, and rho can only shift between margins
-    level_moves: bool  # lam > 0, so the free weights move against each other
+    level_moves: bool  # lam > 0: if a free weight rises, others fall, because their sum is K
 
 
 class Bounds:
@@ -71,7 +71,7 @@ class Bounds:
         return pulled[None, :] if problem.n_outputs == 1 else pulled.T
 
     def _unit_slope(self, answer: Answer) -> Array:
-        """ds/dz of a loss of one score, or of its one margin."""
+        """The derivative (n,) of each loss of one score, or of its one margin, with respect to the score."""
         if answer.slope is not None:
             return answer.slope[0]
         ones = np.sign(answer.rho) if self.signed else np.ones_like(answer.rho)
@@ -88,7 +88,7 @@ class Bounds:
         return value - self._lower_bound(Z, self.answer(Z))
 
     def bound_of_weights(self, Z: Array) -> float:
-        """The bound with the caps as weights and tangents at the scores Z, shifted to balance the intercepts."""
+        """The bound with the caps as weights and tangents at the scores Z, shifted so that the slopes sum to zero."""
         return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
@@ -150,7 +150,7 @@ class Bounds:
         return shift
 
     def _side(self, rows: slice, pulled: Array) -> Array:
-        """The side of each row in `balance`: the sign of its slope, or its class."""
+        """The group of each row in `balance`: the sign of its slope, or its class."""
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
@@ -174,7 +174,7 @@ class Bounds:
         return float(offsets.sum()) - 0.5 * problem.C * float(np.vdot(v, v))
 
     def gap_near_cut(self, W: Array, Z: Array, value: float) -> float:
-        """The gap with the best weights for the rows near the cut; all other rows are clearly kept or cut.
+        """The gap with the best weights for the rows near the cut; all other rows are clearly above or below it.
 
         Close to a solution only these rows are undecided, a few per parameter. Their weights solve a small problem with
         the tangents of these rows, the gradient of all kept rows, and the penalty.
@@ -213,11 +213,11 @@ class Bounds:
 
 
 def balance(flow: Array) -> Array:
-    """Factors in [0, 1], one per side, that make the slopes sum to zero exactly; `flow` has the sum of each side.
+    """Factors in [0, 1], one per group of rows, that make the slopes sum to zero exactly; `flow` has the group sums.
 
-    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two sides,
-    negative and positive slopes, and the larger side is scaled down. With several scores there is one side per class,
-    and the factors are the stationary distribution of the flow of slopes between the classes.
+    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two groups, rows
+    with negative and with positive slopes, and the larger sum is scaled down. With several scores each class is a
+    group, and the factors are the stationary distribution of the flow of slopes between the classes.
     """
     if len(flow) == 1:
         size = np.abs(flow[0])
@@ -254,7 +254,8 @@ def onto_simplex(rows: Array) -> Array:
 def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> float:
     """The smallest level >= 0 at which the weights [pushed - level]_+, at most 1 per row, have at most the mass K.
 
-    Newton's method within a bracket. A good guess, such as the level of the last step, saves most of the search.
+    `pushed` is (n, J). The level is found by Newton's method within a bracket. A good guess, such as the level of the
+    last step, saves most of the search.
     """
     if _excess(pushed, caps, K, 0.0)[0] <= 0:
         return 0.0
@@ -271,7 +272,7 @@ def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> f
 
 
 def _excess(pushed: Array, caps: Array, K: float, level: float) -> tuple[float, float]:
-    """The mass above K at this level, and minus its derivative with respect to the level."""
+    """By how much the mass at this level exceeds K, and minus the derivative of the mass with respect to the level."""
     positive = np.maximum(pushed - level, 0.0)
     sums = positive.sum(axis=1) if pushed.shape[1] > 1 else positive[:, 0]
     counts = (positive > 0).sum(axis=1) if pushed.shape[1] > 1 else sums > 0

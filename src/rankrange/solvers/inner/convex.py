@@ -114,7 +114,7 @@ def _newton_is_cheaper(problem: TopSum, max_iter: int) -> bool:
 
 
 class Saddle(Bounds):
-    """The smoothed problem, its centre and its mu."""
+    """The smoothed convex problem, with the centre and the mu of the current round."""
 
     def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
         """Start with the exact weights as centre and mu from the spread of the losses, or with the state of `last`."""
@@ -242,7 +242,7 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def _now(self, problem: TopSum) -> bool:
-        """Switch to a problem that may drop other rows, and return whether they differ.
+        """Switch to a problem that may drop other rows, and return whether its dropped rows differ.
 
         Rows that are kept again get full weight.
         """
@@ -291,8 +291,9 @@ class Saddle(Bounds):
     def _of_columns(self, answer: Answer, bend: Callable[[Array], Array] | None) -> Array:
         """The diagonal (p,) of the Hessian if all rows and scores had the mean curvature.
 
-        Conjugate gradients need it, because columns may differ in scale by many orders of magnitude. Columns of one
-        scale stay as they are: the penalty plus the terms of a few rows has few different eigenvalues.
+        It preconditions conjugate gradients, because columns may differ in scale by many orders of magnitude. The mean
+        curvature is used because it does not change columns of equal scale: the Hessian is the penalty plus the terms
+        of a few rows, so it has few distinct eigenvalues and needs no other preconditioner.
         """
         design, r = self.problem.design, self.problem.n_outputs
         signs = np.where(np.add.outer(np.arange(r), np.arange(design.n)) % 3 == 0, 1.0, -1.0)
@@ -321,7 +322,7 @@ class Saddle(Bounds):
         return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
-        """The Hessian of one score in parts: X' diag(h) X, minus v v' / size for a vector v, if there is one."""
+        """The Hessian for losses of one score, X' diag(h) X - v v' / size, as (h, v, size); v may be None."""
         problem = self.problem
         rho = np.abs(answer.rho).sum(axis=1)
         slope = self._unit_slope(answer)

@@ -30,7 +30,7 @@ _METRIC_COLUMNS = 1500
 
 
 class Pairs:
-    """The pairs (a, b) of each row, as padded columns of A (n, nA) and of B (n, nB)."""
+    """The label pairs (a, b) of each row: the labels of A and of B, as padded arrays (n, nA) and (n, nB)."""
 
     def __init__(self, down: Array, up: Array) -> None:
         self.n, self.n_labels = down.shape
@@ -61,7 +61,7 @@ class Pairs:
         return down, up
 
     def spread(self, down: Array, up: Array) -> Array:
-        """Weights on the pairs with these marginals, as far as the pairs exist."""
+        """Weights of the pairs as products of these marginals; 0 for pairs that do not exist."""
         total = np.maximum(down.sum(axis=1), 1e-300)[:, None, None]
         high, low = np.take_along_axis(down, self.down, 1), np.take_along_axis(up, self.up, 1)
         cube = np.where(np.isfinite(self._offset), high[:, :, None] * (low[:, None, :] / total), 0.0)
@@ -99,7 +99,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Separation:
-    """max over 0 <= q <= caps, sum q <= K of (q . losses of the pairs) / K + penalty: convex in W."""
+    """The convex problem max over 0 <= q <= caps, sum q <= K of (q . losses of the pairs) / K + penalty."""
 
     objective: Objective
     pairs: Pairs
@@ -117,7 +117,7 @@ class Separation:
         return float(self.weights(s) @ s) / self.K + self.objective.penalty(W)
 
     def weights(self, s: Array) -> Array:
-        """The best q for the losses s."""
+        """The maximising q (n,) for the losses s (n,)."""
         if self.caps.sum() <= self.K * (1 + 1e-14):
             return self.caps
         order = np.argsort(-s, kind="stable")
@@ -160,7 +160,7 @@ def solve(
 
 
 class _Saddle:
-    """The smoothed problem, its centre and its mu."""
+    """The smoothed problem, with the centre and the mu of the current round."""
 
     def __init__(self, problem: Separation, W: Array, marginals: tuple[Array, Array] | None) -> None:
         self.problem = problem
@@ -262,7 +262,7 @@ class _Saddle:
         keep: Any = 1.0
         if objective.design.fit_intercept:
             # The smallest change of the rows' weights after which the gradient of each intercept is zero, scaled into
-            # [0, 1]. Scaled lines stay below the losses, which are non-negative.
+            # [0, 1]. Scaled margins stay below the losses, which are non-negative.
             change = pulled.T @ (np.linalg.pinv(pulled @ pulled.T, rcond=1e-12, hermitian=True) @ pulled.sum(axis=1))
             keep = (1.0 - change) / max(1.0, float((1.0 - change).max()))
             if keep.min() < 0:

@@ -3,8 +3,8 @@
 Coordinate descent finds the signs of most coefficients in a few sweeps. It needs many more if there are nearly as many
 nonzero coefficients as rows, because the columns are then nearly dependent. The coefficients of an active set with
 known signs are the solution of a linear system. A step goes to the minimum of the objective on the line to that
-solution, where signs may change; a coefficient that is zero there leaves. At the minimum over the active set, the
-column with the largest violation of its optimality condition joins. The objective never increases.
+solution, where signs may change; a coefficient that is zero there leaves the set. At the minimum over the active set,
+the column with the largest violation of its optimality condition joins it. The objective never increases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
     Parameters
     ----------
     M : ndarray of shape (n, q)
-        The columns.
+        The design matrix.
     response : ndarray of shape (n,)
         The target.
     l1_ratio : float
@@ -86,12 +86,12 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
 def sparse_quadratic_net(
     X: Any, target: Array, weights: Array, fit_intercept: bool, l1_ratio: float, start: Array, gap: float
 ) -> tuple[Array, float]:
-    """`quadratic_net` for 1/2 sum_i weights_i (target_i - x_i theta - intercept)^2 with the rows of a sparse matrix.
+    """`quadratic_net` for a sparse matrix, with 1/2 sum_i weights_i (target_i - x_i theta - intercept)^2 as the loss.
 
     Parameters
     ----------
     X : sparse matrix of shape (n, q)
-        The columns.
+        The design matrix.
     target, weights : ndarray of shape (n,)
         The targets, and the weights of the rows.
     fit_intercept : bool
@@ -138,26 +138,26 @@ def sparse_quadratic_net(
 
 
 def _gram(X: Any, weights: Array, centres: Array, columns: Array) -> Array:
-    """The weighted Gram matrix of some columns around their centres."""
+    """The weighted Gram matrix of some columns after subtracting their centres."""
     part = X[:, columns]
     products = (part.T @ part.multiply(weights[:, None]).tocsc()).toarray()
     return np.asarray(products - weights.sum() * np.outer(centres[columns], centres[columns]))
 
 
 def _relative(gap: float, square: float) -> float:
-    """The tolerance of scikit-learn, which is relative to ||response||^2: that may be far above the objective."""
+    """The tolerance for scikit-learn, relative to `square` = ||response||^2, which may be far above the objective."""
     return min(max(gap / max(square, 1e-300), 1e-14), 1e-3)
 
 
 def _candidates(theta: Array, slopes: Array, most: int) -> Array:
-    """The nonzero coefficients and the steepest others: hardly more coefficients than rows are needed."""
+    """The indices of the nonzero coefficients and of others with the steepest slopes, up to `most` in total."""
     size = np.where(theta != 0, np.inf, np.abs(slopes))
     count = min(max(most, int(np.count_nonzero(theta))), len(theta))
     return np.sort(np.argpartition(-size, count - 1)[:count])
 
 
 def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float, theta: Array, gap: float) -> Array:
-    """Steps on the active set until the gap is reached, at most two for each column."""
+    """The coefficients after steps on the active set, for a duality gap of `gap`; at most two steps per column."""
     active = np.flatnonzero(theta)
     x, signs = theta[active], np.sign(theta[active])
     for _ in range(2 * len(theta)):
@@ -181,7 +181,7 @@ def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float,
 
 
 def _step(H: Array, b: Array, x: Array, signs: Array, l1_ratio: float) -> tuple[Array, Array, Array | None, bool]:
-    """The minimum on the line to the solution with these signs.
+    """The minimum of the objective on the line from x to the solution with these signs.
 
     Returns x, the signs, which coefficients stay (None: all), and whether x is that solution.
     """
@@ -216,7 +216,11 @@ def _step(H: Array, b: Array, x: Array, signs: Array, l1_ratio: float) -> tuple[
 
 
 def _gap(square: float, b: Array, slopes: Array, own: Array, x: Array, l1_ratio: float) -> float:
-    """The duality gap, with the better of two feasible points of the dual: the residuals, or a share of them."""
+    """The duality gap, with the better of two feasible points of the dual: the residuals, or a share of them.
+
+    `slopes` are the products of all columns with the residuals, `own` those of the columns with the coefficients x, and
+    b the products of these columns with the response.
+    """
     ridge, fitted = 1 - l1_ratio, float(x @ (b - own))
     residual, with_response = square - 2 * float(x @ b) + fitted, square - float(x @ b)
     value = residual / 2 + ridge / 2 * float(x @ x) + l1_ratio * float(np.abs(x).sum())

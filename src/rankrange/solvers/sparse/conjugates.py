@@ -1,4 +1,4 @@
-"""Convex conjugates of losses, and slopes that are feasible for the intercept, for duality gaps.
+"""Convex conjugates of losses, and slopes that are feasible in the dual with an intercept, for duality gaps.
 
 Slopes (r, n) are derivatives of the losses with respect to the scores. At the best intercept their weighted sums are
 zero. `balanced` changes slopes within the domain of the conjugate until this holds.
@@ -22,7 +22,7 @@ def conjugate(loss: Any, y: Array, slopes: Array) -> Array:
 
 
 def balanced(loss: Any, y: Array, slopes: Array, h: Array) -> Array:
-    """Slopes near the given ones whose sums, weighted by h, are zero; exactly zero slopes if there are none nearby."""
+    """Slopes (r, n) close to the given ones whose sums over the rows, weighted by h, are zero for each score."""
     return _BALANCES[type(loss)](loss, y, slopes, h)
 
 
@@ -51,12 +51,12 @@ def _of_softmax(loss: Softmax, y: Array, a: Array) -> Array:
 
 
 def _shifted(loss: Any, y: Array, a: Array, h: Array) -> Array:
-    """Squared losses: every slope is in the domain."""
+    """`balanced` for squared losses, whose conjugate is finite everywhere: subtract the weighted mean."""
     return a - (a @ h / h.sum())[:, None]
 
 
 def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
-    """Losses whose slopes may shrink: the positive or the negative slopes shrink, whichever have the larger sum."""
+    """`balanced` for losses whose slopes may shrink: of the positive and the negative slopes, shrink the larger sum."""
     up, down = float(np.maximum(a[0], 0) @ h), float(np.maximum(-a[0], 0) @ h)
     least = min(up, down)
     factor = np.where(a[0] > 0, least / up if up else 0.0, least / down if down else 0.0)
@@ -64,9 +64,9 @@ def _two_sided(loss: Any, y: Array, a: Array, h: Array) -> Array:
 
 
 def _mixed(loss: Softmax, y: Array, a: Array, h: Array) -> Array:
-    """Mix the probabilities with constant ones, chosen such that the sums of all classes vanish.
+    """`balanced` for softmax: mix the probabilities with constant ones, so that the sums for all classes are zero.
 
-    A class without rows gets none: its best intercept is minus infinity.
+    A class without rows gets probability 0, because its best intercept is minus infinity.
     """
     total = np.bincount(y, weights=h, minlength=len(a))
     empty = total <= 0

@@ -2,8 +2,8 @@
 
 F(W) = sum_i h_i loss(y_i, z_i) + (1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1, where h holds C and the weights of
 the rows. A step minimises a quadratic model of the losses over the working set (`active_set.py`). Once the signs of the
-coefficients are known, Newton's method finishes, and columns that violate their optimality condition join. Only the
-gradient is computed for all columns.
+coefficients are known, Newton's method finishes, and columns that violate their optimality condition join the set. Only
+the gradient is computed for all columns.
 
 If only the largest losses count, the sum over i is the maximum over weights of at most h with a given mass. It is
 smoothed (`weights.py`), and the smoothing is reduced around the last weights. All feasible weights prove a lower bound.
@@ -73,7 +73,7 @@ class _Model(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ElasticNet:
-    """The problem without the weights of its rows.
+    """An elastic net problem: rows, loss and penalty. The weights of the rows are arguments of its methods.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class ElasticNet:
 
     @cached_property
     def columns(self) -> Any:
-        """X by columns."""
+        """X in a format with fast access to columns: CSC or Fortran order."""
         return sp.csc_matrix(self.X) if sp.issparse(self.X) else np.asfortranarray(self.X, dtype=np.float64)
 
     @cached_property
@@ -196,12 +196,12 @@ class ElasticNet:
         return self._minimise(Fixed(h), start, tol, max_rounds)
 
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
-        """The problem with the Huber loss, which is delta times the absolute loss beyond delta; and delta."""
+        """The problem with the Huber loss, which is nearly delta times the absolute loss; and delta."""
         delta = max(delta, 1e-300)
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
     def _sharpened(self, h: Array, top: float | None, at: tuple[Array, Array], tol: float) -> Net:
-        """Absolute or largest losses by decreasing smoothing; slopes and weights of the smooth problem prove the gap.
+        """Minimise absolute or largest losses by decreasing smoothing; the smooth problems prove the gap.
 
         The Huber loss with a small delta is nearly delta times the absolute loss, so weights are divided by delta.
         """
@@ -242,7 +242,10 @@ class ElasticNet:
         return best
 
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
-        """Linear programs over columns with a coefficient or a steep slope, until no other column is too steep."""
+        """Solve linear programs over a set of columns, which grows until no other violates its optimality condition.
+
+        The first set has the columns with a nonzero coefficient in `near` or a steep slope in `gradient`.
+        """
         best, working = near, np.flatnonzero((np.abs(gradient[0]) > _STEEP) | (near.coef[0] != 0))
         for _ in range(_PROGRAMS):
             block = self.columns[:, working]
@@ -302,12 +305,12 @@ class ElasticNet:
         return Net(coef, intercept, value, gap, rounds)
 
     def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
-        """The duality gap with the current weights. It is that of the smoothed problem, whose distance term cancels."""
+        """The duality gap with the current weights, which is also that of the smoothed problem, and the gradient."""
         weights = rows.at(self.losses(Z))
         return self.gap(self.value(coef, Z, weights), Z, weights)
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """All nonzero coefficients, and the zero coefficients with the largest slopes."""
+        """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes."""
         flat, slope = coef.ravel(), np.abs(gradient.ravel())
         used = np.flatnonzero(flat)
         room = max(size, 2 * len(used)) - len(used)
@@ -335,7 +338,7 @@ class ElasticNet:
         return flat.reshape(coef.shape), at.intercept, at.Z, at.value
 
     def _best_intercept(self, intercept: Array, rows: Weights) -> tuple[Array, Array]:
-        """The best intercepts without any coefficient."""
+        """The best intercepts if all coefficients are zero, and the scores."""
         Z = np.repeat(intercept[:, None], len(self.y), axis=1)
         if not self.fit_intercept:
             return intercept, Z
@@ -348,7 +351,7 @@ class ElasticNet:
         if isinstance(self.loss, Softmax):
             return self._softmax_model(Z, h)
         slope = self.slopes(Z)[0]
-        if isinstance(self.loss, Huber):  # a parabola above the loss that touches it at Z
+        if isinstance(self.loss, Huber):  # the parabola that is tangent to the loss at Z and nowhere below it
             bend = self.loss.delta / np.maximum(np.abs(Z[0] - self.y), self.loss.delta)
         else:
             bend = np.maximum(self.loss.curvature(self.y, Z[0]), _FLAT)
@@ -356,7 +359,11 @@ class ElasticNet:
         return _Model(root, root * (Z[0] - slope / bend))
 
     def _softmax_model(self, Z: Array, h: Array) -> _Model:
-        """diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the slope."""
+        """The quadratic model of softmax losses with probabilities p.
+
+        The Hessian is diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the
+        slope.
+        """
         p = np.maximum(self.loss.probabilities(Z.T), _UNLIKELY)
         root = np.sqrt(p)
         B = -p[:, :, None] * root[:, None, :]
@@ -368,10 +375,10 @@ class ElasticNet:
         return _Model(B, response.ravel())
 
     def curvature_roots(self, Z: Array, h: Array, outside: float = 0.0) -> Array:
-        """Square roots of the second derivatives of the model; for the Huber loss the model is wider.
+        """Square roots of the weighted second derivatives of the losses at Z, in the shape of `_Model.roots`.
 
-        `outside` is the share of the wider model for rows in the linear parts of the Huber loss. Absolute losses have
-        no second derivative and get that of a parabola through their value.
+        In the linear parts of the Huber loss the second derivative is 0, and `outside` times that of `model` is used.
+        Absolute losses have none and get that of the parabola that is tangent to them at Z and nowhere below them.
         """
         if isinstance(self.loss, Absolute):
             r = np.abs(Z[0] - self.y)
@@ -423,7 +430,7 @@ class _Columns:
         return Z
 
     def _designs(self, roots: Array, chosen: Any = slice(None)) -> tuple[Array, Array]:
-        """Roots times the columns (n r, q), and times the intercepts (n r, r)."""
+        """The design matrix of the quadratic model: `roots` times columns (n r, q), and times intercepts (n r, r)."""
         block, output = _dense(self.block[:, chosen]), self.output[chosen]
         if roots.ndim == 1:
             return roots[:, None] * block, roots[:, None]
@@ -432,7 +439,10 @@ class _Columns:
         return M, roots.transpose(0, 2, 1).reshape(n * r, r)
 
     def _tied(self, at: _Point, chosen: Any = slice(None)) -> tuple[Array, Array] | None:
-        """Rows that changing weights add to `_designs`: gradients of tied losses, centred if the mass is fixed."""
+        """Further rows of `_designs`, for weights that change with the losses; None if no weight does.
+
+        They are the gradients of the tied losses, centred if the sum of the weights is fixed.
+        """
         rows, rate, balance = self.rows.tied(at.losses)
         if not len(rows):
             return None
@@ -469,10 +479,10 @@ class _Columns:
         return self._search(at, theta, intercept)
 
     def polished(self, at: _Point, tol: float, steps: int = _POLISH) -> tuple[_Point, bool]:
-        """Newton's method with the signs as they are; a coefficient that would change its sign becomes zero.
+        """Newton's method with fixed signs; a coefficient that would change its sign becomes zero.
 
-        Also returns whether the optimality conditions of these coefficients hold, to the last digits or so well that
-        a gap of `tol` times the objective can be proved: what a step gains is of the second order, a gap of the first.
+        Also returns whether the optimality conditions of these coefficients hold so well that a gap of `tol` times the
+        objective can be proved. The gain of a step is quadratic in their violation, and the gap is linear.
         """
         outside = 0.0
         for _ in range(steps):
@@ -498,7 +508,7 @@ class _Columns:
         return at, False
 
     def _gradient(self, at: _Point, support: Array) -> tuple[Array, float]:
-        """Derivatives with respect to support and intercepts, and the scale of the terms in these sums."""
+        """Derivatives with respect to coefficients in `support` and intercepts, and the scale of their terms."""
         slopes = self.net.slopes(at.Z) * self.rows.at(at.losses)
         block = self.block[:, support]
         losses = block.T @ slopes[0] if len(slopes) == 1 else np.einsum("nq,qn->q", block, slopes[self.output[support]])
@@ -523,7 +533,7 @@ class _Columns:
         return None if failed else np.asarray(step)
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
-        """The first point of halved steps that lowers the objective; `at` itself if none does."""
+        """The point after the first of the step lengths 1, 1/2, 1/4, ... that lowers the objective; else `at`."""
         if self.net.n_outputs > 1:  # a common shift of all scores changes no loss
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept
@@ -564,7 +574,7 @@ def _halves(count: int) -> Iterator[float]:
 
 
 def _share(squares: float, room: float) -> float:
-    """squares / room; infinite if there is no room, up to rounding errors."""
+    """squares / room; 0 if squares is 0, otherwise infinite if room is 0."""
     if squares == 0.0:
         return 0.0
     return squares / room if room else np.inf

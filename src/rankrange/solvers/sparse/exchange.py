@@ -34,7 +34,7 @@ def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
 
 
 def _local(net: ElasticNet, fit: Net, Z: Array, h: Array, C: float) -> tuple[Array, Array, Array]:
-    """Each row's gradient (n, q) in support and intercepts, its curvature along it, and the Hessian (q, q)."""
+    """Each row's gradient (n, q) for nonzero coefficients and intercepts, its curvature along it, and the Hessian."""
     output, column = np.nonzero(fit.coef)
     block = net.columns[:, column]
     block = np.asarray(block.toarray() if hasattr(block, "toarray") else block)

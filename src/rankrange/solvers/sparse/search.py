@@ -185,7 +185,8 @@ def _finalists(
 ) -> list[Net]:
     """Results of concentration steps from the starts that are best after rough steps; for a small table, from all.
 
-    There the rank after two steps says little about the end, and rows are exchanged in the best ends.
+    In a small table the ranking after two steps hardly predicts the final one. There rows of the best results are
+    exchanged, and the search restarts from some of the rows that they keep.
     """
     small = exchange and _is_small(net)
     n_starts *= _MORE if small else 1
@@ -205,9 +206,10 @@ def _finalists(
 
 
 def _screened(net: ElasticNet) -> Array | slice:
-    """The columns of the search: those of largest covariance with the target, over all rows and low-leverage rows.
+    """The columns of the search: those with the largest covariance with the target, or all if there are not many more.
 
-    Targets are clipped around their median; otherwise a single outlier would decide.
+    Half of them are the best over all rows, half over the low-leverage rows. Numeric targets are clipped around their
+    median, because otherwise a single outlier would decide.
     """
     n, p = net.X.shape
     if p <= 2 * _SCREENED:
@@ -254,7 +256,7 @@ def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float 
 
 
 def inner_rows(net: ElasticNet, share: float) -> Array:
-    """The indices of the rows without the share with the highest leverage; at least one row."""
+    """The indices of all rows but the share with the highest leverage; at least one row."""
     n = len(net.y)
     count = max(1, n - int(np.ceil(share * n)))
     return np.sort(np.argsort(_leverages(net.X), kind="stable")[:count])
@@ -304,7 +306,7 @@ def _is_small(net: ElasticNet) -> bool:
 
 
 def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
-    """Exchanges of two rows, each followed by concentration steps, until no promising one lowers the objective."""
+    """Exchange a kept row for a dropped one, then concentrate, until no promising exchange lowers the objective."""
     for _ in range(max_steps):
         losses = net.losses(net.scores(fit.coef, fit.intercept))
         h = cut.weights(losses)
@@ -372,9 +374,10 @@ def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
 def _starts(
     net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator, half: bool
 ) -> Iterator[Net]:
-    """The ordinary net, one of low-leverage rows, that of `start`, and nets of a few random rows.
+    """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
 
-    With `half`, every second random start keeps as many rows as the fit does.
+    These are a net without the rows of extreme targets or, for classes, one net without each class, and `n_starts` nets
+    of a few random rows. With `half`, every second random net is fitted to as many rows as are kept.
     """
     n = len(net.y)
     every = cut.all(n)
@@ -389,7 +392,7 @@ def _starts(
         yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), near, tol=_ROUGH)
     else:
         for code in range(int(codes.max()) + 1) if cut.groups is None else ():
-            # What is left without one class, or the rows of it that fit worst, may be the easiest.
+            # The rows may be easiest to fit without one class, or without its rows of largest loss.
             losses = net.losses(net.scores(*near))
             first = losses + (codes == code) * (1 + losses.max())
             yield net.fit(cut.weights(first), near, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
@@ -420,7 +423,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 
 
 def _leverages(X: Any) -> Array:
-    """The distance of each row from the medians of the columns with the largest variance, in robust units.
+    """The squared distance of each row from the column medians, in robust units, over the columns of largest variance.
 
     If half of the values of a column are equal, as in text, the standard deviation is the unit.
     """

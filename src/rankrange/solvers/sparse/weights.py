@@ -29,10 +29,10 @@ class Weights(Protocol):
         """The weights (n,)."""
 
     def total(self, losses: Array) -> float:
-        """The weighted losses, of which the weights are the derivative."""
+        """The weighted sum of the losses, whose derivative with respect to the losses is the weights."""
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """The rows whose weight changes with their loss, the rates, and whether the sum of weights is fixed."""
+        """The rows whose weight changes with the loss, the rates of change, and whether the sum of weights is fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Fixed:
         return self.h
 
     def total(self, losses: Array) -> float:
-        """The weighted losses."""
+        """The weighted sum of the losses."""
         return float(self.h @ losses)
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
@@ -82,12 +82,12 @@ class Smoothed:
         return self.h * self._shares(losses)[0]
 
     def total(self, losses: Array) -> float:
-        """The weighted losses minus the distance of the shares from the centre."""
+        """The weighted sum of the losses minus mu/2 times the squared distance of the shares from the centre."""
         shares, _ = self._shares(losses)
         return float(self.h @ (shares * losses - 0.5 * self.mu * (shares - self.centre) ** 2))
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
-        """The rows whose share is neither 0 nor 1."""
+        """The rows whose share is neither 0 nor 1, the rates of change, and whether the sum of weights is fixed."""
         shares, level = self._shares(losses)
         rows = np.flatnonzero((shares > 0) & (shares < 1))
         return rows, self.h[rows] / self.mu, level > 0
@@ -99,5 +99,5 @@ class Smoothed:
 
 
 def largest(losses: Array, h: Array, mass: float | None) -> Array:
-    """Weights of at most h for the largest losses, up to this mass; h itself if it is None. Ties share equally."""
+    """Weights of at most h for the largest losses, up to this mass; h itself if `mass` is None. Ties share equally."""
     return h if mass is None else top_within(losses, h, mass)
