@@ -64,7 +64,7 @@ _STORED = (
 
 
 class WrongRows(NamedTuple):
-    """p_wrong (n,) of each row, the share of wrong rows with its 95% interval, and whether they harm the fits."""
+    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better."""
 
     p_wrong: Array
     share: float
@@ -93,18 +93,18 @@ class Plan:
         return n if self.groups is None else 25 * len(np.unique(self.groups))
 
     def first(self, repeats: int) -> Plan:
-        """The first `repeats` repeats; all folds if they were given."""
+        """The plan with the first `repeats` repeats only; with all folds if they were given."""
         count = repeats * self.per_repeat or len(self.folds)
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
 
     def larger(self, task: Task) -> Plan:
-        """Half as many folds, each trained on four fifths of the rows."""
+        """A plan with about half as many fits, each to four fifths of the rows."""
         repeats = max(1, len(self.folds) // 10)
         drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
 
     def quarters(self, strata: Array, repeats: int) -> Plan:
-        """Folds with training and test rows exchanged: fits to a quarter of the rows predict the rest."""
+        """A plan of fits to a quarter of the rows, which predict the other three quarters."""
         drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
         seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
         return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)

@@ -22,16 +22,17 @@ def is_tensor(X: Any) -> bool:
 
 
 def on_device(X: Any) -> bool:
-    """Whether X stays on its device: always on a GPU; a CPU tensor if scikit-learn's array API dispatch is on."""
+    """Whether X is computed on its device: GPU arrays, and CPU tensors if scikit-learn's array API dispatch is on."""
     if is_tensor(X):
         return X.device.type != "cpu" or bool(get_config()["array_api_dispatch"])
     return hasattr(X, "__cuda_array_interface__")
 
 
 def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """Prepare X, y and weights for `fit`: unchanged for NumPy, or as one engine that contains all three for a device.
+    """The X, y and weights for `fit`: unchanged for NumPy; for a device one engine that contains all three, and None.
 
-    If the search would use all rows, they are copied to the host, because the search runs there.
+    The search from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y
+    and the weights are returned as NumPy arrays.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
         if getattr(estimator, "device", None) is not None:
