@@ -36,7 +36,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def share_of(value: float) -> str:
-    """A share in percent."""
+    """A share in percent, with one decimal below 99.5%."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
