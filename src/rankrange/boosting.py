@@ -406,7 +406,7 @@ class RankedRangeMetric:
         return f"catboost_metric(m={self.objective.range.m}, k={self.objective.range.k})"
 
     def is_max_optimal(self) -> bool:
-        """Smaller is better."""
+        """Return False: smaller values are better."""
         return False
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:

@@ -83,7 +83,7 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
 def register_converters() -> None:
     """Register the estimators of this package with skl2onnx.
 
-    Its own `to_onnx` then converts pipelines that contain them.
+    `skl2onnx.to_onnx` then converts pipelines that contain them.
 
     Examples
     --------
@@ -251,7 +251,7 @@ class _Graph:
         self.op("Identity", node, output_names=[self.outputs[index]]).add_to(scope, container)
 
     def member(self, model: Any, classifies: bool = False) -> Any:
-        """Add the graph of another model. Its outputs are values, or labels and probabilities."""
+        """Add the graph of another model. Its outputs are predictions or, if `classifies`, labels and probabilities."""
         from skl2onnx.algebra.onnx_operator import OnnxSubEstimator
 
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]

@@ -177,7 +177,7 @@ def path(model: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """Draw a histogram of the out-of-fold losses, the estimated wrong labels in each bin, and the cuts.
+    """Draw a histogram of the out-of-fold losses, the estimated number of wrong labels in each bin, and the cuts.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """Draw the dropped share and the estimated wrong share of each class, label or range of the target.
+    """Draw the shares of dropped rows and of likely wrong rows in each class, label or range of the target.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 
 @dataclass(frozen=True)
-class MadeColumns:
+class FormulaColumns:
     """How a formula makes its columns, the training values of categorical columns, and whether it has an intercept."""
 
     spec: Any
@@ -206,7 +206,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
     return "half" if alpha == 0.5 else (n - kept_rows(alpha, n, p)) / n
 
 
-def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, MadeColumns]:
+def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, FormulaColumns]:
     """The columns, the target if `with_target`, and the specification of the columns."""
     try:
         from formulaic import Formula
@@ -220,7 +220,11 @@ def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Arr
     y = _target(formula, parsed, data) if with_target else None
     _check_cells(data, parsed.rhs.required_variables)
     made = _model_matrix(parsed.rhs, data)
-    return _columns(made), y, MadeColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns)
+    return (
+        _columns(made),
+        y,
+        FormulaColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns),
+    )
 
 
 def _target(formula: str, parsed: Any, data: Any) -> Array:

@@ -56,8 +56,8 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
 def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike | None = None) -> float:
     """Empirical interval CVaR: the contribution to the mean of the values between two quantiles.
 
-    It is nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of the ranks m+1 to k. The largest share mu
-    of the values has no influence, however large they are.
+    It is nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of the values ranked m+1 to k. The largest
+    share mu of the values has no influence, however large they are.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def superquantile(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mixture of superquantiles (CVaR): the weighted mean of the means of the largest shares `alphas`.
+    """Mixture of superquantiles: the weighted mean of the CVaR at the levels `alphas`.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "tabl
 NO_LABELS = "(none)"
 # A larger file is not a file of decisions.
 _MAX_BYTES = 200_000_000
-# The number of first rows in the fingerprint of a table, which also has the column names and the number of rows.
+# The number of evenly spaced rows in the fingerprint of a table, besides the column names and the number of rows.
 _SAMPLED = 200
 
 
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     new_label : str
         The new target, if the row is relabelled.
     p_wrong : float
-        The estimate of the audit; NaN if it is not known.
+        The probability that the target is wrong, as estimated by the audit; NaN if it is not known.
     contents : str
         A fingerprint of the other cells.
     """

@@ -1,4 +1,4 @@
-"""Problems of rows, columns as the checks read them, and the check for repeated rows."""
+"""Shared by the checks of rows: the record of a problem, and columns as arrays. Also the check for repeated rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     of_columns: bool = False
 
 
-# In the order in which they are shown. Other kinds follow, in words that are made from their names.
+# In the order in which they are shown. Other kinds follow; their names are made from the kind.
 KINDS = {
     "outlier": Kind("row with an outlier", "rows with outliers"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
@@ -47,8 +47,8 @@ EXACT_UP_TO, _DRAWN = 200_000, 100_000
 BLOCK = 1 << 16
 # Rows for estimating the chance of equal cells, and the number of columns that are left out one at a time.
 _CHANCE_ROWS, _LEFT_OUT = 100_000, 12
-# A column identifies rows if two rows agree in it at most this often. The largest number of nearly equal rows that are
-# errors.
+# A column identifies rows if two rows agree in it with at most this probability. If a larger share of the rows than the
+# second is nearly equal to another, this is normal and not an error.
 _IDENTIFYING, _MAX_NEAR = 0.05, 0.05
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
 # range of their column.
@@ -99,7 +99,7 @@ class RowProblem:
 
 
 def words_of(kind: str) -> Kind:
-    """How a kind is called; by default a problem of rows."""
+    """The names of a kind of problem. A kind that is not in `KINDS` concerns rows."""
     return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}"))
 
 
@@ -143,7 +143,7 @@ class Column:
     """A column as the checks read it: numbers, or the codes of texts.
 
     `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell, and
-    below 0 for missing cells.
+    below 0 for missing cells. `strays` marks the cells of a numeric column with other texts.
     """
 
     name: str
@@ -347,7 +347,7 @@ def _pairs(marks: Array) -> float:
 
 
 def _by_chance(columns: list[Column], identifying: list[int], chances: Array, total: Array, jobs: int) -> bool:
-    """Whether as many rows would be equal by chance if the columns were independent.
+    """Whether chance explains the number of equal rows, if the columns were independent.
 
     The expected number of equal pairs is the number of pairs that differ in one column only, times the odds that this
     column agrees by chance. Only columns with many values are used, because they identify rows best.

@@ -114,7 +114,7 @@ def regression_result(
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
-        loss_name=f"squared error, in units of {number(scale, 4)} squared",
+        loss_name=f"squared error divided by {number(scale, 4)}^2",
         notes=[
             "For a numeric target, wrong means an outlier given the other columns. The value may be rare and correct."
         ],
@@ -138,19 +138,19 @@ def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array
 def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
     """A weighted mean of the out-of-fold predictions of the robust linear fit, boosted trees and extra trees.
 
-    The weights minimise the smaller 70% of the errors, which are robust to wrong targets. Errors are not divided by
-    their expected size, because trees also learn the large errors of wrong targets.
+    The weights minimise the mean of the smallest 70% of the absolute errors, which is robust to wrong targets. Errors
+    are not divided by their expected size, because a model of the size would also learn from wrong targets.
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
     if len(y) <= _EXTRA_UP_TO:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
     parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
-    guesses = np.stack([linear, *parts])
+    predictions = np.stack([linear, *parts])
     sample = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    blends = _shares(len(guesses))
-    costs = [_middle(target[sample] - shares @ guesses[:, sample]) for shares in blends]
-    return np.asarray(blends[int(np.argmin(costs))] @ guesses)
+    blends = _shares(len(predictions))
+    costs = [_trimmed_error(target[sample] - shares @ predictions[:, sample]) for shares in blends]
+    return np.asarray(blends[int(np.argmin(costs))] @ predictions)
 
 
 def _shares(count: int) -> Array:
@@ -182,7 +182,8 @@ def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Arr
     return found
 
 
-def _middle(errors: Array) -> float:
+def _trimmed_error(errors: Array) -> float:
+    """The mean of the smallest 70% of the absolute errors."""
     size = np.sort(np.abs(errors))
     return float(size[: max(1, int(0.7 * len(size)))].mean())
 

@@ -175,7 +175,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
 
 
 def _decision_of(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
-    """The decision of the arbiter or of the majority; otherwise "unsure"."""
+    """The decision of the arbiter or of the majority, otherwise "unsure"; and the disagreement, if there is one."""
     made_by_all = [*votes.values(), *([last] if last is not None else [])]
     one = made_by_all[0]
     if any((made.given, made.contents) != (one.given, one.contents) for made in made_by_all):

@@ -66,8 +66,8 @@ class Store:
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
         """The OpenML copy as data frames, by scikit-learn's `fetch_openml`.
 
-        It is a DataNotFoundError if downloads are not allowed or OpenML does not answer; the message names the `files`
-        that can be provided instead.
+        A DataNotFoundError is raised if downloads are not allowed or OpenML does not answer. Its message names the
+        `files` that can be provided instead.
         """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")

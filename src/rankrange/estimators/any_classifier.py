@@ -37,9 +37,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     numeric, the predictions of simple models are added: a linear fit, a trimmed linear fit, nearest neighbours, smooth
     functions and extra trees. (If it is not, copies fitted to a quarter of the rows are added.) From these predictions
     `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row the probability that its label
-    is wrong. Rows with a probability of at least one half are dropped, but never more than half of all rows, never all
-    rows of a class, and never a row of a class of fewer than five rows. The model is then fitted to the rows that are
-    kept.
+    is wrong. Rows with a probability of at least one half are dropped, unless these are more than half of all rows.
+    At least two rows of each class are kept, and all rows of a class of fewer than five. The model is then fitted to
+    the rows that are kept.
 
     Parameters
     ----------

@@ -190,7 +190,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole_number("n_repeats", self.n_repeats, 1)
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether weights are passed to the model, and its further arguments, which include groups if it takes them."""
+        """Whether `fit` of the model gets weights, and its further arguments, which include groups if it takes them."""
         if not routing_enabled():
             if groups is not None and has_fit_parameter(self._base(), "groups"):
                 params = {**params, "groups": np.asarray(groups)}

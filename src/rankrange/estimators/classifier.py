@@ -50,10 +50,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
-    penalised. The fit equals scikit-learn's LogisticRegression(C=C) on the kept rows; with m=0 and k=1.0 these are all
-    rows. Dropping the m largest losses removes the influence of outliers and wrong labels completely. With k below the
-    number of rows, rows that are fitted easily are ignored as well. The average, the maximum, the average top-k, the
-    median and the trimmed mean of the losses are special cases (see `RankedRange`).
+    penalised. With the logistic loss the fit equals scikit-learn's LogisticRegression(C=C) on the kept rows, and on all
+    rows for m=0 and k=1.0. Dropping the m largest losses removes the influence of outliers and wrong labels completely.
+    With k below the number of rows, rows that are fitted easily are ignored as well. The average, the maximum, the
+    average top-k, the median and the trimmed mean of the losses are special cases (see `RankedRange`).
 
     Parameters
     ----------

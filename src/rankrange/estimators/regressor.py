@@ -379,7 +379,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     @property
     def support_(self) -> Array:
-        """Which training rows the coefficients were fitted to."""
+        """Mask of the training rows that the coefficients were fitted to."""
         return self._robust().support
 
     @property
@@ -523,7 +523,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
 
 def check_numeric_target(y: Any) -> None:
-    """Raise an error if y holds strings that are not numbers. It names y; scikit-learn's message does not."""
+    """Raise an error if y holds strings that are not numbers. Unlike scikit-learn's, its message names y."""
     for value in np.ravel(np.asarray(y, dtype=object)) if np.asarray(y).dtype.kind in "OUS" else ():
         if isinstance(value, str) and not _is_number(value):
             raise ValueError(f"y must be numeric, got the string {value!r}; use a classifier for labels")

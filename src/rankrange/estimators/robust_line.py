@@ -56,7 +56,7 @@ def feature_names(model: Any) -> tuple[str, ...]:
 
 
 def _resampled(fit: RobustFit, n: int) -> Array:
-    """Standard deviations over bootstrap samples, from their 16% and 84% quantiles: a few samples may be singular."""
+    """Standard deviations over bootstrap samples, from 16% and 84% quantiles, because some samples may be singular."""
     low, high = np.quantile(fit.resample(draws(n, np.random.default_rng(0))), (0.158655, 0.841345), axis=0)
     return (high - low) / 2
 

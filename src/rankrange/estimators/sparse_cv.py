@@ -198,7 +198,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _scores(
         self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds, seed: int
     ) -> tuple[Array, Array]:
-        """Scores (shares, penalties, folds) and the Cs."""
+        """Scores (shares, penalties, folds) and the values of C."""
         low = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
         inner = net.take(low)
         if not is_classifier(self):
@@ -241,7 +241,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _path_fits(
         self, net: ElasticNet, mass: Array | None, share: float, Cs: Array, seed: int
     ) -> list[tuple[Array, Array]]:
-        """Coefficients and intercepts for each C, from the largest penalty to the smallest, each started at the last.
+        """Coefficients and intercepts for each C, from the largest penalty to the smallest, with warm starts.
 
         The fits are only compared, so a narrow Huber loss replaces the absolute loss.
         """

@@ -272,7 +272,7 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """Choose C and the number of steps on held-out rows; return the objective with this C, and the number."""
+        """Choose C and the number of steps on held-out rows; return the objective with this C, and this number."""
         self.stop_scores_, self.stop_score_ = None, np.nan
         choose_C, no_stopping = self.C == "auto", self.validation is None
         together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out

@@ -92,7 +92,7 @@ class Data:
 
 
 def _labels(name: str, y: Any) -> Array:
-    """The labels as a column, none of them missing."""
+    """Validate labels and return them as an array (n,); a missing label is an error."""
     if isinstance(y, str):
         raise ValueError(
             f"{name} must have one label per row, got the text {y!r}; pass the column itself, as in X[{y!r}]"
@@ -246,7 +246,7 @@ def _predictions_of(logs: Array, data: Data) -> Predictions:
 def estimator_predictions(
     data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
-    """Predictions of a classifier of another package, which is cloned for each fold; X is anything that it accepts."""
+    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if is_regressor(estimator):
@@ -270,7 +270,7 @@ def estimator_predictions(
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
     """Predictions of an ordinary fit and of fits that drop about as many rows as are estimated to be wrong.
 
-    C and `fit_intercept` are those of the estimator; None chooses C.
+    C and `fit_intercept` are those of the estimator; without one, C is chosen.
     """
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")

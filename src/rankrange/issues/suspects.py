@@ -223,7 +223,7 @@ class LabelIssues:
         return "\n".join([_headline(self), *lines_of(first), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
-        """For notebooks; without Jinja2 they show the text."""
+        """HTML for notebooks; None without Jinja2, and notebooks then show the text."""
         try:
             return issues_fragment(self)
         except ImportError:

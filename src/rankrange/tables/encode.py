@@ -80,7 +80,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         X : table
             The columns, without the target.
         y : ndarray or None
-            Codes of classes or numbers, for the target encoding; None omits the target encoding.
+            The target, for the target encoding: integer codes of classes, or floats. None omits the target encoding.
 
         Returns
         -------

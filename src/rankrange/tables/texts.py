@@ -115,7 +115,7 @@ def _targets(y: Array) -> Array:
 
 
 def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
-    """Array (values + 1, outputs): the mean target of each value and, last, of missing cells, shrunk to the overall."""
+    """Array (values + 1, outputs): shrunken means of the target by value; the last row is for missing cells."""
     slots = np.where(codes < 0, count, codes)
     sizes = np.bincount(slots, minlength=count + 1)[:, None]
     sums = np.stack([np.bincount(slots, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
