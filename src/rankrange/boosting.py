@@ -158,9 +158,9 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     Returns
     -------
     callable
-        For `xgboost.train(params, data, obj=...)`, of which `booster.predict(data, output_margin=True)` returns raw
-        scores: log odds, or one score per class with `num_class` in the parameters. `XGBClassifier(objective=...)`
-        returns labels and probabilities.
+        The objective for `xgboost.train(params, data, obj=...)`. The booster's `predict(data, output_margin=True)` then
+        returns raw scores: log odds, or one score per class with `num_class` in the parameters. As the objective of
+        XGBClassifier it needs no such conversion: `predict` and `predict_proba` return labels and probabilities.
 
     Examples
     --------
@@ -186,8 +186,8 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     Returns
     -------
     callable
-        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict` and
-        `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
+        The objective for `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict`
+        and `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
         `labels_of_scores` and `probabilities_of_scores` convert them. Bagging and GOSS work as usual: all rows are
         ranked, and each round samples from them.
 
@@ -221,7 +221,7 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     Returns
     -------
     object
-        For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
+        The objective for `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
         leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. Labels
         must be 0 and 1, because CatBoost accepts no others with a custom objective. More than two classes are not
         supported, because CatBoost then calls the objective row by row.

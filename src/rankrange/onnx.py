@@ -213,7 +213,7 @@ def _of_linear_classifier(model: Any, graph: _Graph) -> tuple[Any, Any]:
 
 
 def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
-    """The weighted mean of the members' probabilities, in the order of all classes, at the fitted temperature."""
+    """The predicted class, and the weighted mean of the members' probabilities at the fitted temperature."""
     parts = []
     for part in _members(model):
         inner = part.model if isinstance(part, Renumbered) else part
@@ -231,7 +231,7 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
 class _Graph:
     """Builds the graph of one converter from its input.
 
-    Each method adds operators and returns the name of their output.
+    Each method adds operators and returns their output.
     """
 
     def __init__(self, operator: Any, container: Any) -> None:

@@ -108,7 +108,7 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     formula : str or array_like of shape (n_samples, n_features)
         A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
-        The DataFrame with the variables of the formula, or the targets of an array of features.
+        The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
     alpha : float, default=0.5
         The share of rows to keep, from 0.5 (the highest breakdown point) to 1.
     reweight : bool, default=True
@@ -144,7 +144,7 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     formula : str or array_like of shape (n_samples, n_features)
         A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
-        The DataFrame with the variables of the formula, or the targets of an array of features.
+        The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
     efficiency : float, default=0.95
         The efficiency relative to least squares if the errors are normal.
     **settings

@@ -141,7 +141,7 @@ def _row_in_file(made: Decision) -> int:
 def _scan(
     source: Source | Held, positions: list[int], columns: list[int]
 ) -> tuple[dict[int, list[str]], list[set[str]], int]:
-    """The wanted rows, the distinct texts of each target column, and the number of rows, in one pass."""
+    """The rows at these positions, the distinct texts of each target column, and the number of rows, in one pass."""
     sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
     labels: list[set[str]] = [set() for _ in columns]

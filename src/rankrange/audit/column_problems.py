@@ -88,7 +88,7 @@ def _batches_in(
 
 
 def _levels(column: Column) -> Array:
-    """The values, or their logarithms if they span several orders of magnitude; missing cells get the median."""
+    """The values, or their logarithms if they are positive and widely spread; missing cells get the median."""
     x = column.values
     assert x is not None
     present = ~np.isnan(x)
@@ -104,7 +104,7 @@ def _levels(column: Column) -> Array:
 
 
 def _kinds(target: Target) -> list[Array]:
-    """The rows of each class, or of each decile of a numeric target."""
+    """The rows of each class, or of each decile of a numeric target; all rows of a multi-label target."""
     if target.task == "labels":
         return [np.arange(len(target.y))]
     codes = target.y
@@ -159,7 +159,7 @@ def _clusters_in(mask: Array) -> list[tuple[int, int]]:
 
 
 def _residuals_given_others(z: Array, kinds: list[Array], jobs: int) -> Array:
-    """Array (columns, rows): residuals of linear fits of each column on the others."""
+    """Array (columns, rows): residuals of linear fits of each column on the others, standardised and clipped."""
     p, n = z.shape
     if n < 5 * p or p < 2:
         return z

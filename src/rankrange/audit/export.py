@@ -69,7 +69,7 @@ def _write_problems(audit: Audit, file: BinaryIO) -> None:
 
 
 def check_relabel(task: str) -> None:
-    """Raise an error unless the target has classes, because only classes can be relabelled."""
+    """Raise an error unless the target has classes, because only these can be relabelled without a review."""
     if task != "classes":
         what = "a numeric target" if task == "numbers" else "a multi-label target"
         raise UserError(f"clean_how='relabel' needs a target with classes, got {what}; use clean_how='drop'")

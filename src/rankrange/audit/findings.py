@@ -332,7 +332,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """A note if the label with most ignored rows is not the one with most likely wrong rows; otherwise ''."""
+        """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:

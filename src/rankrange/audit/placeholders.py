@@ -100,7 +100,7 @@ def _is_isolated(code: float, count: int, others: Array) -> bool:
 
 
 def _never_near_zero(others: Array) -> bool:
-    """Whether positive values end so far above zero that a zero cannot be a usual value."""
+    """Whether the smallest of positive values are so far above zero that a zero cannot be a usual value."""
     values = np.unique(others)
     if values[0] <= 0 or len(values) < _MIN_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False

@@ -162,8 +162,7 @@ def _shares(count: int) -> Array:
 def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
     """Array (n,): p(wrong) with residuals divided by the local scale of similar rows.
 
-    Noise that grows with a column is not an error. The local scale is only used to lower p(wrong), because clustered
-    errors raise it.
+    Noise that grows with a column is not an error. The caller takes the smaller p(wrong) of this and the usual one.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
     expected = _out_of_fold(model, X, sizes(residual), plan, 7)

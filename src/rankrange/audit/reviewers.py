@@ -105,7 +105,7 @@ class Merged:
         return f"{n:,} of them {stay}"
 
     def conflicts_csv(self) -> bytes:
-        """All disagreements as CSV, with the votes and the majority decision of each row."""
+        """All disagreements as CSV for an arbiter: decisions "unsure", to be filled in, and the votes on each row."""
         made = {decision.row: decision for decision in self.decisions.made}
         again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
         plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))

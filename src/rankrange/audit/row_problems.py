@@ -153,7 +153,7 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
 
 
 def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
-    """Scales for finding outliers: the values, unless they span orders of magnitude, and logarithms of positive values.
+    """Scales for finding outliers: the values, unless positive and widely spread, and logarithms of positive values.
 
     Each is (rows, values, heaviest tail to allow). Logarithms of heavy-tailed values have at most exponential tails.
     """

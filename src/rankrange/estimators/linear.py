@@ -292,7 +292,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return W
 
     def _store(self, result: Result, objective: Objective) -> None:
-        """Store the result. The documented objective, C * sum of kept losses + penalty, is C times the solver's."""
+        """Store the result. The documented objective, C * sum of kept losses + penalty, is the solver's times its C."""
         self._store_weights(result.w, objective.design)
         factor = objective.C if np.isfinite(objective.C) else objective.kept
         self.objective_ = float(result.value) * factor
@@ -365,7 +365,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
 
 def _agrees(y: Array, Z: Array) -> Array:
-    """Whether the class with the highest score is y, which is -1 or +1, or the code of a class; Z is (r, n)."""
+    """Mask of the rows whose highest score is that of y, which is -1 or +1, or the code of a class; Z is (r, n)."""
     return (Z[0] > 0) == (y > 0) if len(Z) == 1 else Z.argmax(axis=0) == y
 
 

@@ -81,7 +81,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     intercept_ : ndarray of shape (1,)
         The intercept. Pair losses do not depend on it; it is set so that a score of 0 means a probability of 0.5.
     classes_ : ndarray of shape (2,)
-        The classes; the second one is the positive.
+        The classes; the second one is the positive class.
     n_features_in_ : int
         Number of features.
     threshold_ : float

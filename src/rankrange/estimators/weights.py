@@ -22,7 +22,7 @@ _DENSE_UP_TO = 1_000_000
 
 
 def is_whole(weight: Array | None) -> bool:
-    """Whether weights are counts; no weights count each row once."""
+    """Whether all weights are integers, so that they are counts; True without weights."""
     return weight is None or bool((weight == np.floor(weight)).all())
 
 

@@ -106,7 +106,7 @@ def majority(votes: Iterable[Hashable]) -> tuple[Any, bool]:
 
 
 def shown_cell_text(value: Any) -> str:
-    """A cell as text for a review tool, without invisible characters and truncated."""
+    """A cell as text for a review tool, truncated, with hidden characters made visible."""
     return visible(value, _LONGEST_CELL)
 
 
@@ -129,7 +129,7 @@ def media_columns(questions: Sequence[Question], text: str | None, image: str | 
 
 
 def _is_image(cell: str) -> bool:
-    """Whether a cell is a path or an http address of an image."""
+    """Whether a cell is a path or URL of an image."""
     scheme, sign, _ = cell.partition(":")
     plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
     return plain and cell.partition("?")[0].lower().endswith(_IMAGES)
