@@ -1,7 +1,7 @@
 """Top-k metrics of ranked classes and labels, and the partial AUC between two false positive rates.
 
 Metrics that scikit-learn has are calls of scikit-learn; the top-k multi-label accuracy of the paper is new. Arguments
-have the order (truth, scores, k), with one column of scores per label. All metrics break ties as scikit-learn's
+have the order (truth, scores, k), with one column of scores per label. Top-k metrics break ties as scikit-learn's
 `top_k_accuracy_score` does: of labels tied at rank k, those with the highest index are predicted.
 """
 

@@ -439,7 +439,8 @@ def _coefficient_names(model: Any, shape: tuple[int, ...]) -> list[str]:
 def _label_decades(ax: Any, ratio: float) -> None:
     """Label a logarithmic axis whose end is `ratio` times its start.
 
-    Powers of ten are labelled, below 300 also 2 and 5 times these, and up to 10 about four round numbers instead.
+    The labels are powers of ten and, if the ratio is below 300, also 2 and 5 times these. If it is at most 10, they are
+    about four round numbers instead.
     """
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 

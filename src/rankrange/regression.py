@@ -1,4 +1,4 @@
-"""Robust regression for statisticians: least trimmed squares and MM-estimates of arrays or of a formula.
+"""Robust regression for statisticians: least trimmed squares and MM-estimates, for arrays or for a formula.
 
 Both functions return a fitted `AoRRRegressor` without penalty. Its `summary()` prints a table as statsmodels does.
 Formulas need the package formulaic.

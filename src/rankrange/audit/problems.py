@@ -453,7 +453,7 @@ def _steps_of(column: Column, width: float) -> Array:
 
 
 def _compared(column: Column, pairs: Array, width: float) -> tuple[Array, Array]:
-    """Whether the cells of each pair of rows are near, and whether they are equal; missing cells are equal."""
+    """Masks of the pairs of rows whose cells differ by at most `width`, and whose cells are equal, or both missing."""
     cells = column.values if column.values is not None else column.codes
     assert cells is not None
     one, other = cells[pairs[:, 0]], cells[pairs[:, 1]]

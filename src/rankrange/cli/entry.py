@@ -238,7 +238,7 @@ class Clock:
 
 
 def _span_of_time(least: float, most: float) -> str:
-    """Two times in words: 5 s to 2 min."""
+    """An interval of times in words, such as "5 s to 2 min"."""
     first, last = _rounded_time(least), _rounded_time(most)
     return f"about {last}" if first == last else f"{first} to {last}"
 

@@ -137,7 +137,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         y : array_like of shape (n_samples,)
             Class labels.
         sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; see Notes.
+            Weights of the rows; see the Notes of the class.
         groups : array_like of shape (n_samples,), optional
             The group of each row. Folds never split a group.
         **fit_params

@@ -294,9 +294,9 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
 def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]:
     """The top-k hinge loss (n,) of scores f (n, L), or a smooth lower bound if mu > 0, and its derivative (n, L).
 
-    Each row has one true class y. The loss is max(0, mean of the k largest of 1[j != y] + f_j - f_y). The mean of the k
-    largest is the maximum of x . b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and the
-    kink at 0 is rounded over a width of mu. mu = 0 is the loss itself.
+    Each row has one true class y. The loss is max(0, mean of the k largest of b_j = 1[j != y] + f_j - f_y). The mean of
+    the k largest is the maximum of x . b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and
+    the kink at 0 is rounded over a width of mu. mu = 0 is the loss itself.
     """
     of_label = f[true][:, None]
     b = f - of_label + ~true

@@ -1,4 +1,4 @@
-"""A structured array that prints its columns by name."""
+"""A structured array that is printed as a table with column names."""
 
 from __future__ import annotations
 

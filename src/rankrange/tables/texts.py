@@ -26,7 +26,7 @@ _PRIOR_ROWS, _MAX_OUTPUTS = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
-    """Whether texts are prose: three words on average, and half of the texts share a word with some, not most, others."""
+    """Whether texts are prose: three words on average, and half of them share words with some, but not most, others."""
     sample = levels[:: max(1, len(levels) // 500)][:500]
     words = [set(text.casefold().split()) for text in sample]
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
