@@ -1,7 +1,7 @@
 """Label noise for experiments, with an exact number of wrong labels.
 
-Every function returns new labels and leaves its input unchanged. The noisy rows are those whose new
-label differs. Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper calls p a
+Every function returns new labels and leaves its input unchanged. The noisy rows are those whose new label
+differs. Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper calls p a
 probability, but uses p * n as the number of noisy rows, for example for the best m.
 """
 

@@ -1,8 +1,8 @@
 """Audits of tables larger than memory.
 
-The table is read twice. First, a sample of rows determines the types and the encoding of the columns. Then all rows are
-encoded and written as numbers to a temporary folder. Fits and posteriors are passes over this folder
-(`rankrange.shards`). About sixty bytes per row stay in memory.
+The file is read several times: to count its rows, to draw a sample that determines the types and the encoding of the
+columns, and to encode all rows, which are written as numbers to a temporary folder. Fits and posteriors are passes over
+this folder (`rankrange.shards`). About sixty bytes per row stay in memory.
 """
 
 from __future__ import annotations

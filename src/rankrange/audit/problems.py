@@ -40,8 +40,8 @@ KINDS = {
 }
 # Columns are predicted from each other only up to this number of columns.
 MAX_COLUMNS = 150
-# Quantiles are exact up to this many values. Otherwise they come from a sample of this size, which estimates a share of
-# a half to .0016.
+# Quantiles are exact up to this many values. Otherwise they come from a sample of this size, whose estimates of
+# a share of one half have a standard error of .0016.
 EXACT_UP_TO, _DRAWN = 200_000, 100_000
 # Rows per matrix product: a float64 copy of all rows would take more memory than the table.
 BLOCK = 1 << 16

@@ -224,7 +224,7 @@ class Clock:
         before, within = self.step_start - self.start, self.now() - self.step_start
         if self.done[0] < 5.0 or before < 1.0:
             return None
-        # The finished stages were between a large and a small share of the time.
+        # The finished stages took between their minimum and their maximum share of the time.
         slow, fast = before / self.done[0], before / self.done[1]
         least = max(self.share[0] * fast - within, 0.0) + self.later[0] * fast
         most = max(self.share[1] * slow - within, 0.0) + self.later[1] * slow

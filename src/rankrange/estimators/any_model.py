@@ -1,8 +1,7 @@
 """Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for any model, without its gradient.
 
 Out-of-fold predictions give each row a probability of being wrong, the rows that are probably wrong are dropped, and an
-ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `crossfit.residuals` (numeric
-targets).
+ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `outliers` (numeric targets).
 """
 
 from __future__ import annotations
