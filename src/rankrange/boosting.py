@@ -397,7 +397,7 @@ def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
 
 
 class RankedRangeMetric:
-    """The result of `catboost_metric`: the three methods that CatBoost calls. Its logs show the name of this class."""
+    """The result of `catboost_metric`, with the methods that CatBoost calls. CatBoost's logs name this class."""
 
     def __init__(self, objective: BoostingObjective) -> None:
         self.objective = objective

@@ -98,7 +98,7 @@ class Decisions:
 
 
 def target_as_text(target: Sequence[str]) -> str:
-    """The target columns as text. It is JSON for several columns and for names that need quotes, otherwise the name."""
+    """The target columns as text: the name of one column, or JSON for several and for names that look like formulas."""
     plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
     return target[0] if plain else json.dumps(list(target))
 

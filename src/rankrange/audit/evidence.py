@@ -376,7 +376,7 @@ def short_text(value: Any, most: int = 60) -> str:
 
 
 def image_side(features: Any) -> int:
-    """The side of the images if the columns are pixels (a square number of columns in 0..1 or 0..255), otherwise 0."""
+    """The side length in pixels if the columns are pixels of square images, with values from 0 to 255; otherwise 0."""
     import pyarrow as pa
 
     count = features.num_columns

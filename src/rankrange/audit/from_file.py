@@ -98,7 +98,7 @@ def audit_source(
     sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
-    """Audit a file, in memory if it fits, otherwise out of core; parameters as of `audit_file`.
+    """Audit a file, in memory if it fits, otherwise out of core; the parameters are those of `audit_file`.
 
     `check` is called with the task before anything is fitted, and may raise an error.
     """

@@ -135,7 +135,7 @@ class OutOfCoreAudit:
         return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
 
     def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
-        """Write all rows with a target as X.npy and y.npy, and return the target of all rows."""
+        """Write all rows that have a target as X.npy and y.npy, and return the target of these rows."""
         import pyarrow
 
         width = len(encoder.owner_)

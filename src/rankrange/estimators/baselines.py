@@ -317,7 +317,7 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
 
 
 def _capped_simplex(rows: Array, cap: float) -> Array:
-    """Project each row on {0 <= x <= cap, sum x = 1}: Newton's method for the shift, within a bracket."""
+    """Project each row on {0 <= x <= cap, sum x = 1}: clip(row - shift, 0, cap), with the shift by Newton's method."""
     if cap >= 1.0:
         return onto_simplex(rows)
     shifts = np.empty(len(rows))

@@ -267,7 +267,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         return fits
 
     def _path_of_model(self, net: ElasticNet, mass: Array | None, Cs: Array) -> Array:
-        """Coefficients (penalties, outputs, columns) along the path: the fitted model, continued in both directions."""
+        """Coefficients (penalties, outputs, columns) along the path, by warm starts from the fitted model to both ends."""
         model = np.atleast_2d(self.coef_), np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64))
         chosen = int(np.argmin(np.abs(Cs - self.C_)))
         coefs = np.empty((len(Cs), *model[0].shape))
