@@ -142,7 +142,7 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 def points_of(
     X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
-    """The scatter plot of rows: two components of the model's scores or, for a numeric target, expected and given values."""
+    """The scatter plot of rows: two components of the model's scores; expected and given values of a numeric target."""
     n = len(target.y)
     rank = np.zeros(n, dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)

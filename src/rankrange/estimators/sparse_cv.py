@@ -267,7 +267,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         return fits
 
     def _path_of_model(self, net: ElasticNet, mass: Array | None, Cs: Array) -> Array:
-        """Coefficients (penalties, outputs, columns) along the path, by warm starts from the fitted model to both ends."""
+        """Coefficients (penalties, outputs, columns) along the path, by warm starts from the fitted model."""
         model = np.atleast_2d(self.coef_), np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64))
         chosen = int(np.argmin(np.abs(Cs - self.C_)))
         coefs = np.empty((len(Cs), *model[0].shape))
@@ -539,9 +539,9 @@ def _holds_pairs(cv: Any) -> bool:
 
 
 def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array | None]:
-    """The indices of the rows in canonical order, repeated by integer weights, and their mass if it is not 1.
+    """The indices of the rows in canonical order, repeated by integer weights; and other weights, otherwise None.
 
-    Weight 2 equals the row twice: both forms of the data become the same rows in the same order.
+    A row of weight 2 and a row that occurs twice give the same rows in the same order.
     """
     order = np.lexsort((net.y, row_keys(net.X, 0)))
     if is_whole(weight):
