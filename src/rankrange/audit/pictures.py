@@ -75,7 +75,7 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """The "share" of all expected errors among the first "rows" of the list, for up to 100 numbers of rows."""
+    """For up to 100 numbers of reviewed "rows": the "share" of all expected errors among these rows, worst first."""
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total

@@ -347,7 +347,7 @@ def _pairs(marks: Array) -> float:
 
 
 def _by_chance(columns: list[Column], identifying: list[int], chances: Array, total: Array, jobs: int) -> bool:
-    """Whether chance explains the number of equal rows, if the columns were independent.
+    """Whether independent columns would give about as many equal rows by chance.
 
     The expected number of equal pairs is the number of pairs that differ in one column only, times the odds that this
     column agrees by chance. Only columns with many values are used, because they identify rows best.
@@ -402,7 +402,7 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
 
 
 def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
-    """Array (pairs, 2): rows with all but a few cells near each other, and not all equal.
+    """Array (pairs, 2): pairs of rows in which all but a few cells are nearly equal, and not all are equal.
 
     Two rows that differ in three cells agree in at least one of four blocks of columns, so only rows that agree in a
     block are compared.

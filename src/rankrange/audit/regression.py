@@ -87,11 +87,11 @@ def regression_result(
 ) -> TaskResult:
     """The result for a numeric target, in its units; `scaler` maps these to the units of the fits.
 
-    In units of the fits: out-of-fold `errors` (2, n) of the ordinary and the robust model, and the `residual` (n,) of
-    each row. `width` (n,) is the factor by which the residual of a row is expected to be larger, for example because a
-    cell is missing, `wrong` (n,) the probability that its target is wrong, `order` the suspects, worst first, and
-    `rows` their encoded rows. `fitted` is the robust fit to all rows, `fold_m` the number of rows that the fit of each
-    fold dropped.
+    `errors` (2, n) are the out-of-fold errors of the ordinary and the robust model, and `residual` (n,) those of the
+    best predictions, in the units of the fits. `width` (n,) is the factor by which the residual of a row is expected to
+    be larger, for example because a cell is missing. `wrong` (n,) is the probability that a target is wrong. `order`
+    are the suspects, worst first, and `rows` their encoded rows. `fitted` is the robust fit to all rows, and `fold_m`
+    the number of rows that the fit of each fold dropped.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)

@@ -1,4 +1,4 @@
-"""Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for models without gradients.
+"""Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for any model.
 
 Out-of-fold predictions give each row a probability of being wrong, the rows that are probably wrong are dropped, and an
 ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `outliers` (numeric targets).

@@ -224,7 +224,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         unit: float,
         groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
-        """Replace "auto" in m, k and C by chosen values; with a clean validation set by Algorithm 2.
+        """Replace "auto" in m, k and C by chosen values; with a clean validation set by the paper's Algorithm 2.
 
         Masses are measured in `unit`, so the choice does not depend on the scale of relative weights.
         """
