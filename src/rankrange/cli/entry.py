@@ -364,7 +364,7 @@ def _scores(audit: Audit) -> Any:
 
     from ..audit.task_result import show, show_gain, show_range
 
-    title = "Out-of-fold scores of an ordinary model and of AoRR, which ignores the worst rows"
+    title = "Out-of-fold scores: ordinary model, and AoRR, which ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("score", no_wrap=True)
     for name in ("ordinary", "AoRR", "gain"):

@@ -539,9 +539,10 @@ def _holds_pairs(cv: Any) -> bool:
 
 
 def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array | None]:
-    """The indices of the rows in canonical order, repeated by integer weights; and other weights, otherwise None.
+    """The indices of the rows in canonical order, and their weights.
 
-    A row of weight 2 and a row that occurs twice give the same rows in the same order.
+    If weights are integers, rows are repeated instead and the returned weights are None, so that a row of weight 2
+    equals a row that occurs twice.
     """
     order = np.lexsort((net.y, row_keys(net.X, 0)))
     if is_whole(weight):
