@@ -192,7 +192,7 @@ def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_
         assert expected + off == pytest.approx(price[suspect.row], rel=1e-3)
         assert suspect.residual == pytest.approx(off, rel=1e-3)
         assert off / spreads == pytest.approx(5000, rel=0.5)  # how the prices were made
-    assert "squared error, in units of" in regression.to_dict()["model"]["loss"]
+    assert "squared error divided by" in regression.to_dict()["model"]["loss"]
 
 
 def test_numbers_in_csv_and_terminal_say_how_far_off_they_are(tmp_path, capsys):
@@ -283,6 +283,23 @@ def test_the_remaining_time_lies_between_the_reported_times(seed):
     assert told
     clock.step("something that no table knows")
     assert clock.left() is not None
+
+
+def test_the_clock_knows_every_stage_of_an_audit_and_divides_the_fits_by_folds():
+    from rankrange.cli.entry import _PARTS, Clock
+
+    stages = []
+    table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
+    audit_table(table, "kind", models="linear", progress=stages.append)
+    clock, shares = Clock(), []
+    for words in stages:
+        clock.share = None
+        clock.step(words)
+        assert clock.share is not None, words
+        shares += [clock.share] if "fold" in words else []
+    whole = next(limits for name, *limits in _PARTS if name == "fitting both models")
+    assert len(shares) == 5
+    np.testing.assert_allclose(np.sum(shares, axis=0), whole)
 
 
 def test_times_are_reported_as_a_range_until_both_ends_agree():

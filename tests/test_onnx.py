@@ -134,5 +134,5 @@ def test_what_cannot_be_converted_is_said():
     pytest.importorskip("skl2onnx")
     with pytest.raises(ValueError, match=r"inside RankedRangeClassifier\(Unknown\)"):
         to_onnx(RankedRangeClassifier(Unknown(), n_repeats=1, random_state=0).fit(X, y), X)
-    with pytest.raises(ValueError, match="whole numbers or texts"):
+    with pytest.raises(ValueError, match="integers or strings"):
         to_onnx(AoRRClassifier(m=1, n_starts=0).fit(X, y.astype(float)), X)

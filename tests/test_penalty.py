@@ -171,7 +171,7 @@ def test_a_bad_c_is_named(C):
 
 def test_a_stream_cannot_choose_c():
     X, y = breast()
-    with pytest.raises(ValueError, match="partial_fit sees one batch and cannot choose C"):
+    with pytest.raises(ValueError, match="partial_fit gets one batch at a time and cannot choose C"):
         AoRRClassifier(m=0.1, k=1.0, C="auto").partial_fit(X, y, classes=[0, 1])
 
 

@@ -592,7 +592,7 @@ def test_what_robust_fits_need_is_in_the_messages():
         mm(np.random.default_rng(0).normal(size=(5, 8)), np.arange(5.0))
     with pytest.raises(TypeError, match="do not support sample_weight"):
         mm(X, y, sample_weight=np.ones(len(y)))
-    with pytest.raises(ValueError, match="alpha is the share"):
+    with pytest.raises(ValueError, match="alpha must be a number from"):
         lts(X, y, alpha="x")
     with pytest.raises(ValueError, match="needs loss='squared', got loss='absolute'"):
         AoRRRegressor("half", C=np.inf, loss="absolute").fit(X, y)

@@ -112,11 +112,11 @@ def test_filters_and_search_leave_just_the_rows_they_name(browser, made, audit):
     box = browser.find_element("id", "search")
     box.send_keys(audit.cells["a"][3])  # a value of the row, which the table itself does not show
     assert column(browser, "row") == [f"{suspects[3].row:,}"]
-    assert browser.find_element("id", "shown").text == f"1 of {len(suspects)} suspects"
+    assert browser.find_element("id", "shown").text == f"1 of {len(suspects)} rows"
     box.clear()
     box.send_keys("nothing like this")
     assert column(browser, "row") == []
-    assert "No suspect fits" in browser.find_element("id", "suspects").text
+    assert "No row matches" in browser.find_element("id", "suspects").text
 
 
 def test_paging_shows_every_suspect_once(browser, made, audit):
@@ -323,7 +323,7 @@ def test_the_page_says_that_it_holds_only_the_first_suspects(browser, audit, tmp
     few = {name: cells[:10] for name, cells in audit.cells.items()}
     (tmp_path / "r.html").write_text(dataclasses.replace(audit, cells=few).report(), encoding="utf-8")
     open_page(browser, tmp_path / "r.html")
-    assert browser.find_element("id", "shown").text == f"the first 10 of {audit.n_suspects} suspects"
+    assert browser.find_element("id", "shown").text == f"the first 10 of {audit.n_suspects} rows"
 
 
 def test_losses_of_zero_do_not_stretch_the_axis(audit):

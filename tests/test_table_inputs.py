@@ -325,7 +325,7 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
         ({"estimator": "RandomForest"}, "did you mean RandomForestClassifier"),
         ({"estimator": "LinearRegression"}, "names a classifier of scikit-learn"),
         ({"estimator": "VotingClassifier"}, "must work with its default settings"),
-        ({"dates": "american"}, "dates is one of day-first, month-first"),
+        ({"dates": "american"}, "dates must be one of day-first, month-first"),
     ],
 )
 def test_options_that_cannot_be_used_are_errors_before_anything_is_fitted(options, message):

@@ -311,7 +311,7 @@ BAD = [
     ({}, lambda Y: sp.csr_array(Y * 2), "only 0 and 1"),
     ({}, lambda Y: np.where(Y, np.nan, 0.0), "only 0 and 1"),
     ({}, lambda Y: Y[:-1], "inconsistent numbers of samples"),
-    ({}, lambda Y: Y * 0, "true label somewhere"),
+    ({}, lambda Y: Y * 0, "at least one true label"),
     ({}, lambda Y: Y[:, :0], "indicator matrix|at least one"),
     ({}, lambda Y: np.ones(len(Y)), "one class"),
     ({}, lambda Y: Y[:, 0] + 0.5 + np.arange(len(Y)), "continuous|Unknown label type"),

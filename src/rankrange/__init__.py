@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 
 register("device", "rankrange.device.device_rows", "rows_on_device")
 
-_HOME_OF = {
+_MODULE_OF = {
     "find_label_issues": "issues",
     "RankWeights": "core.aggregates",
     "ranked_range": "core.select",
@@ -89,9 +89,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
-        globals()[name] = value  # the next access finds it without coming here
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+        globals()[name] = value  # later accesses do not call __getattr__
         return value
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
@@ -99,4 +99,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF, *_SUBMODULES})
+    return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})

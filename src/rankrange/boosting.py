@@ -29,7 +29,7 @@ __all__ = [
     "xgboost_objective",
 ]
 
-# A lower bound of second derivatives: the value of a leaf divides by their sum.
+# A lower bound for second derivatives, because leaf values are quotients with their sum as the denominator.
 _MIN_HESSIAN = 1e-16
 WARM_UP = 10
 
@@ -43,8 +43,8 @@ class BoostingObjective:
         Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
         have weights).
     warm_up : int, default=10
-        The number of first rounds that use all rows. The count restarts with each training run, which begins with equal
-        scores of all rows.
+        The number of first rounds that use all rows. A round in which all rows have the same score starts a new run
+        and restarts the count.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class BoostingObjective:
 
     def __init__(self, m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> None:
         if isinstance(warm_up, bool) or not isinstance(warm_up, int) or warm_up < 0:
-            raise ValueError(f"warm_up must be a number of rounds from 0 on, got {warm_up!r}; try warm_up=10")
+            raise ValueError(f"warm_up must be an int of at least 0, got {warm_up!r}; try warm_up=10")
         self.range = RankedRange(m, k)
         self.warm_up = warm_up
         self.round = 0
@@ -153,14 +153,14 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
     warm_up : int, default=10
-        The first rounds, which use all rows.
+        The number of first rounds that use all rows.
 
     Returns
     -------
     callable
-        For `xgboost.train(params, data, obj=...)`, of which `booster.predict(data, output_margin=True)` returns raw
-        scores: log odds, or one score per class with `num_class` in the parameters. `XGBClassifier(objective=...)`
-        returns labels and probabilities.
+        The objective for `xgboost.train(params, data, obj=...)`. The booster's `predict(data, output_margin=True)` then
+        returns raw scores: log odds, or one score per class with `num_class` in the parameters. As the objective of
+        XGBClassifier it needs no such conversion: `predict` and `predict_proba` return labels and probabilities.
 
     Examples
     --------
@@ -181,13 +181,13 @@ def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boo
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
     warm_up : int, default=10
-        The first rounds, which use all rows.
+        The number of first rounds that use all rows.
 
     Returns
     -------
     callable
-        For `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict` and
-        `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
+        The objective for `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict`
+        and `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
         `labels_of_scores` and `probabilities_of_scores` convert them. Bagging and GOSS work as usual: all rows are
         ranked, and each round samples from them.
 
@@ -216,12 +216,12 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     n_rows : int
         The number of training rows.
     warm_up : int, default=10
-        The first rounds, which use all rows.
+        The number of first rounds that use all rows.
 
     Returns
     -------
     object
-        For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
+        The objective for `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
         leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. Labels
         must be 0 and 1, because CatBoost accepts no others with a custom objective. More than two classes are not
         supported, because CatBoost then calls the objective row by row.
@@ -255,14 +255,15 @@ class _OfCatBoost(BoostingObjective):
     def __init__(self, m: Rank, k: Rank, *, n_rows: int, warm_up: int) -> None:
         super().__init__(m, k, warm_up=warm_up)
         self.n_rows = n_rows
-        self._forget()
+        self._reset()
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, n_rows={self.n_rows})"
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
+        """Start a new training run."""
         self.passes, self.cuts = 0, (-np.inf, np.inf)
-        self._still, self._moved = 0, False  # rows that came with a score of 0, and whether others came since
+        self._rows_at_zero, self._trained = 0, False  # rows with a score of 0 so far, and whether others followed
         self._losses: list[Array] = []
         self._weights: list[Array] = []
 
@@ -270,41 +271,42 @@ class _OfCatBoost(BoostingObjective):
         """Return the first and second derivatives of a block of rows; CatBoost calls this method."""
         scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
         weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
-        self._follow(scores)
+        self._check_start(scores)
         losses, gradient, hessian = log_loss_derivatives(scores, y)
         lam, lam_hat = self.cuts if self.passes >= 2 * self.warm_up else (-np.inf, np.inf)
         kept = weight * ((losses >= lam) & (losses < lam_hat))
-        self._gather(losses, weight)
+        self._collect(losses, weight)
         return list(zip((-kept * gradient).tolist(), (-kept * hessian).tolist(), strict=True))
 
     def calc_ders_multi(self, approxes: Any, target: Any, weight: Any) -> Any:
-        """CatBoost calls this for more than two classes."""
+        """Raise an error. CatBoost calls this method for more than two classes, which are not supported."""
         raise ValueError(
             f"catboost_objective is for two classes, got {len(approxes)}; use lightgbm_objective, xgboost_objective or "
             "RankedRangeClassifier"
         )
 
-    def _follow(self, scores: Array) -> None:
-        """Detect a new training run by its scores of 0, and whether its first round has two passes over all rows."""
+    def _check_start(self, scores: Array) -> None:
+        """Recognise the first round of a run by its scores of 0, and check that it makes two passes over all rows."""
         if (scores == 0.0).all():
-            if self._moved:
-                self._forget()
-            self._still += len(scores)
-        elif not self._moved:
-            self._moved = True
-            if self._still not in (0, 2 * self.n_rows):
+            if self._trained:
+                self._reset()
+            self._rows_at_zero += len(scores)
+        elif not self._trained:
+            self._trained = True
+            if self._rows_at_zero not in (0, 2 * self.n_rows):
                 raise ValueError(
-                    f"a first round has two passes of n_rows, got n_rows={self.n_rows} and {self._still:,} rows; pass "
-                    "the number of rows that are fitted, boosting_type='Plain' and leaf_estimation_iterations=1"
+                    f"the first round must make two passes over n_rows={self.n_rows} rows, got {self._rows_at_zero:,} "
+                    "rows in all; pass the number of training rows as n_rows, and set boosting_type='Plain' and "
+                    "leaf_estimation_iterations=1"
                 )
 
-    def _gather(self, losses: Array, weight: Array) -> None:
+    def _collect(self, losses: Array, weight: Array) -> None:
         """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass."""
         self._losses.append(losses)
         self._weights.append(weight)
         if sum(map(len, self._losses)) >= self.n_rows:
             values, mass = np.concatenate(self._losses), np.concatenate(self._weights)
-            if self._moved:  # at the start all losses are equal
+            if self._trained:  # in the first round all losses are equal, so there are no cuts
                 lam, lam_hat = thresholds(values, self.range, sample_weight=mass)
                 self.cuts = (float(lam), float(lam_hat))
             self.passes += 1
@@ -395,7 +397,7 @@ def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
 
 
 class RankedRangeMetric:
-    """A metric with the three methods that CatBoost calls. CatBoost prints the name of the class."""
+    """The result of `catboost_metric`, with the methods that CatBoost calls. CatBoost's logs name this class."""
 
     def __init__(self, objective: BoostingObjective) -> None:
         self.objective = objective
@@ -404,7 +406,7 @@ class RankedRangeMetric:
         return f"catboost_metric(m={self.objective.range.m}, k={self.objective.range.k})"
 
     def is_max_optimal(self) -> bool:
-        """Smaller is better."""
+        """Return False: smaller values are better."""
         return False
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
@@ -414,7 +416,7 @@ class RankedRangeMetric:
         return self.objective.value(scores, np.asarray(target), mass), 1.0
 
     def get_final_error(self, error: float, weight: float) -> float:
-        """Return the error unchanged, because CatBoost asks for the final value of a metric."""
+        """The final value of the metric: the error divided by the weight, which is 1."""
         return error / weight
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples as num_samples
 
 try:
     from sklearn.utils.metadata_routing import _routing_enabled as routing_enabled
-except ImportError:  # where older versions have it
+except ImportError:  # the location in older versions of scikit-learn
     from sklearn.utils._metadata_requests import _routing_enabled as routing_enabled
 
 __all__ = [

@@ -43,16 +43,17 @@ def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> 
     X : dask array or dataframe
         Features.
     y : dask array or series
-        Labels, in chunks of the same rows.
+        Labels, with the same chunks of rows as X.
     client : distributed.Client, optional
         The client to compute with; by default the current one.
     **options
-        estimator, cv (at most 4), trees, random_state, verbose, as in `rankrange.find_label_issues` with a scan.
+        Parameters of `rankrange.find_label_issues` for data larger than memory: estimator, cv (at most 4), trees,
+        random_state, verbose.
 
     Returns
     -------
     LabelIssues
-        Suspects by row number, worst first.
+        The suspects, worst first; rows are named by their numbers.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> 
 
 
 class _OnDask:
-    """Mixin of the estimators: fits on chunks on the workers, predicts lazily."""
+    """Mixin of the Dask estimators: `fit` computes on the workers, and predictions are lazy."""
 
     _local_class: Any
     client: Any = None
@@ -101,9 +102,9 @@ class _OnDask:
         return copy
 
     def to_local(self) -> Any:
-        """Return the fitted estimator for data in memory (`rankrange.AoRRClassifier`).
+        """Return the fitted model as an estimator for data in memory, such as `rankrange.AoRRClassifier`.
 
-        This computes `dropped_` in one pass.
+        Its `dropped_` is computed in one pass over the data.
         """
         local = self._without_rows()
         if hasattr(self, "dropped_"):
@@ -117,7 +118,7 @@ class _OnDask:
         return local
 
     def _lazily(self, method: str, X: Any, n_columns: int | None, dtype: Any) -> Any:
-        """Call `method` of the plain estimator on each chunk, or at once if X is in memory."""
+        """Call `method` of the in-memory estimator lazily on each chunk, or directly if X is in memory."""
         local = self._without_rows()
         if not hasattr(X, "__dask_graph__"):
             return getattr(local, method)(X)
@@ -144,10 +145,10 @@ def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any
 class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
 
-    Parameters and attributes are those of the plain class, except that `dropped_` is a lazy Dask array and `n_passes_`
+    Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_`
     is the number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" need data in memory.
-    `client` may be set as an attribute, which `clone` keeps; otherwise the default client is used. The result is the
-    same to the last bit for all chunks, numbers of workers and clusters, if processors and NumPy versions are the same.
+    `client` may be set as an attribute, which `clone` keeps; otherwise the default client is used. The result is
+    bitwise the same for all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
 
     Examples
     --------

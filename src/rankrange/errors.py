@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Options that the command line has under the names that they have in Python.
+# Parameters of Python functions that are also options of the command line.
 _OPTIONS = (
     "target|ignore|task|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|estimator|"
     "pred_probs"

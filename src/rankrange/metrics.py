@@ -1,8 +1,8 @@
 """Top-k metrics of ranked classes and labels, and the partial AUC between two false positive rates.
 
 Metrics that scikit-learn has are calls of scikit-learn; the top-k multi-label accuracy of the paper is new. Arguments
-have the order (truth, scores, k), with one column of scores per label. All metrics break ties as scikit-learn's
-`top_k_accuracy_score` does: of labels tied at the k-th place, those with the highest index are predicted.
+have the order (truth, scores, k), with one column of scores per label. Top-k metrics break ties as scikit-learn's
+`top_k_accuracy_score` does: of labels tied at rank k, those with the highest index are predicted.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def partial_auc_score(
     standardize: bool = True,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Area under the ROC curve between two false positive rates, standardised as scikit-learn's `max_fpr`.
+    """Area under the ROC curve between two false positive rates, standardised as with scikit-learn's `max_fpr`.
 
     The ROC curve is a straight line within tied scores. With `fpr=(0, b)` the score is
     ``roc_auc_score(y, score, max_fpr=b)``; scikit-learn has no range that starts above 0.
@@ -159,12 +159,12 @@ def partial_auc_score(
         The higher, the more likely positive.
     fpr : pair of float, default=(0.0, 1.0)
         The range of false positive rates, 0 <= lo < hi <= 1. It selects the ranks lo * n to hi * n of the n negatives.
-        A bound that is not a whole number counts one row in part.
+        If lo * n or hi * n is not an integer, the row at this bound counts in part.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: only the area between these two heights counts (two-way partial AUC).
     standardize : bool, default=True
         Whether to scale the area so that chance is 0.5 and the maximum 1. If False, the score is the share of the
-        rectangle that lies under the curve; for tpr=(0, 1) this is the mean true positive rate.
+        rectangle `fpr` x `tpr` that lies under the curve; for tpr=(0, 1) this is the mean true positive rate.
     sample_weight : array_like of shape (n,), optional
         Weights of the rows; weight 2 equals the row twice.
 
@@ -202,9 +202,9 @@ def roc_area(
     tpr: tuple[float, float] = (0.0, 1.0),
     standardize: bool = False,
 ) -> float:
-    """`partial_auc_score` of validated input; a share of the rectangle if `standardize` is False."""
+    """`partial_auc_score` of validated input; `mass` (n,) are the weights of the rows."""
     order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # of each set of ties; NaN differs from all
+    last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # the last index of each set of tied scores
     x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))
     area = _band_area(x / x[-1], height / height[-1], fpr, tpr)
     chance = _band_area(_DIAGONAL, _DIAGONAL, fpr, tpr)
@@ -216,7 +216,7 @@ _DIAGONAL = np.array([0.0, 1.0])
 
 
 def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, float]) -> float:
-    """Area under a polygonal curve, restricted to a range of x and a range of heights."""
+    """Area under a piecewise linear curve, restricted to a range of x and a range of heights."""
     left, right = (np.clip(side, *fpr) for side in (x[:-1], x[1:]))
     wide = right > left
     left, right, x0, x1, h0, h1 = (a[wide] for a in (left, right, x[:-1], x[1:], height[:-1], height[1:]))
@@ -234,7 +234,7 @@ def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, 
 
 
 def _binary_scores(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Which rows are positive, and the scores in float64."""
+    """A mask of the positive rows, and the scores in float64."""
     z = as_floats(score, "score").astype(np.float64)
     labels = np.asarray(y)
     if z.ndim != 1 or labels.shape != z.shape:
@@ -267,8 +267,7 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
     Returns
     -------
     ndarray of bool of shape (n, labels)
-        A mask with exactly k True values per row. Of labels tied at the k-th place, those with the highest index are
-        marked.
+        A mask with exactly k True values per row. Of labels tied at rank k, those with the highest index are marked.
 
     Examples
     --------
@@ -295,7 +294,7 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
 def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
     """Check an indicator matrix, dense or sparse, and return it as a dense array of bool.
 
-    If it has entries other than 0 and 1, the error names a conversion; `name` is the matrix in the message.
+    Error messages call the matrix `name` and suggest a conversion.
     """
     remedy = "sklearn.preprocessing.MultiLabelBinarizer makes one from lists of labels"
     try:

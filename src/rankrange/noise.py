@@ -1,8 +1,8 @@
 """Label noise for experiments, with an exact number of wrong labels.
 
-Every function returns new labels and leaves its input unchanged. The noisy rows are those in which the two differ.
-Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper writes "probability p", but
-takes p * n as the true number of noisy rows (its best m).
+Every function returns new labels and leaves its input unchanged. The noisy rows are those whose new label
+differs. Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper calls p a
+probability, but uses p * n as the number of noisy rows, for example for the best m.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
 
 
 def _with_old_name(function: _F) -> _F:
-    """Accept the old name of `mapping`, with a warning."""
+    """Accept `flips`, the old name of the parameter `mapping`, with a FutureWarning."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         if "flips" in options:
-            warnings.warn("flips is called mapping; pass mapping=", FutureWarning, stacklevel=2)
+            warnings.warn("the parameter flips was renamed to mapping; pass mapping=", FutureWarning, stacklevel=2)
             options["mapping"] = options.pop("flips")
         return function(*args, **options)
 
@@ -112,7 +112,7 @@ def asymmetric(y: ArrayLike, mapping: Mapping[Any, Any], rate: float, random_sta
     noisy, classes, codes = _classes_of(y)
     rng = check_random_state(random_state)
     for source, target in sorted(_codes_of(mapping, classes).items()):
-        # codes are the given labels: a row that 5 -> 6 changed is not changed back by 6 -> 5.
+        # `codes` are the labels before any change: a row that 5 -> 6 changed is not changed back by 6 -> 5.
         rows = _choose(np.flatnonzero(codes == source), rate, rng)
         noisy[rows] = classes[target]
     return noisy
@@ -166,7 +166,7 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
             f"for {len(movable)} such rows of {n}; lower the rate"
         )
     rows = rng.permutation(movable)[:n_noisy]
-    # Random order with the false labels first: the leading n_true places of each row become true.
+    # Random order with the false labels first: the first n_true labels of each row in this order become true.
     order = np.argsort(rng.random_sample((n_noisy, n_labels)) + true[rows], axis=1)
     moved = np.empty((n_noisy, n_labels), dtype=bool)
     np.put_along_axis(moved, order, np.arange(n_labels) < n_true[rows, None], axis=1)
@@ -199,7 +199,7 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
 
 
 def _codes_of(mapping: Mapping[Any, Any], classes: NDArray[Any]) -> dict[int, int]:
-    """The validated mapping, in numbers of the classes."""
+    """The validated mapping, from class index to class index."""
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a dict from class to class, got {mapping!r}; pass for example {{2: 7, 3: 8}}")
     if not mapping:

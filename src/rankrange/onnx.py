@@ -37,12 +37,11 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     Parameters
     ----------
     model : AoRRClassifier, AoRRRegressor, RankedRangeClassifier, RankedRangeRegressor or Pipeline
-        The fitted model. RankedRangeClassifier needs a base with `predict_proba` that skl2onnx can convert, such as the
-        linear models, trees, forests and `GradientBoostingClassifier` of scikit-learn. With skl2onnx 1.20 and protobuf
-        7 its default base cannot be converted.
+        The fitted model. RankedRangeClassifier needs a base estimator with `predict_proba` that skl2onnx can convert,
+        such as the linear models, trees, forests and `GradientBoostingClassifier` of scikit-learn. With skl2onnx 1.20
+        and protobuf 7 its default base estimator cannot be converted.
     X : ndarray of shape (n, n_features)
-        Example rows, which give the number of columns and the type: float32 or float64. The graph computes in this
-        type.
+        Example rows. They define the number of columns and the dtype of the graph, float32 or float64.
     target_opset : int, optional
         The version of the ONNX operator set; by default the newest that skl2onnx supports.
 
@@ -84,7 +83,7 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
 def register_converters() -> None:
     """Register the estimators of this package with skl2onnx.
 
-    Its own `to_onnx` then converts pipelines that contain them.
+    `skl2onnx.to_onnx` then converts pipelines that contain them.
 
     Examples
     --------
@@ -125,8 +124,8 @@ def _check_model(model: Any) -> None:
         raise ValueError(f"to_onnx converts {names} and pipelines that end with one, got {type(last).__name__}")
     if isinstance(last, RankedRangeClassifier) and not hasattr(last, "predict_proba"):
         raise ValueError(
-            f"to_onnx needs a base with predict_proba, got {type(last.estimator).__name__}, which has none; calibrate "
-            "it with sklearn.calibration.CalibratedClassifierCV"
+            f"to_onnx needs a base estimator with predict_proba, got {type(last.estimator).__name__}, which has none; "
+            "calibrate it with sklearn.calibration.CalibratedClassifierCV"
         )
     check_is_fitted(last)
     if isinstance(last, _CLASSIFIERS):
@@ -155,7 +154,7 @@ def _names(model: Any) -> Array:
         return classes.astype(np.int64)
     if all(isinstance(label, str) for label in classes.tolist()):
         return classes.astype(str)
-    raise ValueError(f"labels in ONNX are whole numbers or texts, got {classes[:3].tolist()}; encode them before fit")
+    raise ValueError(f"labels in ONNX must be integers or strings, got {classes[:3].tolist()}; encode them before fit")
 
 
 def _classifier_shapes(operator: Any) -> None:
@@ -214,7 +213,7 @@ def _of_linear_classifier(model: Any, graph: _Graph) -> tuple[Any, Any]:
 
 
 def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
-    """The weighted mean of the members' probabilities, in the order of all classes, at the fitted temperature."""
+    """The predicted class, and the weighted mean of the members' probabilities at the fitted temperature."""
     parts = []
     for part in _members(model):
         inner = part.model if isinstance(part, Renumbered) else part
@@ -232,7 +231,7 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
 class _Graph:
     """Builds the graph of one converter from its input.
 
-    Each method adds operators and returns the name of their output.
+    Each method adds operators and returns their output.
     """
 
     def __init__(self, operator: Any, container: Any) -> None:
@@ -243,16 +242,16 @@ class _Graph:
         self.version, self.dtype = container.target_opset, guess_numpy_type(operator.inputs[0].type)
 
     def op(self, name: str, *inputs: Any, **settings: Any) -> Any:
-        """One operator; its constants have the type of the input."""
+        """Add one operator; float constants are cast to the dtype of the input."""
         cast = [value.astype(self.dtype) if _is_float(value) else value for value in inputs]
         return getattr(self.ops, f"Onnx{name}")(*cast, op_version=self.version, **settings)
 
     def end(self, node: Any, index: int, scope: Any, container: Any) -> None:
-        """Make a node an output."""
+        """Make a node the output number `index` of the graph."""
         self.op("Identity", node, output_names=[self.outputs[index]]).add_to(scope, container)
 
     def member(self, model: Any, classifies: bool = False) -> Any:
-        """Add the graph of another model. Its outputs are values, or labels and probabilities."""
+        """Add the graph of another model. Its outputs are predictions or, if `classifies`, labels and probabilities."""
         from skl2onnx.algebra.onnx_operator import OnnxSubEstimator
 
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
@@ -287,7 +286,7 @@ class _Graph:
         return self.op("Div", node, self.row_sum(node))
 
     def spread(self, node: Any, columns: Array, n: int) -> Any:
-        """The columns at the given positions of n columns; the others are 0."""
+        """A matrix of n columns with the columns of `node` at the positions `columns`, and 0 elsewhere."""
         if len(columns) == n:
             return node
         return self.op("MatMul", node, np.eye(n)[columns])

@@ -2,8 +2,8 @@
 
 `plot_ranked` shows losses and the ranks that are kept, `plot_tuning` the choice of m, `path` the coefficients of sparse
 models, and `regression_diagnostics` the outliers of a robust regression. The other functions show an `Audit`
-(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the scores of both models, and the
-dropped share of each group.
+(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the scores of the ordinary and the
+robust model, and the dropped share of each group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "plot_tuning",
     "regression_diagnostics",
 ]
-# The two kinds of fits in `tuning_`.
+# Legend entries for the values of tuning_["path"].
 _PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 # The number of coefficients that a path names: as many as matplotlib has colours.
@@ -38,7 +38,7 @@ _MARKS = {
     "good leverage point": ("^", KEPT),
     "bad leverage point": ("s", CUT),
 }
-_RESIDUAL = "residual, in robust scales"
+_RESIDUAL = "residual / robust scale"
 
 
 def plot_ranked(
@@ -177,7 +177,7 @@ def path(model: Any, *, ax: Any = None) -> Any:
 
 
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
-    """Draw a histogram of the out-of-fold losses, the estimated wrong labels in each bin, and the cuts.
+    """Draw a histogram of the out-of-fold losses, the estimated number of wrong labels in each bin, and the cuts.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
     _check_audit(audit, "plot_cut")
     ax = _axis(ax)
     curve = audit.cut_curve()
-    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the dropped rows")
-    ax.plot(curve["count"], curve["found"], color=KEPT, label="wrong ones found")
+    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the dropped rows (precision)")
+    ax.plot(curve["count"], curve["found"], color=KEPT, label="dropped among the wrong rows (recall)")
     if audit.result.m:
         ax.axvline(audit.result.m, color=SOFT, lw=1, ls=":", label="m of the model")
     ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows dropped", ylabel="estimated share")
@@ -290,7 +290,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
 
 
 def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """Draw the dropped share and the estimated wrong share of each class, label or range of the target.
+    """Draw the shares of dropped rows and of likely wrong rows in each class, label or range of the target.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
     groups = audit.result.groups
     positions = np.arange(len(groups))
     size = np.array([max(group.rows, 1) for group in groups])
-    ax.barh(positions - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="cut")
+    ax.barh(positions - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="dropped")
     ax.barh(positions + 0.2, [g.suspects for g in groups] / size, 0.38, color=CUT, label="likely wrong")
     ax.set_yticks(positions)
     ax.set_yticklabels([_plain(group.name) for group in groups], parse_math=False)
@@ -428,7 +428,7 @@ def _axis(ax: Any) -> Any:
 
 
 def _coefficient_names(model: Any, shape: tuple[int, ...]) -> list[str]:
-    """Names of coefficients (outputs, columns), in this order: column names or numbers, with the class if several."""
+    """Names of coefficients of shape (outputs, columns), flattened: the column, and the class if there are several."""
     outputs, count = shape
     columns = [str(name) for name in getattr(model, "feature_names_in_", [f"column {j}" for j in range(count)])]
     if outputs == 1:
@@ -436,11 +436,15 @@ def _coefficient_names(model: Any, shape: tuple[int, ...]) -> list[str]:
     return [f"{name} ({label})" for label in model.classes_.tolist() for name in columns]
 
 
-def _label_decades(ax: Any, reach: float) -> None:
-    """Label powers of ten, their multiples by 2 and 5 if there are few, and some numbers if there is only one."""
+def _label_decades(ax: Any, ratio: float) -> None:
+    """Label a logarithmic axis whose end is `ratio` times its start.
+
+    The labels are powers of ten and, if the ratio is below 300, also 2 and 5 times these. If it is at most 10, they are
+    about four round numbers instead.
+    """
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    ticks = LogLocator(subs=(1.0, 2.0, 5.0) if reach < 300 else (1.0,)) if reach > 10 else MaxNLocator(4)
+    ticks = LogLocator(subs=(1.0, 2.0, 5.0) if ratio < 300 else (1.0,)) if ratio > 10 else MaxNLocator(4)
     ax.xaxis.set_major_locator(ticks)
     ax.xaxis.set_major_formatter(FormatStrFormatter("%g"))
     ax.xaxis.set_minor_formatter(NullFormatter())

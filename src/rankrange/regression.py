@@ -1,4 +1,4 @@
-"""Robust regression for statisticians: least trimmed squares and MM-estimates of arrays or of a formula.
+"""Robust regression for statisticians: least trimmed squares and MM-estimates, for arrays or for a formula.
 
 Both functions return a fitted `AoRRRegressor` without penalty. Its `summary()` prints a table as statsmodels does.
 Formulas need the package formulaic.
@@ -40,9 +40,8 @@ class FormulaRegressor(AoRRRegressor):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, X_val: Any = None, **more: Any) -> Any:
         """Fit to the columns of the formula, computed from the DataFrame X.
 
-        Without y, the formula's left side is the target.
-
-        y has the scale of the predictions: for "log(y) ~ a" pass the logarithms.
+        The target is the formula's left side. If y is given, it is the target instead, on the scale of the left side:
+        for "log(y) ~ a" pass the logarithms.
         """
         columns, target, self.formula_ = _by_formula(self.formula, X, with_target=y is None)
         if self.formula_.intercept != bool(self.fit_intercept):
@@ -55,13 +54,13 @@ class FormulaRegressor(AoRRRegressor):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict targets, from a DataFrame or from the columns of the formula."""
-        return super().predict(self._made(X), return_std)
+        return super().predict(self._columns_of(X), return_std)
 
     def diagnostics(self, X: Any = None, y: Any = None) -> Any:
         """The diagnostics of `AoRRRegressor`, for rows of a DataFrame."""
-        return super().diagnostics(self._made(X), y)
+        return super().diagnostics(self._columns_of(X), y)
 
-    def _made(self, X: Any) -> Any:
+    def _columns_of(self, X: Any) -> Any:
         formula = getattr(self, "formula_", None)
         if formula is None or not hasattr(X, "columns") or list(X.columns) == list(self.feature_names_in_):
             return X
@@ -80,8 +79,8 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 
 @dataclass(frozen=True)
-class MadeColumns:
-    """The specification of a formula's columns, and the training values of its categorical columns."""
+class FormulaColumns:
+    """How a formula makes its columns, the training values of categorical columns, and whether it has an intercept."""
 
     spec: Any
     levels: dict[str, set[Any]]
@@ -98,7 +97,7 @@ class MadeColumns:
                     f"{int(data[name].isin(new).sum())} rows; leave these rows out, or add rows with this value to "
                     "the training data"
                 )
-        return _columns(_without_guessing(self.spec, data))
+        return _columns(_model_matrix(self.spec, data))
 
 
 def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, **settings: Any) -> AoRRRegressor:
@@ -109,7 +108,7 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     formula : str or array_like of shape (n_samples, n_features)
         A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
-        The columns of the formula, or the targets.
+        The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
     alpha : float, default=0.5
         The share of rows to keep, from 0.5 (the highest breakdown point) to 1.
     reweight : bool, default=True
@@ -120,8 +119,8 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     Returns
     -------
     AoRRRegressor
-        The fitted model. Copies of it (`sklearn.base.clone`, `cross_val_score`) keep the formula and the share: they
-        are fitted to a frame and its targets.
+        The fitted model. Clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula; they are fitted to a
+        DataFrame and y.
 
     Examples
     --------
@@ -145,7 +144,7 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     formula : str or array_like of shape (n_samples, n_features)
         A formula such as "y ~ a + C(b)", or the features.
     data : DataFrame or array_like of shape (n_samples,)
-        The columns of the formula, or the targets.
+        The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
     efficiency : float, default=0.95
         The efficiency relative to least squares if the errors are normal.
     **settings
@@ -154,8 +153,8 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     Returns
     -------
     AoRRRegressor
-        The fitted model. Copies of it (`sklearn.base.clone`, `cross_val_score`) keep the formula and the share: they
-        are fitted to a frame and its targets.
+        The fitted model. Clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula; they are fitted to a
+        DataFrame and y.
 
     Examples
     --------
@@ -172,7 +171,7 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
 
 def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoRRRegressor:
     if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real) or not 0.5 <= float(alpha) <= 1:
-        raise ValueError(f"alpha is the share of the rows that is kept, a number from 0.5 to 1, got {alpha!r}")
+        raise ValueError(f"alpha must be a number from 0.5 to 1, the share of rows to keep, got {alpha!r}")
     if settings.get("sample_weight") is not None:
         raise TypeError(
             "lts and mm do not support sample_weight, because their standard errors and breakdown point need equal "
@@ -207,7 +206,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
     return "half" if alpha == 0.5 else (n - kept_rows(alpha, n, p)) / n
 
 
-def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, MadeColumns]:
+def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, FormulaColumns]:
     """The columns, the target if `with_target`, and the specification of the columns."""
     try:
         from formulaic import Formula
@@ -220,8 +219,12 @@ def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Arr
         raise ValueError(f"a formula needs one target, as 'y ~ a + b', got {formula!r}")
     y = _target(formula, parsed, data) if with_target else None
     _check_cells(data, parsed.rhs.required_variables)
-    made = _without_guessing(parsed.rhs, data)
-    return _columns(made), y, MadeColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns)
+    made = _model_matrix(parsed.rhs, data)
+    return (
+        _columns(made),
+        y,
+        FormulaColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns),
+    )
 
 
 def _target(formula: str, parsed: Any, data: Any) -> Array:
@@ -260,8 +263,8 @@ def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
     return found
 
 
-def _without_guessing(maker: Any, data: Any) -> Any:
-    """The matrix of a formula. An unknown category raises an error; formulaic alone would take it for the baseline."""
+def _model_matrix(maker: Any, data: Any) -> Any:
+    """The model matrix of a formula. An unknown category raises an error; formulaic would encode it as the baseline."""
     from formulaic.errors import DataMismatchWarning
 
     with warnings.catch_warnings():

@@ -2,7 +2,7 @@
 
 CVaR_alpha is the mean of the largest share alpha of a distribution. The mean of the k largest of n values is the
 empirical CVaR at level k/n. The ranked range is the interval CVaR, nu CVaR_nu - mu CVaR_mu with mu = m/n and nu = k/n.
-It is the part of the mean between the two quantiles. Levels are shares in [0, 1], never counts.
+It is the contribution to the mean of the values between two quantiles. Levels are shares in [0, 1], never counts.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = N
 
 
 def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike | None = None) -> float:
-    """Empirical interval CVaR: the part of the mean that lies between two quantiles.
+    """Empirical interval CVaR: the contribution to the mean of the values between two quantiles.
 
-    It is nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of the ranks m+1 to k. The largest share mu
-    of the values has no influence, however large they are.
+    It is nu CVaR_nu - mu CVaR_mu, so n * icvar(values, m/n, k/n) is the sum of the values ranked m+1 to k. The largest
+    share mu of the values has no influence, however large they are.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike |
 
 
 def exponential(values: ArrayLike, rate: float = 5.0, *, sample_weight: ArrayLike | None = None) -> float:
-    """Exponential spectral risk: a weighted mean with weights proportional to exp(-rate u) for the rank share u.
+    """Exponential spectral risk: a mean with weights proportional to exp(-rate u), where u = rank / n, largest first.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def superquantile(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mixture of superquantiles (CVaR): the weighted mean of the means of the largest shares `alphas`.
+    """Mixture of superquantiles: the weighted mean of the CVaR at the levels `alphas`.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def icvar_bounds(
 
 
 def _mass(level: float, total: float) -> float:
-    """level * total, rounded if it is a whole number up to rounding errors: m/n * n is m."""
+    """level * total, rounded to an integer if it differs from one only by rounding errors, as m/n * n does."""
     mass = level * total
     return float(round(mass)) if abs(mass - round(mass)) <= 2.0 * np.finfo(float).eps * mass else mass
 

@@ -1,6 +1,6 @@
 """Apply decisions to a table. If a row is not the one that was reviewed, none is applied.
 
-In CSV files all other rows stay the same to the byte, with their quotes, spaces and line ends.
+In CSV files all other rows stay the same, byte for byte, with their quotes, spaces and line ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Cells = dict[int, dict[int, str]]  # new texts by row and column, both from 0
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes to a table: new texts of cells by row and column, and the rows to drop."""
+    """The changes to a table: new texts of cells, a mask of rows to drop, and the number of decisions of each kind."""
 
     cells: Cells
     dropped: Array
@@ -141,7 +141,7 @@ def _row_in_file(made: Decision) -> int:
 def _scan(
     source: Source | Held, positions: list[int], columns: list[int]
 ) -> tuple[dict[int, list[str]], list[set[str]], int]:
-    """The wanted rows, the distinct texts of each target column, and the number of rows, in one pass."""
+    """The rows at these positions, the distinct texts of each target column, and the number of rows, in one pass."""
     sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
     labels: list[set[str]] = [set() for _ in columns]
@@ -213,7 +213,7 @@ def _new_cells(
 
 
 def _yes_and_no(
-    made: Decision, cells: list[str], columns: list[int], seen: list[set[str]], target: list[str]
+    made: Decision, cells: list[str], columns: list[int], column_texts: list[set[str]], target: list[str]
 ) -> dict[int, str]:
     """The new cells of 0/1 target columns, in the words that each column uses for yes and no."""
     labels = split_labels(made.new_label)
@@ -223,7 +223,7 @@ def _yes_and_no(
             f"new labels must be names of the target columns, got '{visible(odd[0], 60)}' for row {made.row}; fix it"
         )
     new = {}
-    for column, name, texts in zip(columns, target, seen, strict=True):
+    for column, name, texts in zip(columns, target, column_texts, strict=True):
         if means_one(cells[column]) != (name in labels):
             words = sorted(text for text in texts if text and means_one(text) == (name in labels))
             new[column] = words[0] if words else str(int(name in labels))
@@ -231,7 +231,7 @@ def _yes_and_no(
 
 
 def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
-    """The contents of the changed file; in CSV, rows without changes stay the same to the byte.
+    """The contents of the changed file; in CSV, rows without changes stay the same, byte for byte.
 
     The path decides the format: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
     """
@@ -243,7 +243,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
 
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Write a table of another format as CSV, every cell as text."""
+    """Write a table that was not read from CSV as CSV, every cell as text."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
     for batch in source.text_batches():
@@ -280,11 +280,11 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
 
 
 def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
-    """Replace some cells of a record; the other cells and the line end stay the same to the byte."""
+    """Replace some cells of a record; the other cells and the line end stay the same, byte for byte."""
     body = record.rstrip("\r\n")
     fields, start, inside = [], 0, False
     for i, character in enumerate(body):
-        if character == '"' and body[start] == '"':  # in a cell that starts without one, a quote is a character
+        if character == '"' and body[start] == '"':  # in an unquoted cell, a quote is an ordinary character
             inside = not inside
         elif character == delimiter and not inside:
             fields.append(body[start:i])

@@ -51,7 +51,6 @@ def in_words(groups: list[GroupRow], name: str, loss_name: str) -> list[str]:
     mean = sum(group.rows * group.loss for group in groups) / total
     return [
         f"By {visible(name, 60)}, the models fit '{visible(worst.name, 40)}' worst ({worst.rows:,} rows): its "
-        "out-of-fold "
-        f"{loss_name} is {number(worst.loss, 3)}, and {number(mean, 3)} over all rows. The robust model ignores "
-        f"{worst.ignored:.0%} of its rows; about {worst.wrong:.0%} have a wrong target."
+        f"out-of-fold {loss_name} is {number(worst.loss, 3)}, and {number(mean, 3)} over all rows. The robust model "
+        f"ignores {worst.ignored:.0%} of its rows; about {worst.wrong:.0%} have a wrong target."
     ]

@@ -85,7 +85,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
 
 
 def _listed(issues: LabelIssues, reviewed: Array) -> Array:
-    """The suspects, and at least the first rows of the ranking, whatever their p_wrong."""
+    """The suspects and the first 20 rows of the ranking, without rows that were relabelled in a review."""
     assert issues.ranked is not None
     ranked = issues.ranked[~reviewed[issues.ranked["row"]]]
     return ranked[(ranked["action"] != "") | (np.arange(len(ranked)) < _LISTED)]
@@ -112,7 +112,7 @@ def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, 
 
 
 def _scored(plan: Plan, n: int) -> bool:
-    """Whether the out-of-fold predictions of the scores are also used to find the suspects."""
+    """Whether the out-of-fold predictions that were scored also find the suspects, without further fits."""
     return plan.forward or (plan.models == "linear" and n > _REFITTED_UP_TO)
 
 
@@ -127,7 +127,7 @@ _NAMES = {
 
 
 def _accuracy_notes(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """Sentences about the accuracy of the best model and the limits of the interval."""
+    """Sentences about the accuracy of the best model, and about errors that the interval does not account for."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES.get(best, best)
@@ -151,7 +151,7 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
 
 
 def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Log probabilities (2, test rows, K) of an ordinary and a robust fit on the other rows, and its m."""
+    """Log probabilities (2, test rows, K) of an ordinary and a robust fit to the other rows, and m of the latter."""
     train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
@@ -181,7 +181,7 @@ def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
 
 
 def _weights(model: AoRRClassifier, codes: list[int]) -> Array:
-    """Array (K, features): one row per class, in the order of the target's names."""
+    """Coefficients (K, features), one row per class; `codes` are the positions of the classes in the model."""
     if len(model.coef_) == 1:
         both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
         return both[codes]
@@ -199,7 +199,7 @@ def _other_class(suggested: Array, codes: Array, mean: Array) -> Array:
 
 
 def _explanation(members: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
-    """The ensemble mean behind p(wrong), or the prediction of each member if the members disagree."""
+    """The mean prediction behind p(wrong), or the prediction of each member if the members disagree, in words."""
     shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
     mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]
     sides = {share > other for _, (share, other) in shares if abs(share - other) > _MIN_DISAGREEMENT}

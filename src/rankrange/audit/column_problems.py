@@ -12,10 +12,10 @@ from .target import Target
 
 # The mean of neighbouring rows is unusual if it deviates by at least this many standard deviations of single rows.
 _MIN_SHIFT = 0.5
-# A column leaks if it removes the first share of the errors and every other column less than the second; or the third
-# share.
+# A column leaks if it removes at least the first share of the errors of guessing and no other column more than the
+# second, or if it removes at least the third.
 _LEAK, _NO_LEAK, _CERTAIN_LEAK = 0.95, 0.9, 0.99
-# The number of bins of a column, and the least number of rows in a bin.
+# The largest number of bins of a column, and of rows for finding leaks.
 _MAX_BINS, _LEAK_ROWS = 200, 100_000
 # A column drifts if the largest difference between two distribution functions is at least this.
 _DRIFT = 0.5
@@ -23,6 +23,7 @@ _DRIFT = 0.5
 _SHOWN = 0.1
 # The least number of rows of a batch that is found by outlying cells or by digits.
 _MIN_CLUSTER = 5
+# Ratios of common units.
 _UNITS = {
     "1,000": 1000.0,
     "100": 100.0,
@@ -52,7 +53,7 @@ def find_batches(
         return []
     kinds = _kinds(target)
     levels = np.stack(each(lambda column: _within(_levels(column), kinds, 5.0), numeric, jobs))
-    rest = _without_each_other(levels, kinds, jobs)
+    rest = _residuals_given_others(levels, kinds, jobs)
 
     def batches(j: int) -> list[RowProblem]:
         return _batches_in(numeric[j], far[j], (levels[j], rest[j]), 3 * len(numeric), numbers)
@@ -87,7 +88,7 @@ def _batches_in(
 
 
 def _levels(column: Column) -> Array:
-    """The values, or their logarithms if they span several orders of magnitude; missing cells get the median."""
+    """The values, or their logarithms if they are positive and widely spread; missing cells get the median."""
     x = column.values
     assert x is not None
     present = ~np.isnan(x)
@@ -103,7 +104,7 @@ def _levels(column: Column) -> Array:
 
 
 def _kinds(target: Target) -> list[Array]:
-    """The rows of each class, or of each decile of a numeric target."""
+    """The rows of each class, or of each decile of a numeric target; all rows of a multi-label target."""
     if target.task == "labels":
         return [np.arange(len(target.y))]
     codes = target.y
@@ -157,8 +158,8 @@ def _clusters_in(mask: Array) -> list[tuple[int, int]]:
     return [(int(piece[0]), int(piece[-1]) + 1) for piece in pieces if len(piece) >= least]
 
 
-def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
-    """Array (columns, rows): residuals of linear fits of each column on the others."""
+def _residuals_given_others(z: Array, kinds: list[Array], jobs: int) -> Array:
+    """Array (columns, rows): residuals of linear fits of each column on the others, standardised and clipped."""
     p, n = z.shape
     if n < 5 * p or p < 2:
         return z
@@ -172,8 +173,8 @@ def _without_each_other(z: Array, kinds: list[Array], jobs: int) -> Array:
 def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
     """Spans of neighbouring rows whose mean differs most from that of other spans of the same length, largest first.
 
-    The lengths double. The means of all spans of a length give their usual variation, so a table with a trend raises no
-    false alarm.
+    Spans have 8, 16, 32, ... rows. The means of all spans of a length show their usual variation, so a table with a
+    trend raises no false alarm.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
@@ -338,7 +339,7 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
 
 
 def _explained_share(column: Column, target: Target, sample: Array, half: Array) -> float:
-    """The share of the errors of guessing that the column alone removes, estimated on half of the rows."""
+    """The share of the errors of guessing that predictions from the column alone remove, on held-out rows."""
     if target.task == "labels":
         return 0.0
     bins, y = _bins(column, sample), target.y[sample]
@@ -352,7 +353,7 @@ def _explained_share(column: Column, target: Target, sample: Array, half: Array)
 
 
 def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
-    """The explained share of the variance of the ranks of y, by linear interpolation between bin means."""
+    """The share of the variance of the ranks of y that the means of the bins explain, on held-out rows."""
     ranks = np.empty(len(y))
     ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
     counts = np.bincount(bins[half])
@@ -377,7 +378,7 @@ def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
 
 
 def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
-    """Columns whose distribution differs between the first and the last third of the time."""
+    """Columns whose distribution differs between the first and the last third of the rows in the order of time."""
     clock = next(column for column in columns if column.name == time)
     assert clock.values is not None
     first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])
@@ -397,11 +398,11 @@ def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
             else 0.5 * float(np.abs(np.diff(shares[0] - shares[1], prepend=0)).sum())
         )
         if size >= _DRIFT and min(early.sum(), late.sum()) >= 20:
-            found.append(_drifts(column, early, late, size, visible(time, 60)))
+            found.append(_drift_problem(column, early, late, size, visible(time, 60)))
     return found
 
 
-def _drifts(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
+def _drift_problem(column: Column, early: Array, late: Array, size: float, time: str) -> RowProblem:
     if column.values is not None:
         late_value, early_value = (
             value_text(column, float(np.nanmedian(column.values[part]))) for part in (late, early)

@@ -32,7 +32,7 @@ COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "tabl
 NO_LABELS = "(none)"
 # A larger file is not a file of decisions.
 _MAX_BYTES = 200_000_000
-# The number of first rows in the fingerprint of a table, which also has the column names and the number of rows.
+# The number of evenly spaced rows in the fingerprint of a table, besides the column names and the number of rows.
 _SAMPLED = 200
 
 
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
     new_label : str
         The new target, if the row is relabelled.
     p_wrong : float
-        The estimate of the audit; NaN if it is not known.
+        The probability that the target is wrong, as estimated by the audit; NaN if it is not known.
     contents : str
         A fingerprint of the other cells.
     """
@@ -98,7 +98,7 @@ class Decisions:
 
 
 def target_as_text(target: Sequence[str]) -> str:
-    """The target columns as text. It is JSON for several columns and for names that need quotes, otherwise the name."""
+    """The target columns as text: the name of one column, or JSON for several and for names that look like formulas."""
     plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
     return target[0] if plain else json.dumps(list(target))
 

@@ -58,9 +58,9 @@ class Evidence:
     near : list of list of Near
         For the first suspects: the nearest rows that are not suspects, with the given and with the suggested label.
     columns : list of ColumnPicture
-        The overview.
+        The distribution of each column, for the overview.
     labels : list of str
-        The meaning of the colours of the pictures.
+        The label that each colour of the charts stands for.
     points : dict
         The scatter plot: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0 for
         other rows). Empty if the model has no scores.
@@ -124,7 +124,10 @@ class Values:
         return self._usual[group]
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The share of a group with a cell at least as extreme as that of a row, and a sentence about it."""
+        """The share of a group with a cell at least as extreme as that of row i, and a sentence about it.
+
+        The sentence also compares with the group `other`, unless it is None.
+        """
         if self.prose:
             return self._unusual_word(i, group, other)
         usual, of = self.usual(group), self.groups.of(group)
@@ -221,7 +224,7 @@ def gather(
     """Compute the evidence for the suspects and the charts of the table.
 
     `features` (pyarrow) and `X` (encoded) hold the rows that have a target, and `owners` the column of each feature of
-    X. If the columns are pixels, `pixels` returns the images of rows.
+    X. `shown` are the columns on the page. If the columns are pixels, `pixels` returns the images of rows.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
@@ -295,7 +298,7 @@ def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
-    """The two rarest values among the most informative columns, the rarer first."""
+    """The two rarest values among the most informative columns, the rarer first, in words."""
     if not columns:
         return ""
     found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
@@ -373,7 +376,7 @@ def short_text(value: Any, most: int = 60) -> str:
 
 
 def image_side(features: Any) -> int:
-    """The side of the images if the columns are pixels (a square number of columns in 0..1 or 0..255), otherwise 0."""
+    """The side length in pixels if the columns are pixels of square images, with values from 0 to 255; otherwise 0."""
     import pyarrow as pa
 
     count = features.num_columns

@@ -69,7 +69,7 @@ def _write_problems(audit: Audit, file: BinaryIO) -> None:
 
 
 def check_relabel(task: str) -> None:
-    """Raise an error unless the target has classes, because only classes can be relabelled."""
+    """Raise an error unless the target has classes, because only these can be relabelled without a review."""
     if task != "classes":
         what = "a numeric target" if task == "numbers" else "a multi-label target"
         raise UserError(f"clean_how='relabel' needs a target with classes, got {what}; use clean_how='drop'")
@@ -178,7 +178,9 @@ def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> s
     relabelled, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
     limit = f"p(wrong) of at least {clean_if:.0%}"
     text = (
-        f"the table without the {plural(dropped, 'row')} with {limit}" if dropped else f"the table: no row has {limit}"
+        f"the table without the {plural(dropped, 'row')} with {limit}"
+        if dropped
+        else f"the table without changes, because no row has {limit}"
     )
     if relabel:
         text = f"the table with {plural(relabelled, 'row')} relabelled and {dropped:,} dropped, those with {limit}"

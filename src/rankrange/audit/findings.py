@@ -37,7 +37,7 @@ class Suspect(NamedTuple):
     Attributes
     ----------
     rank : int
-        The rank among the suspects; 1 is the most suspect row.
+        The rank among the suspects; 1 is the first row to look at.
     row : int or label
         The name of the row: its index label in a data frame, its number in a file (from 1, below the header), or its
         position from 0 in other tables.
@@ -75,7 +75,7 @@ class Audit:
     name : str
         Name of the table.
     n_rows : int
-        Rows of the table, those without a target included.
+        Rows of the table, including those without a target.
     target : Target
         The target column and its values.
     result : TaskResult
@@ -99,7 +99,7 @@ class Audit:
     seconds : float
         Run time.
     row_problems : list of RowProblem
-        Problems of rows apart from the target: outliers, repeated rows, rows entered together that deviate together.
+        Problems of rows apart from the target: outliers, repeated rows, batches of rows with unusual values.
     by_group : list of GroupRow
         For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
         model ignores, the expected share of wrong targets, the mean loss.
@@ -153,7 +153,7 @@ class Audit:
     @property
     def judgement(self) -> TaskResult:
         """Deprecated: the old name of `result`."""
-        warnings.warn("Audit.judgement is called result; use that name", FutureWarning, stacklevel=2)
+        warnings.warn("Audit.judgement was renamed to result; use that name", FutureWarning, stacklevel=2)
         return self.result
 
     @property
@@ -163,7 +163,7 @@ class Audit:
 
     @property
     def n_listed(self) -> int:
-        """Number of listed rows: the suspects, or the first rows of the ranking if there are few suspects."""
+        """Number of listed rows: the suspects, and the next rows of the ranking if there are few suspects."""
         return len(self.result.order)
 
     def listed_in_words(self) -> str:
@@ -191,7 +191,7 @@ class Audit:
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """List the suspects, worst first.
+        """List the suspects, worst first; if they are few, the next rows of the ranking follow.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class Audit:
         Returns
         -------
         list of Suspect
-            The most suspect rows.
+            The listed rows.
         """
         j, found = self.result, []
         reasons = self.evidence.reasons
@@ -266,7 +266,8 @@ class Audit:
         Returns
         -------
         dict of list
-            For 200 cuts: the cut, the number of rows above it, and the estimated precision and recall of these rows.
+            For about 200 cuts: the "cut", the "count" of rows with at least this loss, and the estimated "precision"
+            and recall ("found") of these rows.
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -331,7 +332,7 @@ class Audit:
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
-        """A note if the label with most ignored rows is not the one with most likely wrong rows; otherwise ''."""
+        """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
         groups = self.result.groups
         cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
         if self.result.task != "classes" or not cut or not likely:
@@ -373,7 +374,7 @@ class Audit:
         return f"Look at row {row_text(first.row)} first: {its}, and {first.suggested!r} {fits}."
 
     def without_suspects(self) -> str:
-        """Advice if no row is a suspect: nothing, or to begin with the rows that fit worst."""
+        """Advice if there are no suspects: that nothing needs review, or to begin with the rows that fit worst."""
         j = self.result
         if j.blind or not self.share_unclear:
             return "There is nothing to look at first."

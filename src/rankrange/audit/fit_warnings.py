@@ -23,7 +23,7 @@ recorded_warnings = SharedContext(_recording)
 
 
 def warning_texts(raised: Sequence[Any]) -> list[str]:
-    """The distinct warnings of the fits. Classes that lost most rows have a separate note."""
+    """The distinct warnings of the fits, except about classes that lost most of their rows, which have a note."""
     unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
     others = [
         w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)

@@ -98,7 +98,7 @@ def audit_source(
     sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
-    """Audit a file, in memory if it fits, otherwise out of core; parameters as of `audit_file`.
+    """Audit a file, in memory if it fits, otherwise out of core; the parameters are those of `audit_file`.
 
     `check` is called with the task before anything is fitted, and may raise an error.
     """
@@ -112,7 +112,7 @@ def audit_source(
 
 
 def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
-    """Whether the audit can be out of core: one file in batches, one target, no option that needs all rows."""
+    """Whether the audit can be out of core: one file that has batches, one target, no option that needs all rows."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in NEEDS_ALL_ROWS)
     return in_batches and len(target) == 1 and options.get("task") != "labels" and not held

@@ -117,7 +117,7 @@ def _fit_robust(
     stream: int,
     groups: Array | None = None,
 ) -> TKMLClassifier:
-    """Fit TKML-AoRR. The share m scores best on a held-out fifth of the rows, or is 0 without a significant gain."""
+    """Fit TKML-AoRR. m is the share that scores best on a held-out fifth of the rows; 0 without significant gain."""
     rng, n = plan.rng(2, stream), len(Y)
     rows = rng.permutation(n)[: plan.m_rows]
     held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])

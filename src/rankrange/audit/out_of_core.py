@@ -1,8 +1,8 @@
 """Audits of tables larger than memory.
 
-The table is read twice. First, a sample of rows determines the types and the encoding of the columns. Then all rows are
-encoded and written as numbers to a temporary folder. Fits and posteriors are passes over this folder
-(`rankrange.shards`). About sixty bytes per row stay in memory.
+The file is read several times: to count its rows, to draw a sample that determines the types and the encoding of the
+columns, and to encode all rows, which are written as numbers to a temporary folder. Fits and posteriors are passes over
+this folder (`rankrange.shards`). About sixty bytes per row stay in memory.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class OutOfCoreAudit:
     def audit(self, check: Callable[[str], None]) -> Audit | None:
         """Run the audit.
 
-        Returns None if the table is needed in memory: for a multi-label target, or trees on a numeric one.
+        Returns None if the table is needed in memory: for a multi-label target, or for trees and a numeric target.
         """
         self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
@@ -135,7 +135,7 @@ class OutOfCoreAudit:
         return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
 
     def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
-        """Write all rows with a target as X.npy and y.npy, and return the target of all rows."""
+        """Write all rows that have a target as X.npy and y.npy, and return the target of these rows."""
         import pyarrow
 
         width = len(encoder.owner_)
@@ -211,7 +211,7 @@ class OutOfCoreAudit:
 
 
 class _ReportedShards:
-    """Shards that report each pass."""
+    """Shards that report each pass over the rows to `progress`."""
 
     def __init__(self, rows: Any, progress: Progress) -> None:
         self.rows, self.progress, self.count = rows, progress, 0
@@ -227,7 +227,7 @@ class _ReportedShards:
         return self.rows.reduce(kernel, message)
 
     def map_lazy(self, kernel: Any, message: Any) -> Any:
-        """One result per shard."""
+        """One lazy result per shard."""
         return self.rows.map_lazy(kernel, message)
 
 
@@ -253,7 +253,7 @@ def _write_header(file: Any, shape: tuple[int, int]) -> None:
 
 
 def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
-    """Read these rows of the file, in file order."""
+    """Read these rows of the file, in the given order."""
     import pyarrow
 
     order, parts, at = np.argsort(rows, kind="stable"), [], 0

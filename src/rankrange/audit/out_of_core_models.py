@@ -77,7 +77,7 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
 
 
 def _listed(found: ShardIssues) -> tuple[Array, Array]:
-    """The suspects, and at least the first rows of the ranking, with the action for each."""
+    """The suspects and the first 20 rows of the ranking, and the action for each."""
     ranked = found.ranked
     listed = (actions(ranked["p_wrong"], ranked["p_suggested"]) != "") | (np.arange(len(ranked)) < _LISTED)
     return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
@@ -187,7 +187,7 @@ def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskRe
 
 
 def _widths(residual: Array, X: Path, step: int) -> Array:
-    """`Widths` for all rows, estimated from every `step`-th row."""
+    """The relative size of the noise in each row (`Widths`), estimated from every `step`-th row."""
     rows = np.load(X, mmap_mode="r")
     found = Widths.of(residual[::step].astype(np.float64), np.asarray(rows[::step]))
     return np.concatenate(
@@ -208,13 +208,13 @@ def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
     return wrong, Interval(found.rate, *found.interval)
 
 
-def _out_of_fold_predictions(X: Path, ends: Array, seed: int) -> Array:
-    """Out-of-fold predictions (2, n) of both models."""
+def _out_of_fold_predictions(X: Path, coef: Array, seed: int) -> Array:
+    """Out-of-fold predictions (2, n) of both models with the coefficients `coef` (2, folds, 1, features + 1)."""
     rows = np.load(X, mmap_mode="r")
     predicted = np.empty((2, len(rows)), dtype=np.float32)
     for start in range(0, len(rows), 1 << 17):
         part = np.asarray(rows[start : start + (1 << 17)])
         fold = fold_numbers(seed, FOLDS, start, len(part))
-        every = np.einsum("nd,vfd->vfn", part, ends[:, :, 0, :-1]) + ends[:, :, 0, -1:]
+        every = np.einsum("nd,vfd->vfn", part, coef[:, :, 0, :-1]) + coef[:, :, 0, -1:]
         predicted[:, start : start + len(part)] = np.take_along_axis(every, fold[None, None], axis=1)[:, 0]
     return predicted

@@ -75,7 +75,7 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """The "share" of all expected errors among the first suspects, for up to 100 numbers of reviewed "rows"."""
+    """For up to 100 numbers of reviewed "rows": the "share" of all expected errors among these rows, worst first."""
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total
@@ -142,7 +142,7 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 def points_of(
     X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
-    """The scatter plot of rows: two components of the model's scores, or expected and given values."""
+    """The scatter plot of rows: two components of the model's scores; expected and given values of a numeric target."""
     n = len(target.y)
     rank = np.zeros(n, dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)

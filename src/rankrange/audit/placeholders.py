@@ -19,8 +19,8 @@ from .problems import Column, RowProblem, quantiles, value_text
 
 # The least number of cells with the placeholder, of other cells, and of distinct values among these.
 _MIN_CELLS, _MIN_OTHERS, _MIN_VALUES = 3, 20, 5
-# A code lies outside the bulk. The cells near it are at most this share of its own cells; near means within this share
-# of the range of 98% of the other cells.
+# Cells are near a code if they lie within the first share of the range of the central 98% of the other cells. They must
+# be at most the second share of the cells with the code.
 _DISTANCE, _NEARBY = 0.5, 1 / 3
 # Two cells are enough for a code with this many digits if no other cell lies within this many ranges: two equal extreme
 # values of a heavy tail are rarely such a number.
@@ -70,7 +70,7 @@ def _placeholder(column: Column) -> tuple[float, float] | None:
 
 
 def _is_code(value: float) -> bool:
-    """-1, and numbers of two or more nines, of either sign: 99, -999, 99999, -99.9."""
+    """Whether a number is commonly used as a code: -1, or two or more nines of either sign (99, -999, -99.9)."""
     digits = _digits(value)
     return value == -1 or (len(digits) > 1 and set(digits) == {"9"})
 
@@ -100,7 +100,7 @@ def _is_isolated(code: float, count: int, others: Array) -> bool:
 
 
 def _never_near_zero(others: Array) -> bool:
-    """Whether positive values end so far above zero that a zero cannot be a usual value."""
+    """Whether the smallest of positive values are so far above zero that a zero cannot be a usual value."""
     values = np.unique(others)
     if values[0] <= 0 or len(values) < _MIN_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False

@@ -26,7 +26,7 @@ _SAMPLE = 50_000
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan for n rows. Large tables get fewer folds, and a sample chooses m and C."""
+    """The plan for n rows. Large tables get fewer folds, and m and C are chosen on a sample."""
 
     n_folds: int
     m_rows: int
@@ -70,13 +70,13 @@ class Plan:
         return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
 
     def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
-        """The first draw of the folds, restricted to some rows. If fewer than two folds remain, new ones are drawn."""
+        """The folds of the first repeat, restricted to some rows. If fewer than two remain, new folds are drawn."""
         assert self.folds is not None
         found = self.folds.once().among(rows)
         return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
 
     def blocks(self, rows: Any = slice(None)) -> Array | None:
-        """The groups of these rows that the choice of m must not split; None if there is only one group."""
+        """The groups of these rows, which the choice of m must not split; None if there is at most one group."""
         found = None if self.together is None else self.together[rows]
         return None if found is None or (found == found[0]).all() else found
 
@@ -96,9 +96,9 @@ class Plan:
 
 
 def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
-    """The C of the fit with the best predictions, chosen on a sample if there are many rows.
+    """The C with the best out-of-fold predictions, chosen on a sample if there are many rows.
 
-    `rows` are the rows of the table that the objective has; None is all of them.
+    `rows` are the positions in the table of the rows of the objective; None means all rows.
     """
     rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
     if len(rows) > plan.penalty_rows:
@@ -115,8 +115,8 @@ def fit_robust(
 ) -> Any:
     """The AoRR fit with automatic m, chosen on a sample if there are many rows.
 
-    `kind` is AoRRClassifier or AoRRRegressor, and `penalty` scikit-learn's C. Each number `stream` has its own random
-    generator. The choice of m does not split `groups` (`Plan.blocks`).
+    `kind` is AoRRClassifier or AoRRRegressor, and `penalty` scikit-learn's C. Each fit has its own random generator,
+    numbered by `stream`. The choice of m does not split `groups` (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
     tuned = kind(C=penalty, random_state=seed)

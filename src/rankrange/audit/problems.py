@@ -1,4 +1,4 @@
-"""Problems of rows, columns as the checks read them, and the check for repeated rows."""
+"""Shared by the checks of rows: the record of a problem, and columns as arrays. Also the check for repeated rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
     of_columns: bool = False
 
 
-# In the order in which they are shown. Other kinds follow, in words that are made from their names.
+# In the order in which they are shown. Other kinds follow; their names are made from the kind.
 KINDS = {
     "outlier": Kind("row with an outlier", "rows with outliers"),
     "impossible": Kind("row with an impossible value", "rows with impossible values"),
@@ -40,15 +40,15 @@ KINDS = {
 }
 # Columns are predicted from each other only up to this number of columns.
 MAX_COLUMNS = 150
-# Quantiles are exact up to this many values. Otherwise they come from a sample of this size, which estimates a share of
-# a half to .0016.
+# Quantiles are exact up to this many values. Otherwise they come from a sample of this size, whose estimates of
+# a share of one half have a standard error of .0016.
 EXACT_UP_TO, _DRAWN = 200_000, 100_000
 # Rows per matrix product: a float64 copy of all rows would take more memory than the table.
 BLOCK = 1 << 16
 # Rows for estimating the chance of equal cells, and the number of columns that are left out one at a time.
 _CHANCE_ROWS, _LEFT_OUT = 100_000, 12
-# A column identifies rows if two rows agree in it at most this often. The largest number of nearly equal rows that are
-# errors.
+# A column identifies rows if two rows agree in it with at most this probability. If a larger share of the rows than the
+# second is nearly equal to another, this is normal and not an error.
 _IDENTIFYING, _MAX_NEAR = 0.05, 0.05
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
 # range of their column.
@@ -99,7 +99,7 @@ class RowProblem:
 
 
 def words_of(kind: str) -> Kind:
-    """How a kind is called; by default a problem of rows."""
+    """The names of a kind of problem. A kind that is not in `KINDS` concerns rows."""
     return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}"))
 
 
@@ -143,7 +143,7 @@ class Column:
     """A column as the checks read it: numbers, or the codes of texts.
 
     `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell, and
-    below 0 for missing cells.
+    below 0 for missing cells. `strays` marks the cells of a numeric column with other texts.
     """
 
     name: str
@@ -347,7 +347,7 @@ def _pairs(marks: Array) -> float:
 
 
 def _by_chance(columns: list[Column], identifying: list[int], chances: Array, total: Array, jobs: int) -> bool:
-    """Whether as many rows would be equal by chance if the columns were independent.
+    """Whether independent columns would give about as many equal rows by chance.
 
     The expected number of equal pairs is the number of pairs that differ in one column only, times the odds that this
     column agrees by chance. Only columns with many values are used, because they identify rows best.
@@ -402,7 +402,7 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
 
 
 def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
-    """Array (pairs, 2): rows with all but a few cells near each other, and not all equal.
+    """Array (pairs, 2): pairs of rows in which all but a few cells are nearly equal, and not all are equal.
 
     Two rows that differ in three cells agree in at least one of four blocks of columns, so only rows that agree in a
     block are compared.
@@ -453,7 +453,7 @@ def _steps_of(column: Column, width: float) -> Array:
 
 
 def _compared(column: Column, pairs: Array, width: float) -> tuple[Array, Array]:
-    """Whether the cells of each pair of rows are near, and whether they are equal; missing cells are equal."""
+    """Masks of the pairs of rows whose cells differ by at most `width`, and whose cells are equal, or both missing."""
     cells = column.values if column.values is not None else column.codes
     assert cells is not None
     one, other = cells[pairs[:, 0]], cells[pairs[:, 1]]

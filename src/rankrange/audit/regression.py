@@ -82,11 +82,11 @@ def regression_result(
 ) -> TaskResult:
     """The result for a numeric target, in its units; `scaler` maps these to the units of the fits.
 
-    In units of the fits: out-of-fold `errors` (2, n) of the ordinary and the robust model, and the `residual` (n,) of
-    each row. `width` (n,) is the factor by which the residual of a row is expected to be larger, for example because a
-    cell is missing, `wrong` (n,) the probability that its target is wrong, `order` the suspects, worst first, and
-    `rows` their encoded rows. `fitted` is the robust fit to all rows, `fold_m` the number of rows that the fit of each
-    fold dropped.
+    `errors` (2, n) are the out-of-fold errors of the ordinary and the robust model, and `residual` (n,) those of the
+    best predictions, in the units of the fits. `width` (n,) is the factor by which the residual of a row is expected to
+    be larger, for example because a cell is missing. `wrong` (n,) is the probability that a target is wrong. `order`
+    are the suspects, worst first, and `rows` their encoded rows. `fitted` is the robust fit to all rows, and `fold_m`
+    the number of rows that the fit of each fold dropped.
     """
     scale, off = float(scaler.scale_[0]), residual[order]
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
@@ -109,7 +109,7 @@ def regression_result(
         against=-np.sign(off)[:, None] * rows * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
-        loss_name=f"squared error, in units of {number(scale, 4)} squared",
+        loss_name=f"squared error divided by {number(scale, 4)}^2",
         notes=[
             "For a numeric target, wrong means an outlier given the other columns. The value may be rare and correct."
         ],
@@ -133,19 +133,19 @@ def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array
 def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
     """A weighted mean of the out-of-fold predictions of the robust linear fit, boosted trees and extra trees.
 
-    The weights minimise the smaller 70% of the errors, which are robust to wrong targets. Errors are not divided by
-    their expected size, because trees also learn the large errors of wrong targets.
+    The weights minimise the mean of the smallest 70% of the absolute errors, which is robust to wrong targets. Errors
+    are not divided by their expected size, because it is predicted by a model that also learns from wrong targets.
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
     if len(y) <= _EXTRA_UP_TO:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
     parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
-    guesses = np.stack([linear, *parts])
+    predictions = np.stack([linear, *parts])
     sample = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    blends = _shares(len(guesses))
-    costs = [_middle(target[sample] - shares @ guesses[:, sample]) for shares in blends]
-    return np.asarray(blends[int(np.argmin(costs))] @ guesses)
+    blends = _shares(len(predictions))
+    costs = [_trimmed_error(target[sample] - shares @ predictions[:, sample]) for shares in blends]
+    return np.asarray(blends[int(np.argmin(costs))] @ predictions)
 
 
 def _shares(count: int) -> Array:
@@ -157,8 +157,7 @@ def _shares(count: int) -> Array:
 def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
     """Array (n,): p(wrong) with residuals divided by the local scale of similar rows.
 
-    Noise that grows with a column is not an error. The local scale is only used to lower p(wrong), because clustered
-    errors raise it.
+    Noise that grows with a column is not an error. The caller takes the smaller p(wrong) of this and the usual one.
     """
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
     expected = _out_of_fold(model, X, sizes(residual), plan, 7)
@@ -177,7 +176,8 @@ def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Arr
     return found
 
 
-def _middle(errors: Array) -> float:
+def _trimmed_error(errors: Array) -> float:
+    """The mean of the smallest 70% of the absolute errors."""
     size = np.sort(np.abs(errors))
     return float(size[: max(1, int(0.7 * len(size)))].mean())
 

@@ -90,7 +90,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
 
 
 def _pictures(audit: Audit) -> dict[str, Any]:
-    """The variables of the templates of the pictures, of the review and of other problems."""
+    """Variables for the templates of the charts, of the review and of other problems."""
     evidence = audit.evidence
     labels, counts = confusions(audit.target, audit.result)
     most = max((max(row) for row in counts), default=1) or 1
@@ -138,7 +138,7 @@ def _mapped(audit: Audit) -> dict[str, Any]:
     some += [f"the first {crosses:,} of {audit.n_listed:,} listed"] if crosses < audit.n_listed else []
     return {
         **scatter(points, len(audit.evidence.labels)),
-        "left_out": "drawn are " + " and ".join(some) if some else "",
+        "left_out": "the map shows " + " and ".join(some) if some else "",
     }
 
 
@@ -188,7 +188,7 @@ def _labels_in(audit: Audit, text: str) -> list[str]:
 
 
 def _slider_start(audit: Audit) -> int:
-    """Initial position of the slider: the model's own cut, otherwise as many rows as are likely wrong."""
+    """Initial position of the slider: the cut of the model or, if it drops none, the number of likely wrong rows."""
     counts = audit.cut_curve()["count"]
     wanted = audit.result.m or audit.n_likely or 1
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))

@@ -105,7 +105,7 @@ class Merged:
         return f"{n:,} of them {stay}"
 
     def conflicts_csv(self) -> bytes:
-        """All disagreements as CSV, with the votes and the majority decision of each row."""
+        """All disagreements as CSV for an arbiter: decisions "unsure", to be filled in, and the votes on each row."""
         made = {decision.row: decision for decision in self.decisions.made}
         again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
         plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))
@@ -175,7 +175,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
 
 
 def _decision_of(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
-    """The decision of the arbiter or of the majority; otherwise "unsure"."""
+    """The decision of the arbiter or of the majority, otherwise "unsure"; and the disagreement, if there is one."""
     made_by_all = [*votes.values(), *([last] if last is not None else [])]
     one = made_by_all[0]
     if any((made.given, made.contents) != (one.given, one.contents) for made in made_by_all):

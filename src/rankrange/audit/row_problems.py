@@ -77,7 +77,7 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
     return found + _unusual_combinations(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
 
 
-# To add a check, write a function in a file of its own and add it to this list. `problems.KINDS` may have its words.
+# To add a check, write a function in a new file and add it to this list. `problems.KINDS` may name its kind of problem.
 CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
@@ -120,7 +120,7 @@ def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, he
 
 
 def beyond(distances: Array, limit: float, gap: float) -> Array:
-    """Which distances lie beyond the limit and beyond the first gap after it. A continuous tail has no gap."""
+    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap."""
     far = distances > limit
     if not far.any():
         return far
@@ -131,7 +131,7 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
 
 
 def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
-    """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit of their number.
+    """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit on their number.
 
     Many outlying cells belong to the distribution, unless they are consecutive. The second array is for `find_batches`.
     """
@@ -153,9 +153,9 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
 
 
 def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
-    """The values, unless they span orders of magnitude, and the logarithms of positive values.
+    """Scales for finding outliers: the values, unless positive and widely spread, and logarithms of positive values.
 
-    Each comes with the heaviest tail to allow. Logarithms of heavy-tailed values have at most exponential tails.
+    Each is (rows, values, heaviest tail to allow). Logarithms of heavy-tailed values have at most exponential tails.
     """
     x = values[present]
     least = x.min()
@@ -168,7 +168,7 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
 
 
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
-    """Which signed distances are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
+    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):
         inner = d[d > 0]  # most cells have the same value: check only the others
@@ -187,7 +187,7 @@ def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
 def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
     """One problem per row with outlying cells, about its most extreme cell.
 
-    Cells with the same value are one problem.
+    Three or more outlying cells of a column with the same value are one problem.
     """
     found: dict[int, tuple[float, RowProblem]] = {}
     together: list[RowProblem] = []
@@ -322,7 +322,7 @@ def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) ->
 
 
 def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
-    """inverse @ z, and z' inverse z for each row, in blocks of rows."""
+    """inverse @ z, and sqrt(z' inverse z) for each row, in blocks of rows."""
     product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
     for start in range(0, z.shape[1], BLOCK):
         part = slice(start, start + BLOCK)
@@ -336,7 +336,7 @@ def _outlying_rows(residuals: Array, tests: int) -> Array:
 
 
 def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Rows that fit much better if shifted by one column: 1 to the right, -1 to the left, otherwise 0."""
+    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0."""
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:

@@ -39,7 +39,7 @@ def column_rules(audit: Audit) -> list[ColumnRule]:
 
 
 def _flagged(audit: Audit, column: str) -> Array:
-    """Rows whose cell in this column is ignored."""
+    """Mask of the rows whose cell in this column is ignored."""
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.kind in _FLAGGED and problem.column in (None, column):

@@ -99,12 +99,12 @@ def audit_table(
     group : str, optional
         A column of groups, such as the patient: rows of one group are never in both the training and the test rows.
     time : str, optional
-        A column of dates or numbers. Rows are then predicted by fits to earlier rows (the first fifth by the second),
-        classes by linear models only, and columns that drift are reported.
+        A column of dates or numbers. Rows are then predicted by fits to earlier rows, and the first fifth by a fit to
+        the second fifth. Only linear models predict classes, and columns that drift are reported.
     dates : {"day-first", "month-first"}, optional
-        The meaning of 03/04/2025, if the values of a column leave it open.
+        The meaning of 03/04/2025, if a column is ambiguous.
     decimal : {"point", "comma"}, optional
-        The meaning of 1,234, if the values of a column leave it open.
+        The meaning of 1,234, if a column is ambiguous.
     models : {"all", "linear", "trees"}, default="all"
         The kinds of models that predict the target; "linear" is the fastest.
     estimator : classifier with predict_proba or str, optional
@@ -216,7 +216,7 @@ def audit_table(
 def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
     """`progress`, or the value of its old name `tell`."""
     if tell is not None:
-        warnings.warn("tell is called progress; pass progress=", FutureWarning, stacklevel=3)
+        warnings.warn("the parameter tell was renamed to progress; pass progress=", FutureWarning, stacklevel=3)
     return tell if progress is None else progress
 
 
@@ -238,7 +238,7 @@ _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp
 
 
 def _with_notes(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
-    """The result with notes; for a numeric target, the first is about the robust linear fit."""
+    """The result and its notes; for a numeric target, the first note is about the robust linear fit."""
     return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
 
 

@@ -30,11 +30,12 @@ _NO = {"0", "false", "no", "n", "f"}
 
 @dataclass(frozen=True)
 class Target:
-    """y for the rows that have one: codes of `names` (classes), floats (numbers), or a mask (rows, labels).
+    """The target of the rows that have one.
 
-    `rows` are the positions of the kept rows in the file. `separator` separates labels within a cell. `given` is y
-    before decisions, if there are any. The share of wrong targets is estimated on `given`, because correcting the worst
-    rows does not make the unreviewed rows more accurate.
+    y has codes of `names` (classes), floats (numbers), or a mask of shape (rows, labels). `rows` are the positions of
+    the kept rows in the file. `separator` separates labels within a cell. `given` is y before decisions, if there are
+    any. The share of wrong targets is estimated on `given`, because correcting the worst rows does not make the
+    unreviewed rows more accurate.
     """
 
     task: str
@@ -53,7 +54,7 @@ class Target:
 
     @property
     def relabelled(self) -> Array:
-        """Which of the kept rows were relabelled."""
+        """Mask of the kept rows that were relabelled."""
         differs = self.original != self.y
         return differs.any(axis=1) if differs.ndim == 2 else differs
 
@@ -105,7 +106,7 @@ def find_target(
         If the target cannot be used; the message contains the remedy.
     """
     if task not in ("auto", *TASKS):
-        raise UserError(f"a task is one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to have it detected")
+        raise UserError(f"task must be one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to detect it")
     if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
         what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
         raise UserError(
@@ -141,7 +142,7 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
     import pyarrow as pa
 
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _label_sets(name, [None if v is None else [str(x) for x in v] for v in column.to_pylist()], "")
+        return _multilabel(name, [None if v is None else [str(x) for x in v] for v in column.to_pylist()], "")
     numbers, kind, strays = numbers_of(column)
     marks = sum(marks_in(column).values()) if is_text(column.type) and numbers is not None else 0
     if task == "numbers":
@@ -157,13 +158,13 @@ def _one_column(column: Any, name: str, task: str, separator: str | None) -> Tar
                 "task='labels' needs several target columns of 0 and 1, or labels in one cell with a separator between "
                 f"them, got neither in {_quoted([name])}; name it with labels_by="
             )
-        return _label_sets(name, _split(column, found), found)
+        return _multilabel(name, _split(column, found), found)
     if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
         return _numbers(name, numbers, marks)
     if marks:  # "unknown" among 0 and 1 is a class
         numbers, kind = None, "text"
     found = _separator_in(column) if task == "auto" and numbers is None else None
-    return _label_sets(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
+    return _multilabel(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
 
 
 def _looks_like_classes(numbers: Array, kind: str) -> bool:
@@ -239,7 +240,7 @@ def _split(column: Any, separator: str) -> list[list[str] | None]:
     return [None if code < 0 else pieces[code] for code in codes.tolist()]
 
 
-def _label_sets(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
+def _multilabel(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
     # An empty cell is a row without labels, because CSV does not distinguish missing and empty sets.
     names = sorted({label for labels in sets for label in labels or ()})
     if len(names) < 2:
@@ -316,7 +317,7 @@ def _without_rare_labels(target: Target) -> Target:
             f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
         )
     if common.sum() > _MAX_LABELS:
-        raise UserError(f"at most {_MAX_LABELS} labels are audited, got {int(common.sum()):,}; keep those that matter")
+        raise UserError(f"at most {_MAX_LABELS} labels are audited, got {int(common.sum()):,}; keep the relevant ones")
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
     notes = [*target.notes]
     if not common.all():
@@ -374,11 +375,11 @@ def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
     return _with_all_classes(parts, target, f"time={_quoted([name])}", lambda p, f: p < f if f else p == 1)
 
 
-def _with_all_classes(parts: Array, target: Target, option: str, seen: Any) -> Array:
+def _with_all_classes(parts: Array, target: Target, option: str, trains_on: Any) -> Array:
     """Return the folds if the training rows of each fold have all classes; raise an error otherwise."""
     if target.task == "classes":
         for f in range(int(parts.max()) + 1):
-            counts = np.bincount(target.y[seen(parts, f)], minlength=len(target.names))
+            counts = np.bincount(target.y[trains_on(parts, f)], minlength=len(target.names))
             if counts.min() < 2:
                 lost = visible(target.names[int(counts.argmin())], 40)
                 raise UserError(
@@ -419,7 +420,7 @@ class RowNames:
         return int(fits[0])
 
     def numbers(self, rows: Array) -> Array:
-        """The rows' names if these are integers, otherwise their numbers from 0."""
+        """The rows' names if these are integers, otherwise their numbers, which begin with `first`."""
         if self.index is not None and self.index.dtype.kind in "iu":
             return self.index[rows]
         return rows + self.first

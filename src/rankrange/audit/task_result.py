@@ -51,7 +51,7 @@ class Measure:
     def of_rows(
         cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
     ) -> Measure:
-        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are their contributions."""
+        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are the values that are averaged."""
         sign = 1.0 if higher else -1.0
         both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
         both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
@@ -61,7 +61,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one class, label or range of the target: the number of rows, of cut rows and of suspects."""
+    """A class, label or range of the target: its rows, the rows that the robust model ignores, likely wrong rows."""
 
     name: str
     rows: int
@@ -91,7 +91,7 @@ class TaskResult:
     model: Any
     m: int
     k: int
-    fold_m: list[int]  # of the robust fit without each fold, from which the scores come
+    fold_m: list[int]  # m of the robust fit without each fold; the scores come from these fits
     lam: float
     lam_hat: float
     C: float
@@ -165,13 +165,13 @@ def lost_groups(groups: list[Group]) -> list[str]:
 
 
 def listed_actions(p_wrong: Array, p_best: Array) -> Array:
-    """The actions for listed rows; "look" for rows that need no action by the costs."""
+    """The action for each listed row; "look" if the costs suggest no action."""
     found = actions(p_wrong, p_best)
     return np.where(found == "", "look", found)
 
 
 def show(measure: Any, value: float) -> str:
-    """A score as text, in percent or with three digits."""
+    """A score as text, in percent or with four significant digits."""
     return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
 
 

@@ -131,32 +131,32 @@ class _PrintCompletion(argparse.Action):
 def seed(text: str) -> int:
     """Parse a seed: an integer from 0 to 2^31 - 1."""
     if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"a seed is a whole number from 0 to 2^31 - 1, got {text!r}; try --seed 1")
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2^31 - 1, got {text!r}; try --seed 1")
     return int(text)
 
 
 def count(text: str) -> int:
     """Parse an integer of at least 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}; try 10")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 0, got {text!r}; try 10")
     return int(text)
 
 
 def jobs(text: str) -> int:
     """Parse a number of jobs, at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"jobs are a whole number from 1 on, got {text!r}; try --jobs 2")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}; try --jobs 2")
     return int(text)
 
 
 def share(text: str) -> float:
-    """Parse a probability above 0 and up to 1."""
+    """Parse a probability above 0 and at most 1."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0.0 < value <= 1.0:
-        raise argparse.ArgumentTypeError(f"a probability is above 0 and up to 1, got {text!r}; try 0.9")
+        raise argparse.ArgumentTypeError(f"must be a probability above 0 and at most 1, got {text!r}; try 0.9")
     return value
 
 
@@ -189,8 +189,8 @@ _PARTS: tuple[tuple[str, float, float], ...] = (
     ("fitting both models", 20.0, 60.0),
     ("fitting the model", 4.0, 15.0),
     ("looking for wrong", 20.0, 300.0),
-    ("looking for other", 1.0, 25.0),
-    ("gathering", 0.5, 5.0),
+    ("checking rows", 1.0, 25.0),
+    ("collecting evidence", 0.5, 5.0),
     ("writing", 0.5, 15.0),
 )
 
@@ -207,7 +207,7 @@ class Clock:
     def step(self, words: str) -> None:
         """Start the next stage."""
         stage = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
-        part, parts = (int(x) for x in (re.findall(r"part (\d+) of (\d+)", words) or [(1, 1)])[0])
+        part, parts = (int(x) for x in (re.findall(r"fold (\d+) of (\d+)", words) or [(1, 1)])[0])
         self.words, self.step_start = words, self.now()
         if stage is None:
             return
@@ -224,7 +224,7 @@ class Clock:
         before, within = self.step_start - self.start, self.now() - self.step_start
         if self.done[0] < 5.0 or before < 1.0:
             return None
-        # The finished stages were between a large and a small share of the time.
+        # The finished stages took between their minimum and their maximum share of the time.
         slow, fast = before / self.done[0], before / self.done[1]
         least = max(self.share[0] * fast - within, 0.0) + self.later[0] * fast
         most = max(self.share[1] * slow - within, 0.0) + self.later[1] * slow
@@ -238,7 +238,7 @@ class Clock:
 
 
 def _span_of_time(least: float, most: float) -> str:
-    """Two times in words: 5 s to 2 min."""
+    """An interval of times in words, such as "5 s to 2 min"."""
     first, last = _rounded_time(least), _rounded_time(most)
     return f"about {last}" if first == last else f"{first} to {last}"
 
@@ -263,7 +263,7 @@ class Progress:
         self.clock = Clock()
         self.status: Any = None
         self.over = threading.Event()
-        self.beat: threading.Thread | None = None
+        self.heartbeat: threading.Thread | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -272,8 +272,8 @@ class Progress:
         self.over.set()
         if self.status is not None:
             self.status.stop()
-        if self.beat is not None:
-            self.beat.join()
+        if self.heartbeat is not None:
+            self.heartbeat.join()
 
     def __rich__(self) -> Any:
         """The current text of the progress line."""
@@ -293,14 +293,14 @@ class Progress:
             return
         if not self.console.is_terminal:
             self.console.print(self.clock.line())
-            if self.beat is None:
-                self.beat = threading.Thread(target=self._still, daemon=True)
-                self.beat.start()
+            if self.heartbeat is None:
+                self.heartbeat = threading.Thread(target=self._report_still_running, daemon=True)
+                self.heartbeat.start()
         elif self.status is None:
             self.status = self.console.status(self)
             self.status.start()
 
-    def _still(self) -> None:
+    def _report_still_running(self) -> None:
         while not self.over.wait(self.still):
             self.console.print(f"{self.clock.line()}, still running")
 
@@ -327,7 +327,10 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(f"{meaning}, out of fold", style="dim")
     if audit.row_problems and top:
         shown = most_certain(audit.row_problems, top)
-        console.print(f"\nOther problems of rows: the most certain of each kind, {len(shown)} in all", style="bold")
+        console.print(
+            f"\nOther problems of rows, the most certain first ({len(shown)} of {len(audit.row_problems):,})",
+            style="bold",
+        )
         for problem in shown:
             console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
     for note in audit.notes:
@@ -341,7 +344,9 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     for what, where in written:
         console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
     if not written:
-        console.print("Add --report report.html for a page to read, --out suspects.csv for all suspects.", style="dim")
+        console.print(
+            "Add --report report.html for a report as a web page, --out suspects.csv for all suspects.", style="dim"
+        )
 
 
 def _with_reasons(columns: list[Any], most: int = 5) -> str:
@@ -359,7 +364,7 @@ def _scores(audit: Audit) -> Any:
 
     from ..audit.task_result import show, show_gain, show_range
 
-    title = "Out of fold: an ordinary model, and one that ignores the worst rows"
+    title = "Out-of-fold scores: ordinary model, and AoRR, which ignores the worst rows"
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("score", no_wrap=True)
     for name in ("ordinary", "AoRR", "gain"):

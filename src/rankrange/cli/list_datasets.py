@@ -62,7 +62,7 @@ def _availability(name: str, folder: Path | None) -> dict[str, Any]:
     from ..datasets.made import MADE, TOYS
 
     if name in MADE or name in TOYS:
-        return {"name": name, "available": True, "where": "made here, needs no file"}
+        return {"name": name, "available": True, "where": "generated, needs no file"}
     files = [f"{name}.csv.gz"] if name in TABLES else _mnist_files()
     missing = [file for file in files if folder is None or not (folder / file).is_file()]
     if not missing:

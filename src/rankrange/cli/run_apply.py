@@ -15,7 +15,7 @@ Apply decisions that were made on the page of an audit, in Label Studio or in Ar
 others.
 
 Each decision is first compared with its row. If the table has changed since the audit, or if it does not have the new
-label, nothing is written. FILE is not changed. In CSV, all other rows stay the same to the byte.
+label, nothing is written. FILE is not changed. In CSV, all other rows stay the same, byte for byte.
 """
 EPILOG = """\
 examples:
@@ -54,7 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="decisions that overrule the others, except 'unsure': the file of --conflicts, filled in",
     )
-    add_file(parser, "--conflicts", metavar="CSV", help="the rows about which reviewers differ, to be decided again")
+    add_file(
+        parser,
+        "--conflicts",
+        metavar="CSV",
+        help="write the rows on which reviewers disagree to this file, to be decided again",
+    )
     add_file(
         parser,
         "--out",

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
     )
     outputs = parser.add_argument_group("what to write")
-    add_file(outputs, "--report", metavar="HTML", help="a page to read: one file, works offline")
+    add_file(outputs, "--report", metavar="HTML", help="the report as a web page: one file, works offline")
     add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
     add_file(
         outputs,
@@ -120,9 +120,9 @@ def _add_reading(how: Any) -> None:
     )
     how.add_argument("--labels-by", metavar="CHAR", help="the separator, if a cell holds several labels")
     how.add_argument(
-        "--dates", choices=("day-first", "month-first"), help="how to read 03/04/2025, if the column leaves it open"
+        "--dates", choices=("day-first", "month-first"), help="how to read 03/04/2025, if the column is ambiguous"
     )
-    how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column leaves it open")
+    how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column is ambiguous")
     how.add_argument("--group", metavar="COL", help="rows with the same value in this column stay in one fold")
     how.add_argument(
         "--time", metavar="COL", help="a column of dates or numbers: rows are predicted from earlier rows only"

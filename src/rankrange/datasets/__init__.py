@@ -1,4 +1,4 @@
-"""The paper's data sets by name: `load("monk")` returns a scikit-learn Bunch, `names()` lists what there is.
+"""The paper's data sets by name: `load("monk")` returns a scikit-learn Bunch, `names()` lists the names.
 
 Monk, Titanic and the two toy sets are generated (`made`), from a rule, a contingency table and a seed. The others are
 read (`files`) from the folder `data_home=` or the environment variable RANKRANGE_DATA (docs/how-to/datasets.md
@@ -61,10 +61,10 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     -------
     sklearn.utils.Bunch
         The data set, with data, target, feature_names, target_names, DESCR, `source` (its origin) and `verified` (how
-        it was checked: "checksum", "made here", or "shape and class counts" for a copy from OpenML that differs from
-        the data of the paper). mnist also has test_data and test_target, and its images are uint8, 0 to 255, of shape
-        (n, 784). The toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept (class 1 where x @
-        coef + intercept > 0) and bayes_error, all for the mixture without outliers.
+        it was checked: "checksum", "made here" if it is generated, or "shape and class counts" for a copy from OpenML
+        that differs from the data of the paper). mnist also has test_data and test_target, and its images are uint8, 0
+        to 255, of shape (n, 784). The toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept
+        (class 1 where x @ coef + intercept > 0) and bayes_error, all for the mixture without outliers.
 
     Raises
     ------

@@ -25,7 +25,7 @@ class DataNotFoundError(FileNotFoundError):
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
-    """The Bunch that `load` returns; `more` are further fields, including `verified` unless it is "checksum"."""
+    """The Bunch that `load` returns; `more` are further fields. `verified` is "checksum" unless it is among them."""
     more.setdefault("verified", "checksum")
     size = f"{data.shape[0]} rows, {data.shape[1]} features, targets: {', '.join(map(str, labels))}."
     return Bunch(
@@ -39,7 +39,7 @@ def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source:
     )
 
 
-# ---- where files come from ------------------------------------------------------------------------------------------
+# ---- sources of files ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Store:
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
         """The OpenML copy as data frames, by scikit-learn's `fetch_openml`.
 
-        It is a DataNotFoundError if downloads are not allowed or OpenML does not answer; the message names the `files`
-        that can be provided instead.
+        A DataNotFoundError is raised if downloads are not allowed or OpenML does not answer. Its message names the
+        `files` that can be provided instead.
         """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
@@ -133,7 +133,7 @@ class Table:
         if found != expected:
             raise ValueError(
                 f"{where} must have {expected[0]} rows, {expected[1]} features and {expected[2]} rows of each label, "
-                f"got {found[0]}, {found[1]} and {found[2]}; the data is cut short or another set, get a good copy"
+                f"got {found[0]}, {found[1]} and {found[2]}; the data are truncated or of another set, get a good copy"
             )
         if not np.isfinite(data).all():
             raise ValueError(
@@ -240,7 +240,7 @@ TABLES = {
         positive="2",
         labels=("nasal", "oral"),
         facts="Vowels by the amplitudes of five harmonics, KEEL's values with three decimals. OpenML has z-scores; "
-        "they are turned back and rounded, and may differ in the last decimal.",
+        "they are converted back and rounded, and may differ in the last decimal.",
     ),
     "splice": Table(
         rows=3175,
@@ -317,7 +317,7 @@ def load_mnist(store: Store) -> Bunch:
         [f"pixel{i}" for i in range(784)],
         [str(digit) for digit in range(10)],
         source,
-        "Handwritten digits, 28 x 28 pixels of 0..255 (uint8); 60,000 to train with and 10,000 to test on.",
+        "Handwritten digits, 28 x 28 pixels of 0..255 (uint8); 60,000 training and 10,000 test images.",
         test_data=test_data,
         test_target=test_target.astype(np.int64),
         verified=verified,
@@ -325,7 +325,7 @@ def load_mnist(store: Store) -> Bunch:
 
 
 def _idx_header(shape: tuple[int, ...]) -> bytes:
-    """Two zeros, 8 for unsigned bytes, the number of dimensions, then each as a big-endian 32-bit integer."""
+    """The header of an idx file: 0, 0, 8 (unsigned bytes), the number of dimensions, and the shape in big-endian."""
     return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
 
 
@@ -340,7 +340,7 @@ def _read_idx(path: Path, shape: tuple[int, ...], sha256: str) -> NDArray[np.uin
 
 
 def _split_mnist(frames: Bunch) -> list[NDArray[np.uint8]]:
-    """OpenML has the training rows first, then the test rows, in the original order."""
+    """Training images and labels, test images and labels. OpenML has the training rows first, in the original order."""
     images, digits = frames.data.to_numpy(), frames.target.to_numpy().astype(str).astype(np.int64)
     counts = tuple(np.bincount(digits, minlength=10).tolist())
     if images.shape != (70000, 784) or counts != _DIGITS:

@@ -19,7 +19,7 @@ from .files import Store, Table, bunch, read_table
 
 
 def _make_monk() -> Bunch:
-    """All 432 cells of the grid, in the order of UCI's monks-3.test."""
+    """MONK-3 on all 432 cells of its grid, in the order of UCI's monks-3.test."""
     sizes = (3, 3, 2, 3, 4, 2)
     grid = np.array(list(itertools.product(*(range(1, size + 1) for size in sizes))), dtype=np.float64)
     _, a2, _, a4, a5, _ = grid.T

@@ -1,6 +1,6 @@
 """scikit-learn estimators. `fit` validates the data, builds an objective, calls a solver and stores the result.
 
-May import: `core`, `solvers`, `crossfit`, and `metrics`.
+May import: `core`, `solvers`, `crossfit`, `label_noise`, `outliers`, `inference`, and `metrics`.
 """
 
 from .any_classifier import RankedRangeClassifier

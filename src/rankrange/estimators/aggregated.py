@@ -40,7 +40,7 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
 
 
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective for choosing m, which drops the same share of each group."""
+    """The objective for choosing m. If groups are aggregated, the same share of each group is dropped."""
     if estimator.aggregate not in GROUPED:
         return objective
     assert groups is not None
@@ -48,7 +48,7 @@ def searched(estimator: Any, objective: Objective, groups: Array | None) -> Obje
 
 
 def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective with the aggregate that is fitted."""
+    """The objective with the `aggregate` of the estimator."""
     if estimator.aggregate is None:
         return objective
     if isinstance(estimator.aggregate, RankWeights):
@@ -59,7 +59,7 @@ def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Ob
 
 
 def cuts_by_group(losses: Array, objective: Objective, aggregate: Stratified) -> tuple[Array, Array]:
-    """The upper cut of each group, infinite if it drops nothing, and which rows are dropped."""
+    """The upper cut of each group, infinite if no row of it is dropped, and a mask of the dropped rows."""
     highest, dropped = np.full(int(aggregate.groups.max()) + 1, np.inf), np.zeros(len(losses), dtype=bool)
     for rows, cut in aggregate.cuts(losses, objective.m, objective.sample_weight):
         assert isinstance(rows, np.ndarray)
@@ -79,7 +79,8 @@ def group_table(
 ) -> dict[str, Array]:
     """One entry per group: the number of rows, the share dropped, and mean loss and accuracy of the kept rows.
 
-    `losses` and `right` are pairs: for the ordinary fit and for the model.
+    `losses` and `right` (whether a row is predicted correctly) are pairs: for the ordinary fit and for the model.
+    `mass` are the weights of the rows.
     """
     rows = np.bincount(groups, minlength=len(names))
     kept = mass * ~dropped

@@ -37,8 +37,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     numeric, the predictions of simple models are added: a linear fit, a trimmed linear fit, nearest neighbours, smooth
     functions and extra trees. (If it is not, copies fitted to a quarter of the rows are added.) From these predictions
     `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row the probability that its label
-    is wrong. Rows with a probability of at least one half are dropped, but never more than half of all rows, never all
-    rows of a class, and never a row of a class of fewer than five. The model is then fitted to the rows that are kept.
+    is wrong. Rows with a probability of at least one half are dropped, unless these are more than half of all rows.
+    At least two rows of each class are kept, and all rows of a class of fewer than five. The model is then fitted to
+    the rows that are kept.
 
     Parameters
     ----------
@@ -56,11 +57,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Whether to predict with the mean of the models of the folds (more accurate) or with one model fitted to all kept
         rows (faster).
     n_repeats : int
-        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" there are as
-        many fits to four fifths of the rows as repeats. Their out-of-fold predictions find the wrong labels. As many
-        more fits leave out the dropped rows. The ensemble gives weight 1/4 to the former and 3/4 to the latter. If no
-        row is dropped, the ensemble consists of the former. If less than 1% of the rows are dropped, one model of all
-        kept rows has weight 3/4, and the fits without the dropped rows have 1/4.
+        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" the rows are
+        split into five folds, once for every five repeats and at least once. The out-of-fold predictions of these fits
+        find the wrong labels. As many more fits leave out the dropped rows. In the ensemble, the first fits have a
+        total weight of 1/4 and the second fits 3/4. If less than 1% of the rows are dropped, or if there are fewer
+        than 200 rows, one model fitted to all kept rows has weight 3/4 instead, and the second fits have 1/4 (the first
+        fits, if no row is dropped).
     cv : None, int, splitter, or list of (train, test)
         The folds. None uses those described for `n_repeats`. A splitter such as TimeSeriesSplit may leave rows without
         a prediction; these are never dropped.
@@ -135,10 +137,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         y : array_like of shape (n_samples,)
             Class labels.
         sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; see Notes.
+            Weights of the rows; see the Notes of the class.
         groups : array_like of shape (n_samples,), optional
             The group of each row. Folds never split a group.
-        **params
+        **fit_params
             Further arguments of the `fit` of the model.
 
         Returns
@@ -153,7 +155,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.temperature_ = 1.0
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
-        advice = "it may be rare or hard, not wrong; look at the rows of that class, or give a smaller m"
+        advice = "the class may be rare or hard, not mislabelled; look at its rows, or pass a smaller m"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
         return self
 
@@ -183,16 +185,16 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         return hasattr(self._base(), "predict_proba")
 
     def _calibrate(self, task: Task, predicted: Array, found: WrongRows, mass: Array) -> None:
-        """The geometric mean of two temperatures: for the estimated share of wrong labels, and for its lower bound.
+        """Set `temperature_` from out-of-fold predictions, including those of dropped rows.
 
-        Rows that were dropped count as well: trimming makes the remaining rows look easier.
+        It is the geometric mean of the temperatures for the estimated share of wrong labels and for its lower bound.
         """
         rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, worth = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
-        T, none = transition_of(P, codes, wrong, worth), np.eye(P.shape[1])
+        P, codes, wrong, weight = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
+        T, none = transition_of(P, codes, wrong, weight), np.eye(P.shape[1])
         sure = min(1.0, found.interval[0] / found.share) if found.share > 0 else 0.0
-        temperatures = [temperature(P, codes, none + share * (T - none), worth) for share in (sure, 1.0)]
+        temperatures = [temperature(P, codes, none + share * (T - none), weight) for share in (sure, 1.0)]
         self.temperature_ = float(np.sqrt(temperatures[0] * temperatures[1]))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:

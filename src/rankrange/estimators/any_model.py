@@ -1,8 +1,7 @@
-"""Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for any model, without its gradient.
+"""Shared by RankedRangeClassifier and RankedRangeRegressor: the ranked range for any model.
 
 Out-of-fold predictions give each row a probability of being wrong, the rows that are probably wrong are dropped, and an
-ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `crossfit.residuals` (numeric
-targets).
+ensemble is fitted to the others. The probabilities come from `label_noise` (classes) and `outliers` (numeric targets).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _STORED = (
 
 
 class WrongRows(NamedTuple):
-    """p_wrong (n,) of each row, the share of wrong rows with its 95% interval, and whether they harm the fits."""
+    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better."""
 
     p_wrong: Array
     share: float
@@ -93,18 +92,18 @@ class Plan:
         return n if self.groups is None else 25 * len(np.unique(self.groups))
 
     def first(self, repeats: int) -> Plan:
-        """The first `repeats` repeats; all folds if they were given."""
+        """The plan with the first `repeats` repeats only; with all folds if they were given."""
         count = repeats * self.per_repeat or len(self.folds)
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
 
     def larger(self, task: Task) -> Plan:
-        """Half as many folds, each trained on four fifths of the rows."""
+        """A plan with about half as many fits, each to four fifths of the rows."""
         repeats = max(1, len(self.folds) // 10)
         drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
 
     def quarters(self, strata: Array, repeats: int) -> Plan:
-        """Folds with training and test rows exchanged: fits to a quarter of the rows predict the rest."""
+        """A plan of fits to a quarter of the rows, which predict the other three quarters."""
         drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
         seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
         return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
@@ -190,7 +189,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         whole_number("n_repeats", self.n_repeats, 1)
 
     def _routed(self, sample_weight: Any, groups: Any, params: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Whether weights are passed to the model, and its further arguments, which include groups if it takes them."""
+        """Whether `fit` of the model gets weights, and its further arguments, which include groups if it takes them."""
         if not routing_enabled():
             if groups is not None and has_fit_parameter(self._base(), "groups"):
                 params = {**params, "groups": np.asarray(groups)}

@@ -29,12 +29,12 @@ _BETTER = 2.0
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     """Any regressor, trained without the rows whose targets are probably wrong.
 
-    Copies of the model predict every row out of fold, from two folds. A second model predicts the size of the
-    residuals, and residuals are divided by it, so noise that grows with the target or with a feature is not mistaken
-    for errors. If there are more large residuals than normal noise explains, the excess is dropped. The residuals are
-    then computed again from fits without the dropped rows, and a third time if that finds many more. Finally, rows are
-    dropped only if the fits without them predict the other rows better: rows that a model cannot fit, such as those at
-    the edge of the data for trees, look like outliers but are needed.
+    Copies of the model, fitted to one of two folds each, predict every row out of fold. A second model predicts the
+    size of the residuals, and residuals are divided by it, so noise that grows with the target or with a feature is not
+    mistaken for errors. If there are more large residuals than normal noise explains, the excess is dropped. The
+    residuals are then computed again from fits without the dropped rows, and a third time if that finds many more.
+    Finally, rows are dropped only if the fits without them predict the other rows better: rows that a model cannot fit,
+    such as those at the edge of the data for trees, look like outliers but are needed.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
             Weights of the rows, as for `RankedRangeClassifier`.
         groups : array_like of shape (n_samples,), optional
             The group of each row. Folds never split a group.
-        **params
+        **fit_params
             Further arguments of the `fit` of the model.
 
         Returns

@@ -97,7 +97,7 @@ class _Baseline(LabelRanker, ABC):
 
 
 class LogisticPerLabel(_Baseline):
-    """One logistic regression per label (binary relevance); the start of `TKMLClassifier`.
+    """One logistic regression per label (binary relevance), from which `TKMLClassifier` starts.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ class TopKSVMClassifier(_Baseline):
 
 
 class _Run:
-    """The mean of a loss over the rows, in blocks, with its penalty."""
+    """The mean loss plus the penalty, computed in blocks of rows, and its minimisation."""
 
     def __init__(self, design: Design, blocks: Blocks, mass: Array, C: float) -> None:
         self.design, self.blocks = design, blocks
@@ -289,11 +289,11 @@ def lsep(true: Array, f: Array) -> tuple[Array, Array]:
 
 
 def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]:
-    """The top-k hinge losses (n,) of one class per row, or smooth functions close below, with derivatives (n, L).
+    """The top-k hinge loss (n,) of scores f (n, L), or a smooth lower bound if mu > 0, and its derivative (n, L).
 
-    The loss is max(0, mean of the k largest of 1[j != y] + f_j - f_y). The mean of the k largest is the maximum of x .
-    b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and the kink at 0 is rounded over a
-    width of mu. mu = 0 is the loss itself.
+    Each row has one true class y. The loss is max(0, mean of the k largest of b_j = 1[j != y] + f_j - f_y). The mean of
+    the k largest is the maximum of x . b over 0 <= x <= 1/k, sum x = 1; subtracting (mu/2)||x||^2 makes it smooth, and
+    the kink at 0 is rounded over a width of mu. mu = 0 is the loss itself.
     """
     of_label = f[true][:, None]
     b = f - of_label + ~true
@@ -314,7 +314,7 @@ def top_k_hinge(true: Array, f: Array, k: int, mu: float) -> tuple[Array, Array]
 
 
 def _capped_simplex(rows: Array, cap: float) -> Array:
-    """Project each row on {0 <= x <= cap, sum x = 1}: Newton's method for the shift, within a bracket."""
+    """Project each row on {0 <= x <= cap, sum x = 1}: clip(row - shift, 0, cap), with the shift by Newton's method."""
     if cap >= 1.0:
         return onto_simplex(rows)
     shifts = np.empty(len(rows))

@@ -64,7 +64,7 @@ class AoRRLogistic(AoRRLinear):
         facts = {
             "rows": f"{len(y):,}",
             "rows dropped": f"{np.count_nonzero(self.dropped_):,}",
-            "class 1": str(self.classes_[1]),
+            "positive class": str(self.classes_[1]),
             "temperature": f"{self.temperature_:.3f}",
         }
         return Summary(
@@ -84,7 +84,6 @@ class AoRRLogistic(AoRRLinear):
         if self.m_:
             notes.append(
                 "Dropping correct labels makes coefficients too large. Intervals cover both extremes: temperature x "
-                "coefficient "
-                "(no dropped label is wrong) and the coefficient itself (all are wrong)."
+                "coefficient (no dropped label is wrong) and the coefficient itself (all are wrong)."
             )
         return tuple(notes)

@@ -31,7 +31,7 @@ from .on_device import (
     tensor_scores,
 )
 from .on_scans import ScoresScans, checked_rows
-from .sparse import follows_a_stream
+from .sparse import supports_partial_fit
 from .weights import class_factors, product_of
 
 # The temperature is first fitted to a sample of this size.
@@ -50,10 +50,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
-    penalised. The fit equals scikit-learn's LogisticRegression(C=C) on the kept rows; with m=0 and k=1.0 these are all
-    rows. Dropping the m largest losses removes the influence of outliers and wrong labels completely. With k below the
-    number of rows, rows that are fitted easily are ignored as well. The average, the maximum, the average top-k, the
-    median and the trimmed mean of the losses are special cases (see `RankedRange`).
+    penalised. With the logistic loss the fit equals scikit-learn's LogisticRegression(C=C) on the kept rows, and on all
+    rows for m=0 and k=1.0. Dropping the m largest losses removes the influence of outliers and wrong labels completely.
+    With k below the number of rows, rows that are fitted easily are ignored as well. The average, the maximum, the
+    average top-k, the median and the trimmed mean of the losses are special cases (see `RankedRange`).
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         training accuracy exceeds 70, 80, 90, 95 and 99.5%.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
         The loss of one row. With more than two classes these are the softmax cross-entropy, the Crammer-Singer hinge,
-        and the sum of one squared hinge per class. The last one with an intercept may have no certificate.
+        and the sum of one squared hinge per class. With an intercept the last one may have no certificate.
     C : float or "auto", default=1.0
         Inverse of regularization strength, as in scikit-learn. "auto" chooses C between 0.001 and 100 by the
         out-of-fold loss, on the folds that also choose m.
@@ -115,7 +115,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic"
-        and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` is sparse then.
+        and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` holds the coefficients as a sparse
+        matrix.
 
     Attributes
     ----------
@@ -137,7 +138,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         share what is left of m_ and are marked as kept.
     temperature_ : float
         The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, after
-        `partial_fit`, and for scans.
+        `partial_fit`, and after a fit to a scan (`rankrange.scan`).
     ordinary_share_ : float
         The weight of the ordinary fit to all rows in `predict_proba`, with m="auto"; 0 if no row was dropped.
     objective_ : float
@@ -160,7 +161,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         "validation_loss", one entry per evaluation.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
-        models; the upper end counts every label that these models mispredict. m_ / n may differ from the estimate,
+        models; the upper bound counts every label that these models mispredict. m_ / n may differ from the estimate,
         because m_ is chosen for accuracy.
 
     References
@@ -269,7 +270,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # a few whole numbers are always classes
+        if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # few distinct integers are always classes
             check_classification_targets(y)
         given, factor = self._weights(X, codes, sample_weight)
         weight = product_of(given, factor)
@@ -293,7 +294,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         return self
 
     def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
-        """Calibrate on a sample: the rows with these numbers, which have this share of the total mass."""
+        """Calibrate on a sample: training rows with the indices `rows`, which have a `share` of the total weight."""
         factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
         self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
 
@@ -320,8 +321,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             top = Z.max(axis=1)
             of_label = Z[np.arange(len(Z)), y.astype(np.intp)] - top
             below = np.subtract(Z, top[:, None], out=Z)
-        near = _within_reach(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
-        return _best_factor(below[near], of_label[near], None if weight is None else np.asarray(weight)[near])
+        usable = _in_kept_range(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
+        return _best_factor(below[usable], of_label[usable], None if weight is None else np.asarray(weight)[usable])
 
     def _fit_probability_blend(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
         """If "auto" dropped rows: fit all rows too, and weight both fits to maximise the likelihood of the labels.
@@ -341,11 +342,11 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         codes = (y[sample] > 0 if n_outputs == 1 else y[sample]).astype(np.intp)
         robust, ordinary = self._both_probabilities(X[sample])
         mass = None if weight is None else weight[sample]
-        worth = _within_reach(robust.min(axis=1), ~dropped[sample], mass) * (1.0 if mass is None else mass)
+        row_weight = _in_kept_range(robust.min(axis=1), ~dropped[sample], mass) * (1.0 if mass is None else mass)
 
         def cost(share: float) -> float:
             of_label = joined(robust, ordinary, share)[np.arange(len(sample)), codes]
-            return -float(worth @ np.log(np.maximum(of_label, 1e-12)))
+            return -float(row_weight @ np.log(np.maximum(of_label, 1e-12)))
 
         self.ordinary_share_ = float(min(_SHARES, key=cost))
 
@@ -368,19 +369,19 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
         codes = objective.strata
-        advice = "it may be rare, not wrong; stratify=True cuts the same share of each class"
+        advice = "the class may be rare, not mislabelled; stratify=True drops the same share of each class"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
-    def _follows_a_stream(self) -> bool:
+    def _has_partial_fit(self) -> bool:
         """Hide `partial_fit` (AttributeError, as scikit-learn expects) for stratify=True."""
         if self.stratify:
             raise AttributeError(
                 "partial_fit has one pair of cuts for all classes and cannot drop rows class by class, got "
                 "stratify=True; use fit, or stratify=False"
             )
-        return follows_a_stream(self)
+        return supports_partial_fit(self)
 
-    @available_if(_follows_a_stream)
+    @available_if(_has_partial_fit)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Update the model with one more batch of rows.
 
@@ -531,8 +532,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         return found.log() if is_tensor(found) else np.log(found)
 
 
-def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
-    """Whether the spread of the scores of a row is at most the 99% quantile of the kept rows."""
+def _in_kept_range(lowest: Array, kept: Array, mass: Array | None) -> Array:
+    """Mask of the rows whose lowest score, relative to the highest, is above the 1% quantile of the kept rows."""
     if mass is None:
         position = int(0.01 * np.count_nonzero(kept))
         return np.asarray(lowest >= np.partition(lowest[kept], position)[position])
@@ -544,8 +545,8 @@ def _within_reach(lowest: Array, kept: Array, mass: Array | None) -> Array:
 def _best_factor(below: Array, of_label: Array, mass: Array | None) -> float:
     """The factor of the scores, from .001 to 1, that maximises the likelihood of the labels, by Newton's method.
 
-    `below` (n, classes) is the largest score of the row minus each score; with two classes, one column for the lower
-    one. `of_label` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
+    `below` (n, classes) is each score minus the largest score of its row; with two classes, one column for the lower
+    score. `of_label` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
     """
     factor = 1.0
     for every in sorted({1, -(-len(of_label) // _SAMPLE_ROWS)}, reverse=True):
@@ -557,8 +558,8 @@ def _best_factor(below: Array, of_label: Array, mass: Array | None) -> float:
             E = np.exp(factor * few)
             sums = E.sum(axis=1) + others
             mean = np.einsum("ij,ij->i", E, few) / sums
-            bend = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
-            step = float(total(mean - label_score)) / max(bend, 1e-300)
+            curvature = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
+            step = float(total(mean - label_score)) / max(curvature, 1e-300)
             last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
             if abs(last - factor) <= 1e-7:  # Newton's method: the number of correct digits doubles
                 break

@@ -69,14 +69,14 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
-        words = self._words(name)
+        words = self._allowed_strings(name)
         if isinstance(value, str) and value not in words:
             raise ValueError(
                 f"{name} must be {' or '.join(map(repr, words))}, an int (a count) or a float in [0, 1], got {value!r}"
             )
         return isinstance(value, str)
 
-    def _words(self, name: str) -> tuple[str, ...]:
+    def _allowed_strings(self, name: str) -> tuple[str, ...]:
         """Strings that are allowed for m or k."""
         return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
 
@@ -202,7 +202,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         unit: float,
         groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
-        """Replace "auto" in m, k and C by chosen values; with a clean validation set by Algorithm 2.
+        """Replace "auto" in m, k and C by chosen values; with a clean validation set by the paper's Algorithm 2.
 
         Masses are measured in `unit`, so the choice does not depend on the scale of relative weights.
         """
@@ -273,7 +273,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return W
 
     def _store(self, result: Result, objective: Objective) -> None:
-        """Store the result. The documented objective, C * sum of kept losses + penalty, is C times the solver's."""
+        """Store the result. The documented objective, C * sum of kept losses + penalty, is the solver's times its C."""
         self._store_weights(result.w, objective.design)
         factor = objective.C if np.isfinite(objective.C) else objective.kept
         self.objective_ = float(result.value) * factor
@@ -300,7 +300,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
-        """One pass of `partial_fit`."""
+        """Update the model with one batch of `partial_fit`."""
         if self.aggregate is not None:
             raise ValueError(f"partial_fit supports the ranked range only, got aggregate={self.aggregate!r}; use fit")
         keep = self._range()
@@ -316,7 +316,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             )
         design = Design(X, bool(self.fit_intercept))
         if self.C == "auto":
-            raise ValueError("partial_fit sees one batch and cannot choose C, got C='auto'; pass a number such as 1.0")
+            raise ValueError(
+                "partial_fit gets one batch at a time and cannot choose C, got C='auto'; pass a number such as 1.0"
+            )
         objective = Objective(design, y, loss, 1.0, n_outputs, sample_weight=weight)  # its C comes with each batch
         shape = (n_outputs, design.p)
         stream = Stream(self.stream_) if hasattr(self, "stream_") else Stream.start(shape)
@@ -349,7 +351,7 @@ def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
 
 
 def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
-    """If X has its own engine, as a scan has, fit by that engine. Return whether X has one.
+    """If X has its own engine, such as a scan or rows on a device, fit by it. Return whether X has one.
 
     Such an X contains the targets and the weights. A Dask collection raises an error that names the class in
     `rankrange.dask`.
@@ -417,7 +419,7 @@ def group_names(groups: Any, X: Any) -> Array:
 
 
 def check_flags(estimator: Any) -> None:
-    """Raise a ValueError unless the parameters that switch something on or off are booleans: "no" would be true."""
+    """Raise a ValueError unless boolean parameters are booleans, 0 or 1: a string such as "no" would count as true."""
     for name in ("fit_intercept", "stratify", "warm_start", "reweight"):
         value = getattr(estimator, name, False)
         if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
@@ -433,7 +435,7 @@ def check_positive(estimator: Any, *names: str) -> None:
 
 
 def check_C(C: Any, *, most: float = np.finfo(np.float64).max, auto: bool = True) -> None:
-    """Raise a ValueError unless C is "auto" or a positive number of at most `most`; `auto`: whether to name "auto"."""
+    """Raise a ValueError unless C is "auto" or in (0, most]; with `auto`, the message offers "auto" as well."""
     if isinstance(C, str) and C == "auto":
         return
     if isinstance(C, bool) or not isinstance(C, numbers.Real) or not 0 < float(C) <= most:

@@ -22,16 +22,17 @@ def is_tensor(X: Any) -> bool:
 
 
 def on_device(X: Any) -> bool:
-    """Whether X stays on its device: always on a GPU; a CPU tensor if scikit-learn's array API dispatch is on."""
+    """Whether to compute on the device of X: a GPU, or the CPU for tensors with scikit-learn's array API dispatch."""
     if is_tensor(X):
         return X.device.type != "cpu" or bool(get_config()["array_api_dispatch"])
     return hasattr(X, "__cuda_array_interface__")
 
 
 def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """Prepare X, y and weights for `fit`: unchanged for NumPy, or as one engine that contains all three for a device.
+    """X, y and weights for `fit`. For a fit on a device they are an engine that contains all three, None and None.
 
-    If the search would use all rows, they are copied to the host, because the search runs there.
+    The search from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y
+    and the weights are returned as NumPy arrays.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
         if getattr(estimator, "device", None) is not None:
@@ -61,7 +62,7 @@ def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **ot
 
 
 def _names(X: Any) -> list[str] | None:
-    """The names of the columns of a data frame."""
+    """The column names of a data frame; None if there are none or if they are not strings."""
     names = list(X.columns) if hasattr(X, "columns") else []
     return names if names and all(isinstance(name, str) for name in names) else None
 

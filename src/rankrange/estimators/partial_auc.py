@@ -56,9 +56,9 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         lower scores; an upper end below 1 leaves out the positives with the lowest scores.
     train_fpr : "auto" or pair of float, default="auto"
         The range to train on. "auto" compares several candidates by cross-validation, each for several C: the range of
-        interest, wider ranges, a range with only the higher half of the positives, and logistic regression. The latter
-        is chosen unless a candidate is better by more than one standard error. A narrow range needs classes that hardly
-        overlap; otherwise all coefficients are 0.
+        interest, wider ranges, a range with only the higher-scored half of the positives, and logistic regression.
+        Logistic regression is chosen unless another candidate is better by more than one standard error. A narrow range
+        needs classes that hardly overlap; otherwise all coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
@@ -81,7 +81,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     intercept_ : ndarray of shape (1,)
         The intercept. Pair losses do not depend on it; it is set so that a score of 0 means a probability of 0.5.
     classes_ : ndarray of shape (2,)
-        The classes; the second one is the positive.
+        The classes; the second one is the positive class.
     n_features_in_ : int
         Number of features.
     threshold_ : float
@@ -207,7 +207,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
-        """The rows with positive weight, the mass of one row, and a mask of these rows."""
+        """The rows with positive weight, the weight of one effective row, and the indices of these rows."""
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
         if kind not in ("binary",):
@@ -227,7 +227,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
 
     def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array, compare: bool) -> Splits:
-        """Masks of training and test rows, from our own folds or from `cv`."""
+        """Pairs of masks of training and test rows: stratified folds, or the splits of `cv`."""
         if isinstance(self.cv, numbers.Integral):
             parted = None if groups is None else groups[present]
             return splits_of(rows, int(self.cv), seed_of(self.random_state), compare, parted)

@@ -25,12 +25,12 @@ from .linear import AoRRLinear, check_C, clean_rows, fitted_by_engine, group_cod
 from .on_device import prepared_for_device
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
-from .sparse import follows_a_stream
+from .sparse import supports_partial_fit
 
 _LOSSES = {"squared": Squared, "absolute": Absolute, "huber": Huber}
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
-# How to do without what `_check_steps` found impossible.
+# For each setting that `_check_steps` may reject: the setting to use instead.
 _WITHOUT = {"reweight=True": "reweight=False", "efficiency": "efficiency=None", "C=inf": "a finite C"}
 
 
@@ -62,7 +62,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         The solver, as in `AoRRClassifier`; "auto" certifies its result.
     n_starts : int, default=10
-        Number of random starts of solver="auto". With loss="squared" and k=1.0, there are 50 elemental starts for each.
+        Number of random starts of solver="auto". With loss="squared" and k=1.0, each of them is replaced by 50 fits to
+        as many random rows as there are coefficients (elemental starts).
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
@@ -95,7 +96,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It supports all losses and needs
-        numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` is sparse then.
+        numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` holds the coefficients as a sparse matrix.
 
     Attributes
     ----------
@@ -108,7 +109,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of outliers and its 95% interval; only if m or k was chosen.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
-        Coefficients of the trimmed fit, to which `objective_` and `dropped_` belong; only with reweight or efficiency.
+        Coefficients of the trimmed fit, to which `objective_` and `dropped_` refer; only with reweight or efficiency.
     groups_ : dict
         Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss of the kept rows
         under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
@@ -118,8 +119,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     bse_ : ndarray of shape (n_features,) or (n_features + 1,)
         Standard errors by the sandwich formula, the intercept's last; `cov_` is the covariance matrix.
     weights_ : ndarray of shape (n_samples,)
-        Weights of the training rows: 0 if the residual exceeds 2.24 scales and 1 otherwise; Tukey's bisquare weights
-        for an MM-estimate.
+        Weights of the training rows: 0 if the residual exceeds 2.24 times the scale and 1 otherwise; Tukey's
+        bisquare weights for an MM-estimate.
     support_ : ndarray of bool of shape (n_samples,)
         The rows that `coef_` was fitted to.
     residuals_ : ndarray of shape (n_samples,)
@@ -270,8 +271,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
         return state
 
-    def _words(self, name: str) -> tuple[str, ...]:
-        return (*super()._words(name), *(("half",) if name == "m" else ()))
+    def _allowed_strings(self, name: str) -> tuple[str, ...]:
+        return (*super()._allowed_strings(name), *(("half",) if name == "m" else ()))
 
     def _is_auto(self, name: str) -> bool:
         return super()._is_auto(name) and getattr(self, name) != "half"
@@ -376,7 +377,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     @property
     def support_(self) -> Array:
-        """Which training rows the coefficients were fitted to."""
+        """Mask of the training rows that the coefficients were fitted to."""
         return self._robust().support
 
     @property
@@ -418,7 +419,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return summarise(self, level, errors)
 
     def diagnostics(self, X: Any = None, y: Any = None) -> Diagnostics:
-        """Residuals, robust distances and the kind of each row: regular, or one of three kinds of outliers.
+        """Residuals, robust distances and the kind of each row: regular, outlier, or good or bad leverage point.
 
         Parameters
         ----------
@@ -450,7 +451,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return diagnose(self, X, np.asarray(y, dtype=np.float64))
 
-    @available_if(follows_a_stream)
+    @available_if(supports_partial_fit)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
         """Update the model with one more batch of rows.
 
@@ -520,7 +521,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
 
 def check_numeric_target(y: Any) -> None:
-    """Raise an error that names y if it holds words, which scikit-learn's message does not."""
+    """Raise an error if y holds strings that are not numbers. Unlike scikit-learn's, its message names y."""
     for value in np.ravel(np.asarray(y, dtype=object)) if np.asarray(y).dtype.kind in "OUS" else ():
         if isinstance(value, str) and not _is_number(value):
             raise ValueError(f"y must be numeric, got the string {value!r}; use a classifier for labels")

@@ -29,9 +29,7 @@ def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
     fit = model._robust()
     n = len(fit.residuals)
     resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
-    if (
-        fit.method == "exact fit"
-    ):  # no scatter, so no test: standard errors of 0 would make every coefficient significant
+    if fit.method == "exact fit":  # the scale is 0: standard errors of 0 would make every coefficient significant
         bse = np.full(len(fit.W[0]), np.nan)
     else:
         bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
@@ -58,13 +56,13 @@ def feature_names(model: Any) -> tuple[str, ...]:
 
 
 def _resampled(fit: RobustFit, n: int) -> Array:
-    """Standard deviations over bootstrap samples, from quartiles, because a sample of few rows may be singular."""
+    """Standard deviations over bootstrap samples, from 16% and 84% quantiles, because some samples may be singular."""
     low, high = np.quantile(fit.resample(draws(n, np.random.default_rng(0))), (0.158655, 0.841345), axis=0)
     return (high - low) / 2
 
 
 def r_squared(fit: RobustFit, y: Array) -> float:
-    """R squared, with the weights of the rows."""
+    """R squared, with the robust weights of the rows."""
     w = fit.weights
     mean = float(w @ y / w.sum())
     total = float(w @ (y - mean) ** 2)
@@ -112,7 +110,7 @@ def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
     why = f"{', '.join(constant)} constant" if constant else "linearly dependent columns"
     unidentified = ", ".join(name for name, without in zip(names, lost, strict=True) if without)
     return (
-        f"Not identified, NaN: {unidentified} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected. "
+        f"Not identified, so NaN: {unidentified} (rank {fit.rank} of {len(lost)}: {why}). Predictions are unaffected. "
         "To get all coefficients, leave columns out."
     )
 
@@ -122,15 +120,15 @@ def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
     fitted = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
     scale = model.scale_
     residuals = y - fitted
-    near = np.abs(residuals) <= 1e-10 * max(float(np.abs(y).max(initial=0.0)), 1e-300)
+    exact = np.abs(residuals) <= 1e-10 * max(float(np.abs(y).max(initial=0.0)), 1e-300)
     with np.errstate(divide="ignore", invalid="ignore"):
-        residuals = np.where(near, 0.0, residuals / scale) if scale == 0 else residuals / scale
+        residuals = np.where(exact, 0.0, residuals / scale) if scale == 0 else residuals / scale
     distances, cut = robust_distances(X)
     return Diagnostics(residuals, distances, fitted, CUT, cut)
 
 
 def prediction_error(model: AoRRRegressor, X: Any) -> Array:
-    """The standard deviation of a new target about its prediction, row by row."""
+    """The standard deviation (n,) of a new target around its prediction, for each row of X."""
     X = validate_data(model, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
     X = X.toarray() if hasattr(X, "toarray") else X
     rows = np.column_stack([X, np.ones(len(X))]) if model.fit_intercept else X

@@ -21,7 +21,7 @@ from .weights import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
-    """The level v with sum mass (s - v)_+^2 = slack^2, and its derivative (n,) in the losses, which sums to 1."""
+    """The level v with sum mass (s - v)_+^2 = slack^2, and its gradient (n,) in the losses, which sums to 1."""
     mass = np.ones(len(s)) if mass is None else mass
     top = s.max()
     if slack == 0:
@@ -48,7 +48,8 @@ class RobustMaxClassifier(AoRRClassifier):
     Parameters
     ----------
     slack : float, default=1.0
-        The norm of the slack variables. 0 is the maximum loss; the larger it is, the closer to the average loss.
+        Upper bound on the norm of the slack variables. 0 gives the maximum loss; large values approach the average
+        loss.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
         The loss of one row.
     C : float, default=1.0
@@ -108,7 +109,7 @@ class RobustMaxClassifier(AoRRClassifier):
         groups: Array | None = None,
     ) -> None:
         if clean is not None:
-            raise ValueError("RobustMaxClassifier has no m and k to learn; leave X_val and y_val out")
+            raise ValueError("RobustMaxClassifier has no m and k to choose; leave X_val and y_val out")
         if not (isinstance(self.slack, int | float) and 0 <= self.slack < np.inf):
             raise ValueError(f"slack must be a finite number of at least 0, got {self.slack!r}")
         X, y, weight = canonical_rows(X, y, weight, factor)

@@ -50,7 +50,7 @@ def _refuse(estimator: Any, name: str, remedy: str) -> None:
     )
 
 
-def follows_a_stream(estimator: Any) -> bool:
+def supports_partial_fit(estimator: Any) -> bool:
     """Whether the estimator has `partial_fit`.
 
     With an l1 penalty, an AttributeError is raised, as scikit-learn expects.
@@ -63,7 +63,7 @@ def follows_a_stream(estimator: Any) -> bool:
 def fit_sparse(
     estimator: Any, X: Any, y: Array, weight: Array | None, factor: Array | None, loss: Any, n_outputs: int, seed: int
 ) -> None:
-    """Run the search and store the fitted attributes."""
+    """Fit an estimator with an l1 penalty and store the fitted attributes."""
     if not isinstance(loss, _LOSSES):
         raise ValueError(
             f"l1_ratio={estimator.l1_ratio!r} needs loss='logistic' in a classifier and 'squared', 'absolute' or "
@@ -162,7 +162,7 @@ def as_float64(X: Any) -> Any:
 
 
 def _without_rounding(coef: Array, X: Any) -> Array:
-    """Set coefficients to zero whose scores are rounding errors of the others, as one of two equal columns has."""
+    """Set coefficients to zero that change scores only by rounding errors, as happens with two equal columns."""
     used = np.flatnonzero(coef.any(axis=0))
     if not len(used):
         return coef

@@ -1,9 +1,9 @@
 """AoRRRegressorCV and AoRRClassifierCV: the l1 or elastic net penalty and m, chosen together by cross-validation.
 
 For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
-each fit starting from the last. The score of a test fold is a trimmed mean of its losses, which is robust to outliers
-in the test fold. The one-standard-error rule takes the largest penalty whose score is within one standard error of the
-best. An integer weight is a repetition of the row; other weights are relative.
+each fit starting from the one before. The score of a test fold is a trimmed mean of its losses, which is robust to
+outliers in the test fold. The one-standard-error rule takes the largest penalty whose score is within one standard
+error of the best. An integer weight is a repetition of the row; other weights are relative.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAST_TOL = 1e-6
 
 
 class _SparseCV(SparseCoef, BaseEstimator):
-    """Base class of both estimators."""
+    """Base class of AoRRRegressorCV and AoRRClassifierCV."""
 
     m: Any
     loss: str
@@ -169,7 +169,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         raise NotImplementedError
 
     def _choose(self, scores: Array, Cs: Array, shares: Array) -> None:
-        """Choose the m with the best score, and its largest penalty within one standard error of the best."""
+        """Choose the m with the best score, and its largest penalty within one standard error of it (rule="one-se")."""
         mean, folds = scores.mean(axis=2), scores.shape[2]
         # One split has no standard error, and the best score is taken.
         error = scores.std(axis=2, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros_like(mean)
@@ -181,7 +181,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _scores(
         self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds, seed: int
     ) -> tuple[Array, Array]:
-        """Scores (shares, penalties, folds) and the Cs."""
+        """Scores (shares, penalties, folds) and the values of C."""
         low = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
         inner = net.take(low)
         if not is_classifier(self):
@@ -224,7 +224,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _path_fits(
         self, net: ElasticNet, mass: Array | None, share: float, Cs: Array, seed: int
     ) -> list[tuple[Array, Array]]:
-        """Coefficients and intercepts for each C, from the largest penalty to the smallest, each from the last.
+        """Coefficients and intercepts for each C, from the largest penalty to the smallest, with warm starts.
 
         The fits are only compared, so a narrow Huber loss replaces the absolute loss.
         """
@@ -250,22 +250,22 @@ class _SparseCV(SparseCoef, BaseEstimator):
         return fits
 
     def _path_of_model(self, net: ElasticNet, mass: Array | None, Cs: Array) -> Array:
-        """Coefficients (penalties, outputs, columns): the fitted model, followed to larger and smaller penalties."""
+        """Coefficients (penalties, outputs, columns) along the path, by warm starts from the fitted model."""
         model = np.atleast_2d(self.coef_), np.atleast_1d(np.asarray(self.intercept_, dtype=np.float64))
         chosen = int(np.argmin(np.abs(Cs - self.C_)))
         coefs = np.empty((len(Cs), *model[0].shape))
         coefs[chosen] = model[0]
         cut = self._cut(net, mass, self.m_)
-        for way in (range(chosen - 1, -1, -1), range(chosen + 1, len(Cs))):
+        for indices in (range(chosen - 1, -1, -1), range(chosen + 1, len(Cs))):
             start = model
-            for j in way:
+            for j in indices:
                 found = follow(net, cut._replace(C=float(Cs[j])), start, tol=_LAST_TOL, max_iter=20)
                 start = found.coef, found.intercept
                 coefs[j] = found.coef
         return coefs
 
     def _cut(self, net: ElasticNet, mass: Array | None, share: float) -> Cut:
-        """The cut that drops this share of the rows, but never all; C is set along a path."""
+        """The cut that drops this share of the rows, but never all; its C is set later, along a path."""
         n = len(net.y)
         m = min(round(share * n), n - 1) if mass is None else share * float(mass.sum())
         classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
@@ -286,7 +286,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     Parameters
     ----------
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
-        The fractions of rows to drop that are compared.
+        Fractions of rows to drop; the best one is chosen.
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of a row.
     l1_ratio : float, default=1.0
@@ -306,20 +306,20 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     n_starts : int, default=10
-        Random starts of the last fit.
+        Number of random starts of the final fit.
     random_state : int, RandomState or None, default=None
         Seed for folds and starts.
 
     Attributes
     ----------
     m_, C_ : float
-        The choice; `m_` is a fraction.
+        The chosen m, a fraction, and the chosen C.
     best_estimator_ : AoRRRegressor
-        The model with that choice, fitted to all rows.
+        The model with `m_` and `C_`, fitted to all rows.
     coef_, intercept_, dropped_ : ndarray
         Those of `best_estimator_`. `dropped_` marks m_ * n_samples rows, rounded; rows that tie at the cut are kept.
     certificate_ : float
-        The proved relative gap of the last fit, for the same rows dropped.
+        The `certificate_` of `best_estimator_`; see `AoRRClassifier`.
     n_features_in_ : int
         Number of features.
     path_ : dict
@@ -388,7 +388,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     Parameters
     ----------
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
-        The fractions of rows to drop that are compared.
+        Fractions of rows to drop; the best one is chosen.
     loss : {"logistic"}, default="logistic"
         The loss of a row.
     l1_ratio : float, default=1.0
@@ -408,7 +408,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     n_starts : int, default=10
-        Random starts of the last fit.
+        Number of random starts of the final fit.
     stratify : bool, default=True
         Whether the same share of each class is dropped, as in enetLTS. Otherwise mostly one class may be dropped.
     random_state : int, RandomState or None, default=None
@@ -417,13 +417,13 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
     Attributes
     ----------
     m_, C_ : float
-        The choice; `m_` is a fraction.
+        The chosen m, a fraction, and the chosen C.
     best_estimator_ : AoRRClassifier
-        The model with that choice, fitted to all rows.
+        The model with `m_` and `C_`, fitted to all rows.
     coef_, intercept_, dropped_ : ndarray
         Those of `best_estimator_`. `dropped_` marks m_ * n_samples rows, rounded; rows that tie at the cut are kept.
     certificate_ : float
-        The proved relative gap of the last fit, for the same rows dropped.
+        The `certificate_` of `best_estimator_`; see `AoRRClassifier`.
     n_features_in_ : int
         Number of features.
     classes_ : ndarray of shape (n_classes,)
@@ -501,7 +501,7 @@ class AoRRClassifierCV(ClassifierMixin, _SparseCV):
 
 
 def _of_model(estimator: Any, method: str, X: Any) -> Array:
-    """The result of a method of the fitted model. X is validated here, so messages name this class, and only once."""
+    """Call a method of `best_estimator_`. X is validated here, so that error messages name this class."""
     check_is_fitted(estimator, "best_estimator_")
     X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
     with warnings.catch_warnings():
@@ -522,9 +522,10 @@ def _holds_pairs(cv: Any) -> bool:
 
 
 def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array | None]:
-    """The indices of the rows in canonical order, repeated by integer weights, and their mass if it is not 1.
+    """The indices of the rows in canonical order, and their weights.
 
-    Weight 2 equals the row twice: both forms of the data become the same rows in the same order.
+    If weights are integers, rows are repeated instead and the returned weights are None, so that a row of weight 2
+    equals a row that occurs twice.
     """
     order = np.lexsort((net.y, row_keys(net.X, 0)))
     if is_whole(weight):

@@ -22,7 +22,7 @@ _RATE = 0.5
 
 
 class Stream:
-    """The coefficients W and the two thresholds after some batches; an estimator stores `state()`."""
+    """The state of `partial_fit`: the coefficients W and both thresholds. An estimator stores it as `state()`."""
 
     def __init__(self, state: dict[str, Array]) -> None:
         self.W, self.squares = state["W"], state["squares"]
@@ -43,8 +43,8 @@ class Stream:
     def learn(self, objective: Objective, C: float, m: float, k: float) -> None:
         """Learn from the rows of an objective, in order, in one pass.
 
-        m and k are shares of the stream, and C is scikit-learn's, relative to all rows so far; that of the objective is
-        ignored.
+        m and k are shares of the stream, and C is scikit-learn's, relative to all rows so far; the C of the objective
+        is ignored.
         """
         n = objective.design.n
         for start in range(0, n, _BATCH):

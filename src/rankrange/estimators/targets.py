@@ -30,11 +30,11 @@ _DENSE_UP_TO = 1 << 26
 
 
 class Targets(NamedTuple):
-    """The labels of `y`: `true` (n, L) bool, dense or CSR; its column names; "classes" if rows have just one."""
+    """Validated targets: the indicator matrix `true` (n, L), dense or CSR, and the L labels `classes`."""
 
     true: Any
     classes: Array
-    kind: str  # "classes", "indicator" or "sets"
+    kind: str  # the format of y: "classes" (one per row), "indicator" (a matrix) or "sets" (lists of labels)
     sparse: bool  # whether y was sparse, so predictions are too
 
 
@@ -46,7 +46,7 @@ def read_targets(y: Any, X: Any) -> Targets:
     if _are_sets(y):
         binarizer = MultiLabelBinarizer(sparse_output=True)
         true = binarizer.fit_transform(y)
-        return Targets(_fitting(sp.csr_array(true).astype(bool)), binarizer.classes_, "sets", False)
+        return Targets(_dense_if_small(sp.csr_array(true).astype(bool)), binarizer.classes_, "sets", False)
     array = np.asarray(y)
     if array.ndim == 2 and array.shape[1] != 1:
         return Targets(check_indicator(array, "y"), _column_names(y, array.shape[1]), "indicator", False)
@@ -57,13 +57,13 @@ def read_targets(y: Any, X: Any) -> Targets:
     classes, codes = np.unique(column, return_inverse=True)
     n = len(codes)
     one_hot = sp.csr_array((np.ones(n, dtype=bool), codes, np.arange(n + 1)), shape=(n, len(classes)))
-    return Targets(_fitting(one_hot), classes, "classes", False)
+    return Targets(_dense_if_small(one_hot), classes, "classes", False)
 
 
 def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
     """The indicator matrix (n, labels) of y, with the columns of a fitted estimator; dense if it is small.
 
-    `kind` are the targets of the fit: "classes", "indicator" or "sets".
+    `kind` is the format of the targets in `fit`: "classes", "indicator" or "sets".
     """
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":
@@ -80,7 +80,7 @@ def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
         raise ValueError(f"y must hold labels of the training data, got unknown {unknown[:5]}; drop these rows")
     given = sp.csr_array(targets.true)
     columns = np.array([column_of[label] for label in targets.classes.tolist()], dtype=np.intp)[given.indices]
-    return _fitting(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
+    return _dense_if_small(sp.csr_array((given.data, columns, given.indptr), shape=(given.shape[0], len(classes))))
 
 
 def _column_names(y: Any, n_labels: int) -> Array:
@@ -90,7 +90,7 @@ def _column_names(y: Any, n_labels: int) -> Array:
         return np.arange(n_labels)
     if len(set(names)) < n_labels:
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"each column of y must have a name of its own, got {twice!r} twice; rename one of them")
+        raise ValueError(f"column names of y must be unique, got {twice!r} twice; rename one of them")
     return np.array(names, dtype=object)
 
 
@@ -113,10 +113,10 @@ def _sparse_indicator(y: Any) -> Any:
         return check_indicator(y, "y")  # raises the error for invalid entries
     matrix = matrix.astype(bool)
     matrix.eliminate_zeros()
-    return _fitting(matrix)
+    return _dense_if_small(matrix)
 
 
-def _fitting(true: Any) -> Any:
+def _dense_if_small(true: Any) -> Any:
     """Convert a small matrix to a dense one, which is faster in every pass."""
     return true.toarray() if true.shape[0] * true.shape[1] <= _DENSE_UP_TO else true
 
@@ -143,7 +143,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         counts = np.asarray(targets.true.sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]
         if not present.any():
-            raise ValueError("y must have a true label somewhere, got none in any row; check that 1 means true")
+            raise ValueError("y must have at least one true label, got none; check that 1 means true")
         if targets.kind == "classes" and weight is not None:
             held = np.unique(_codes(targets.true)[weight > 0])
             if len(held) < 2:
@@ -279,7 +279,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
     def _best(self, X: Any, k: int) -> Array:
-        """Columns of the k highest scores, highest first; of ties the last column first, as in rankrange.metrics."""
+        """Columns of the k highest scores, highest first; of tied scores the last column first, as in `metrics`."""
         scores = self._scores(X)
         columns = np.nonzero(top_k_labels(scores, k))[1].reshape(len(scores), k)[:, ::-1]
         order = np.argsort(-np.take_along_axis(scores, columns, 1), axis=1, kind="stable")

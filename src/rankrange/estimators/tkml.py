@@ -99,9 +99,9 @@ class TKMLClassifier(LabelRanker):
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, improved the held-out accuracy.
     stop_scores_ : ndarray or None
-        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, from which the stop was chosen.
+        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, by which the number of steps was chosen.
     stop_score_ : float
-        The same at the stop, as a mean over neighbouring steps.
+        The held-out accuracy at the chosen number of steps, averaged over neighbouring steps.
     n_without_labels_, n_with_all_labels_ : int
         Number of rows with no true label, and with all labels true. The former always have a loss of 0, the latter
         with loss="two_sided". Every prediction counts as correct for both.
@@ -266,17 +266,17 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """Choose C and the number of steps on held-out rows; return the objective with that C, and the stop."""
+        """Choose C and the number of steps on held-out rows; return the objective with this C, and this number."""
         self.stop_scores_, self.stop_score_ = None, np.nan
-        open_C, to_the_end = self.C == "auto", self.validation is None
+        choose_C, no_stopping = self.C == "auto", self.validation is None
         together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out
-        if objective.design.n < 2 or together or (to_the_end and not open_C):
+        if objective.design.n < 2 or together or (no_stopping and not choose_C):
             return objective, int(self.max_iter)
-        held = _held_out(objective.design.n, 0.2 if to_the_end else self.validation, rng, groups)
+        held = _held_out(objective.design.n, 0.2 if no_stopping else self.validation, rng, groups)
         best = (
-            (objective, self._stop(objective, held, seed)) if not open_C else self._least_error(objective, held, seed)
+            (objective, self._stop(objective, held, seed)) if not choose_C else self._least_error(objective, held, seed)
         )
-        if to_the_end:
+        if no_stopping:
             return best[0], int(self.max_iter)
         self.stop_scores_, self.stop_score_ = best[1].scores, best[1].score
         return best[0], best[1].steps
@@ -398,7 +398,7 @@ def _smoothed(curve: Array) -> Array:
 
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:
-    """The held-out rows, one array per fold; groups are not split, and neither side is empty."""
+    """The held-out rows, one array per fold; groups are not split, and some rows always remain for training."""
     order = rng.permutation(n)
     if not isinstance(validation, numbers.Integral):
         return [np.sort(hold_out(n, round(float(validation) * n), order, groups))]

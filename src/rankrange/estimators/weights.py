@@ -22,7 +22,7 @@ _DENSE_UP_TO = 1_000_000
 
 
 def is_whole(weight: Array | None) -> bool:
-    """Whether weights are counts; no weights count each row once."""
+    """Whether all weights are integers, so that they are counts; True without weights."""
     return weight is None or bool((weight == np.floor(weight)).all())
 
 
@@ -113,7 +113,7 @@ def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[t
 
 
 def _of_targets(y: Array, factor: Array, targets: Array) -> Array:
-    """The class weights that belong to other rows, looked up by target."""
+    """The class weight of each of `targets`, looked up in y and its class weights `factor`."""
     if (factor == factor[0]).all():
         return np.full(len(targets), factor[0])
     values, first = np.unique(y, return_index=True)
@@ -140,7 +140,7 @@ def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array
 
 
 def _sorted_sparse(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Any, Array, None]:
-    """Sparse rows sorted by their product with a random vector, which is the same for equal rows; duplicates merged."""
+    """Sparse rows, repeated by weight and sorted by the product with a random vector, which is equal for equal rows."""
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()

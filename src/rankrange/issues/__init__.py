@@ -1,6 +1,6 @@
 """Finding wrong labels: `find_label_issues`, its result, and the formats of review tools.
 
-May import: `core`, `solvers`, `crossfit`, `estimators`, and `pages` for notebooks.
+May import: `core`, `solvers`, `crossfit`, `label_noise`, `estimators`, and `pages` for notebooks.
 """
 
 from .find import find_label_issues

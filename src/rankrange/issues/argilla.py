@@ -28,7 +28,7 @@ _DROP = "drop this row"
 
 
 def argilla_records(questions: Sequence[Question], task: str) -> list[dict[str, Any]]:
-    """Convert questions to records; the arguments are those of `Audit.to_argilla`."""
+    """Convert questions to Argilla records; `task` is "classes", "labels" (multi-label) or "numbers"."""
     return [_record(question, task) for question in questions]
 
 
@@ -59,7 +59,7 @@ def is_export(records: list[Any]) -> bool:
 
 
 def answers_of(records: list[Any], path: str) -> list[Answer]:
-    """The answers of exported records."""
+    """The answers of the reviewers in exported records."""
     answers = []
     for number, record in enumerate(records, 1):
         where = f"record {number} of {path}"
@@ -99,7 +99,7 @@ def _answer(response: dict[str, Any], about: dict[str, Any], where: str) -> Answ
 
 
 def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
-    """The settings of the data set for `argilla.Settings.from_json`: fields, question and metadata."""
+    """The settings for `argilla.Settings.from_json`: fields, question and metadata. `names` are the classes."""
     question: dict[str, Any] = {"type": "text", "use_markdown": False}
     if task != "numbers":
         shown = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]

@@ -2,8 +2,8 @@
 
 The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, l1-penalised fits
 if there are more columns than rows, and nearest neighbours if they improve the predictions. `label_noise` computes the
-probability that each label is wrong from their predictions. High-leverage rows are not used for training and have their
-own rate of wrong labels.
+probability that each label is wrong from their predictions. High-leverage rows are not used for training, and
+their rate of wrong labels is estimated separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .out_of_fold import (
 from .suspects import LabelIssues
 
 # The largest size of a sparse X that is converted to a dense array for trees.
-_WRITTEN_OUT = 5e7
+_MAX_DENSE = 5e7
 
 
 def find_label_issues(
@@ -62,8 +62,9 @@ def find_label_issues(
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
         Numeric features in any units. Missing values (NaN) are filled with the median and marked by an indicator
         column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains the
-        labels; the posterior is then computed out of core, with linear models of all rows and trees of a sample, but
-        without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs are not available for a scan.
+        labels; the posterior is then computed out of core, with linear models fitted to all rows and trees fitted to a
+        sample, but without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs are not available for a
+        scan.
     y : array_like of shape (n_samples,)
         The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -87,8 +88,8 @@ def find_label_issues(
         ensemble; X must be convertible to numbers.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
-        to y: they cannot be estimated from labels whose worst errors were corrected. So rows that were reviewed stay in
-        the list; those with a new label are the rows in which learn_from differs from y.
+        to y: they cannot be estimated from labels whose worst errors were corrected. Reviewed rows therefore stay in
+        the list; the relabelled ones are those in which `learn_from` differs from y.
     review_cost, drop_cost : float
         The cost of reviewing a row by hand, and of dropping a row with a correct label, where training on one wrong
         label costs 1. They only affect the "action" of a row: with the defaults, rows with p_wrong of at least 0.2 are
@@ -156,7 +157,7 @@ def find_label_issues(
         high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
         data, predictions = _linear_predictions(data, estimator, high_leverage, folds.without(high_leverage), report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
-    dense = _written_out(data.X) if trees and data.X is not None else None
+    dense = _as_dense(data.X) if trees and data.X is not None else None
     if dense is not None:
         once = folds.once().without(high_leverage)
         for name, predict in MEMBERS.items():
@@ -175,23 +176,23 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
 def _linear_predictions(
     data: Data, estimator: AoRRClassifier | None, high_leverage: Array, folds: Folds, report: Report
 ) -> tuple[Data, Predictions]:
-    """Predictions of linear fits, and the data in the units of the fits.
+    """Predictions of linear fits, and the data with columns scaled as in these fits.
 
-    If the user gave C, X keeps its units. Otherwise the columns are standardised. A sparse X is also fitted in its own
-    units, because TF-IDF weights are informative; the better of the two predictions is kept.
+    If the user passed an estimator, columns are not scaled. Otherwise they are standardised. A sparse X is also fitted
+    without scaling, because TF-IDF weights are informative; the fit that predicts better is kept.
     """
-    words = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
-    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + words]
+    mostly_zero = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
+    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + mostly_zero]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
     return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
 
 
-def _written_out(X: Any) -> Array | None:
+def _as_dense(X: Any) -> Array | None:
     """X as a dense array for trees; None if it would be too large."""
     if not sp.issparse(X):
         return np.asarray(X)
-    return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _WRITTEN_OUT else None
+    return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _MAX_DENSE else None
 
 
 class _Inferred(NamedTuple):
@@ -254,7 +255,8 @@ def _with_high_leverage_rows(
     )
 
 
-# The share of p_wrong in the score by which rows are ranked. The rest is the out-of-fold error, which breaks near-ties.
+# The weight of p_wrong in the score by which rows are ranked. The other 0.2 is the weight of 1 - P(given label), the
+# out-of-fold error, which ranks rows with almost equal p_wrong.
 P_WRONG_IN_SCORE = 0.8
 _COLUMNS: tuple[tuple[str, Any], ...] = (
     ("p_wrong", np.float64),

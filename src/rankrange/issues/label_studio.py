@@ -67,7 +67,11 @@ class LabelStudioTasks(NamedTuple):
 def label_studio_tasks(
     questions: Sequence[Question], names: Sequence[str], task: str, text: str | None = None, image: str | None = None
 ) -> LabelStudioTasks:
-    """Convert questions to tasks with their configuration; the arguments are those of `Audit.to_label_studio`."""
+    """Convert questions to tasks with their configuration.
+
+    `names` are the classes, and `task` is "classes", "labels" (multi-label) or "numbers". `text` and `image` name
+    columns to show; by default they are recognised by their cells.
+    """
     text, image = media_columns(questions, text, image)
     first = "image" if image is not None else "text" if text is not None else "cells"
     tasks = [_task(question, task, first, text, image) for question in questions]
@@ -138,7 +142,7 @@ def read_label_studio(path: str | os.PathLike[str]) -> list[Answer]:
 
 
 def answers_of(records: list[Any], path: str) -> list[Answer]:
-    """The answers of exported tasks."""
+    """The answers of the reviewers in exported tasks."""
     answers: list[Answer] = []
     for number, record in enumerate(records, 1):
         where = f"task {number} of {path}"
@@ -194,7 +198,7 @@ def _labels(value: Any, kind: str, task: str, where: str) -> list[str]:
         return [repr(value)]
     texts = [need(text, str, "a choice", where) for text in need(value, list, "choices", where)]
     if not texts or (task == "classes" and len(texts) > 1):
-        raise UserError(f"a row has one label, got {len(texts)} in {where}; choose one of them")
+        raise UserError(f"a row must have exactly one label, got {len(texts)} in {where}; choose one")
     return [text for text in texts if text != NONE_OF_THEM or task != "labels"]
 
 

@@ -1,4 +1,4 @@
-"""A structured array that prints its columns by name."""
+"""A structured array that is printed as a table with column names."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def lines_of(rows: Any) -> list[str]:
 def shown_cell(value: Any, limit: int | None = 24) -> str:
     """A cell as text, truncated to `limit` characters."""
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    # a truncated label must not equal another label
+    # the dots distinguish a truncated label from a complete one
     return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."

@@ -50,13 +50,13 @@ class Data:
     index: Array | None = None
 
     @classmethod
-    def checked(cls, X: Any, y: Any, fitted: bool, any_X: bool, learn_from: Any = None) -> Data:
-        """Validate X and y as given by the user. `fitted` means that probabilities are given and no model is fitted.
+    def checked(cls, X: Any, y: Any, has_probabilities: bool, any_X: bool, learn_from: Any = None) -> Data:
+        """Validate X and y as given by the user; X may be None if the user gave probabilities (`has_probabilities`).
 
-        With a user's own model (`any_X`), X may be anything that this model accepts. Data then has X as numbers, or
-        None.
+        With a model of the user (`any_X`), X may be anything that this model accepts. The attribute X is then numeric,
+        or None if the given X cannot be converted.
         """
-        if y is None or (X is None and not fitted):
+        if y is None or (X is None and not has_probabilities):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
         index = index_of(X)
         y = _labels("y", y)
@@ -71,7 +71,7 @@ class Data:
         classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; check y")
-        if not fitted and counts.min() < 2:
+        if not has_probabilities and counts.min() < 2:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
@@ -81,9 +81,9 @@ class Data:
         A column that is mostly zeros, such as a word or a category, is scaled by its non-zero values. Its standard
         deviation would give rare columns too much weight.
         """
-        near = self.X[~high_leverage]
-        square, filled = near.multiply(near) if sp.issparse(near) else near**2, (near != 0).mean(axis=0)
-        filled, mean, size = (np.asarray(part).ravel() for part in (filled, near.mean(axis=0), square.mean(axis=0)))
+        rows = self.X[~high_leverage]
+        square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)
+        filled, mean, size = (np.asarray(part).ravel() for part in (filled, rows.mean(axis=0), square.mean(axis=0)))
         spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
         unit = np.where(spread > 1e-7 * np.sqrt(size), spread, 1.0).astype(self.X.dtype)
         if sp.issparse(self.X):
@@ -92,7 +92,7 @@ class Data:
 
 
 def _labels(name: str, y: Any) -> Array:
-    """The labels as a column, none of them missing."""
+    """Validate labels and return them as an array (n,); a missing label is an error."""
     if isinstance(y, str):
         raise ValueError(
             f"{name} must have one label per row, got the text {y!r}; pass the column itself, as in X[{y!r}]"
@@ -180,7 +180,9 @@ def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
         )
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
-        raise ValueError(f"learn_from must hold classes of y only, got {unknown[:5].tolist()}; add them to y")
+        raise ValueError(
+            f"learn_from must hold classes of y only, got {unknown[:5].tolist()}; use classes that occur in y"
+        )
     codes = np.searchsorted(classes, labels)
     if np.bincount(codes, minlength=len(classes)).min() < 2:
         raise ValueError("learn_from must have two rows of each class of y, got fewer; drop the rare class from both")
@@ -189,10 +191,11 @@ def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Out-of-fold log probabilities, and the losses above which rows are cut.
+    """Out-of-fold log probabilities, and the losses above which rows are dropped.
 
-    `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, and R repeats. `best` is the index of
-    the best fit. `cuts` (R, n) has its lam_hat in the fold that left out the row. C is the C of linear fits.
+    `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, R repeats and K classes. `best` is
+    the index of the best fit. `cuts` (R, n) is the upper cut lam_hat of this fit in the fold that left out the row. C
+    is the C of linear fits.
     """
 
     logs: Array
@@ -201,7 +204,7 @@ class Predictions:
     C: float | None = None
 
     def member(self, view: int) -> Array:
-        """Array (n, K): the probabilities of one of the fits, averaged over repeats."""
+        """Array (n, K): the probabilities of the fit with index `view`, as geometric means over the repeats."""
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
@@ -243,7 +246,7 @@ def _predictions_of(logs: Array, data: Data) -> Predictions:
 def estimator_predictions(
     data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
-    """Predictions of a classifier of another package, which is cloned for each fold; X is anything that it accepts."""
+    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if is_regressor(estimator):
@@ -267,7 +270,7 @@ def estimator_predictions(
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
     """Predictions of an ordinary fit and of fits that drop about as many rows as are estimated to be wrong.
 
-    C and `fit_intercept` are those of the estimator; None chooses C.
+    C and `fit_intercept` are those of the estimator; without one, C is chosen.
     """
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
@@ -284,7 +287,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
 
 
 # Nearest neighbours are first tried on at most this many rows.
-_ASKED = 2000
+_FIRST_TRIED = 2000
 
 
 def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: np.random.Generator) -> Array | None:
@@ -293,17 +296,17 @@ def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: n
     A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors
     over `plain`, the probabilities of all other members.
     """
-    n, near = len(data.codes), None
+    n, shares = len(data.codes), None
     X, mass = data.X, None
     if high_leverage.any():
         X, mass = X / np.maximum(X[~high_leverage].std(axis=0), 1e-12), (~high_leverage).astype(np.float64)
-    sample = np.sort(rng.choice(n, min(n, _ASKED), replace=False))
+    sample = np.sort(rng.choice(n, min(n, _FIRST_TRIED), replace=False))
     for rows in (sample, np.arange(n)) if len(sample) < n else (sample,):
-        near = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
-        likelihood = np.stack([plain[rows, data.codes[rows]], near[np.arange(len(rows)), data.codes[rows]]])
+        shares = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
+        likelihood = np.stack([plain[rows, data.codes[rows]], shares[np.arange(len(rows)), data.codes[rows]]])
         likelihood = np.clip(likelihood[:, ~high_leverage[rows]], 1e-4, 1.0)
         share = mixture_weights(likelihood, np.ones(likelihood.shape[1]))
         gain = np.log(share @ likelihood) - np.log(likelihood[0])
         if gain.mean() <= 2.0 * gain.std() / np.sqrt(likelihood.shape[1]):
             return None
-    return near
+    return shares

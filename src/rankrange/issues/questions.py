@@ -67,9 +67,9 @@ class Answer(NamedTuple):
 
 
 def drop_or_labels(answer: Answer) -> Answer:
-    """Validate that an answer is a label or "drop".
+    """Validate that an answer is either labels or "drop".
 
-    Both are allowed if the label is the suggestion, which tools fill in.
+    If it is both, labels that equal the suggestion are ignored, because review tools fill them in.
     """
     if not answer.drop or answer.labels is None:
         return answer
@@ -83,7 +83,7 @@ def drop_or_labels(answer: Answer) -> Answer:
 
 
 def check_questions(answers: Sequence[Answer], path: str) -> None:
-    """Raise an error if all answers are to questions with other names."""
+    """Raise an error if there are answers, but none to the question that rankrange asked."""
     others = sorted({name for answer in answers for name in answer.others})
     if others and not any(answer.drop or answer.labels is not None for answer in answers):
         named = ", ".join(visible(name, 40) for name in others[:3])
@@ -106,7 +106,7 @@ def majority(votes: Iterable[Hashable]) -> tuple[Any, bool]:
 
 
 def shown_cell_text(value: Any) -> str:
-    """A cell as text for a review tool, without invisible characters and truncated."""
+    """A cell as text for a review tool, truncated, with hidden characters made visible."""
     return visible(value, _LONGEST_CELL)
 
 
@@ -129,7 +129,7 @@ def media_columns(questions: Sequence[Question], text: str | None, image: str | 
 
 
 def _is_image(cell: str) -> bool:
-    """Whether a cell is a path or an http address of an image."""
+    """Whether a cell is a path or URL of an image."""
     scheme, sign, _ = cell.partition(":")
     plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
     return plain and cell.partition("?")[0].lower().endswith(_IMAGES)
@@ -149,7 +149,9 @@ def read_json(path: str | os.PathLike[str]) -> list[Any]:
     path = Path(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise UserError(f"an export of a review is a small file, got {path.stat().st_size:,} bytes in {path}")
+            raise UserError(
+                f"an export must have at most {_MAX_BYTES:,} bytes, got {path.stat().st_size:,} in {path}; check it"
+            )
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error

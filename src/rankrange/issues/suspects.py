@@ -36,7 +36,7 @@ class LabelIssues:
         one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
         wrong).
     score : ndarray of shape (n,)
-        A score by which the rows are ranked; a higher score is more suspect.
+        The score by which rows are ranked; a higher score means that the label is more likely wrong.
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong.
     given, suggested : ndarray of shape (n,)
@@ -45,14 +45,14 @@ class LabelIssues:
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
     neighbour_weight : float
-        The weight of nearest neighbours; 0 if they add nothing to the linear model.
+        The weight of nearest neighbours in the ensemble; 0 if they do not improve it.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
     high_leverage : ndarray of shape (n,), optional
         Whether each row has high leverage. No model is trained on such rows, and their action is never "relabel",
         because predictions there are extrapolations.
     ranked : structured ndarray, optional
-        The table of all rows, most suspect first; `top` shows the first of them.
+        The table of all rows, ranked by score; `top` returns the first of them.
     index : ndarray of shape (n,), optional
         The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
         numbers of the samples that a network was trained on.
@@ -61,7 +61,7 @@ class LabelIssues:
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes), optional
-        Expected rates at which rows of a true class (rows) are given each label (columns).
+        Entry (i, j) is the expected share of the rows of true class i that have the label j.
 
     Examples
     --------
@@ -95,17 +95,17 @@ class LabelIssues:
     @property
     def opinions(self) -> tuple[tuple[str, float, Array], ...]:
         """Deprecated: the old name of `members`."""
-        warnings.warn("LabelIssues.opinions is called members; use that name", FutureWarning, stacklevel=2)
+        warnings.warn("LabelIssues.opinions was renamed to members; use that name", FutureWarning, stacklevel=2)
         return self.members
 
     @property
     def far(self) -> Array | None:
         """Deprecated: the old name of `high_leverage`."""
-        warnings.warn("LabelIssues.far is called high_leverage; use that name", FutureWarning, stacklevel=2)
+        warnings.warn("LabelIssues.far was renamed to high_leverage; use that name", FutureWarning, stacklevel=2)
         return self.high_leverage
 
     def top(self, n: int = 20) -> Array:
-        """The n most suspect rows, whether or not they are suspects, with the columns of the table.
+        """The n rows with the highest scores, flagged or not, with the columns of the table.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class LabelIssues:
         Returns
         -------
         structured ndarray
-            At most n entries, most suspect first.
+            At most n entries, the highest score first.
 
         Examples
         --------
@@ -179,13 +179,13 @@ class LabelIssues:
         return labels, kept
 
     @cached_property
-    def _table_print(self) -> str:
+    def _labels_fingerprint(self) -> str:
         """A fingerprint of the labels, which an export contains."""
         return fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
 
     @cached_property
     def _labels(self) -> Array:
-        """The labels y. For a scan they take a pass over the data, so they are cached."""
+        """The classes in y, sorted. For a scan this takes a pass over the data, so they are cached."""
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:
@@ -223,7 +223,7 @@ class LabelIssues:
         return "\n".join([_headline(self), *lines_of(first), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
-        """For notebooks; without Jinja2 they show the text."""
+        """HTML for notebooks; None without Jinja2, and notebooks then show the text."""
         try:
             return issues_fragment(self)
         except ImportError:
@@ -359,7 +359,7 @@ class LabelIssues:
         """The fields that identify a row in an export."""
         given = str(plain(np.asarray(self.given)[self._position(row)]))
         about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
-        return {**about, "table": self._table_print, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
+        return {**about, "table": self._labels_fingerprint, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
 
     def to_cleanlab(self) -> Any:
         """All rows as a pandas DataFrame with the columns of cleanlab's `CleanLearning.get_label_issues`.

@@ -11,7 +11,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 38, 54
 
 
 def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | None]]) -> dict[str, Any]:
-    """Bars on a logarithmic loss axis, with heights on a square-root scale, which keeps small bars visible.
+    """A histogram of losses on a logarithmic axis. Heights have a square-root scale, which keeps small bars visible.
 
     `bars` is the result of `Audit.distribution`, and `cuts` has names and values; a value of None is not drawn.
     """

@@ -44,7 +44,7 @@ def page(title: str, body: Markup, *, script: str = "") -> str:
     if not isinstance(body, Markup):
         raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")
     if "</script" in script.lower() or "<!--" in script:
-        raise ValueError("script must not contain '</script' or '<!--'; write them in parts")
+        raise ValueError("script must not contain '</script' or '<!--'; split these strings")
     style = asset("style.css")
     allowed = _hash(script) if script else "'none'"
     policy = (

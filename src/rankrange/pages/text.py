@@ -25,7 +25,7 @@ def visible(value: Any, limit: int | None = None) -> str:
 
 
 def number(value: float, digits: int = 6) -> str:
-    """The number with `digits` significant digits, and without an exponent below 1e9 (3500000, not 3.5e+06)."""
+    """The number with `digits` significant digits; large numbers below 1e9 have no exponent (3500000, not 3.5e+06)."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 
@@ -36,7 +36,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def share_of(value: float) -> str:
-    """A share in percent."""
+    """A share in percent, with one decimal below 99.5%."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 

@@ -39,7 +39,7 @@ def marks_in(column: Any) -> dict[str, int]:
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
-    """Convert a column of numbers, dates, times, or yes and no to floats.
+    """Convert a column of numbers, booleans (also yes and no), dates or times to floats; dates are days since 1970.
 
     Returns the values, NaN for missing cells (None if the column is text), the type of the column in words, and the
     number of cells that are not numbers and count as missing.
@@ -83,7 +83,7 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Convert texts that are nearly all numbers, yes and no, or all dates; markers such as "-" are missing cells."""
+    """Convert texts if nearly all are numbers, or all are yes and no or ISO dates; markers such as "-" are missing."""
     codes, levels = codes_of(column)
     marks = np.array([is_mark(level) for level in levels], dtype=bool)
     folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}

@@ -1,9 +1,9 @@
 """Column names and types: finds columns by name or pattern, and reads texts as dates, money, percent or numbers.
 
-Errors about unknown names suggest a similar name. Texts may be dates of any country, money, percent, or numbers with
-decimal commas. The format is determined from the whole column: 03/04/2025 is ambiguous alone, but not in a column with
-31/12/2025. Ambiguous columns raise an error and are never guessed. `typed` returns a table with converted columns, and
-the format of each, which reads another table in the same way.
+Errors about unknown names suggest a similar name. Texts may be dates in the formats of many countries, money, percent,
+or numbers with decimal commas. The format is determined from the whole column: 03/04/2025 is ambiguous alone, but not
+in a column with 31/12/2025. Ambiguous columns raise an error and are never guessed. `typed` returns a table with
+converted columns, and the format of each, which reads another table in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import UserError
 from ..pages.text import visible
 from .cell_values import is_mark, is_text
 
-# Markers of missing cells in any column, besides empty cells.
+# Delimiters of CSV files, and their names in messages.
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
 
 
@@ -119,7 +119,7 @@ def typed(
     """
     for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in allowed:
-            raise UserError(f"{option} is one of {', '.join(allowed)}, got {value!r}; leave it out to have it detected")
+            raise UserError(f"{option} must be one of {', '.join(allowed)}, got {value!r}; leave it out to detect it")
     found: dict[str, str] = {}
     for index, name in enumerate(table.column_names):
         column = table.column(index)
@@ -189,7 +189,7 @@ def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) 
 
 
 def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
-    """19-Sep-03 and September 19, 2003: English names of months."""
+    """The format of dates with English month names, such as 19-Sep-03 and September 19, 2003; None for other texts."""
     return "month-named" if all((m[2] or m[3])[:3].lower() in _MONTHS for m in matches) else None
 
 

@@ -25,9 +25,9 @@ from .texts import as_texts, encode_texts, encode_with_target, is_prose, learn_t
 
 # The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
 MAX_LEVELS, MIN_ROWS = 25, 5
-# A text column with a larger share of distinct values is an identifier.
+# A text column with a larger share of distinct values, and with more than a few of them, is an identifier.
 _IDENTIFIER, _FEW = 0.5, 20
-# Numbers are far outside if they lie more than this many ranges (1% to 99% of the values) beyond that range.
+# Numbers are far outside if they lie beyond the range of the central 98% by more than this many times its width.
 _SPANS = 10.0
 # If X has at least this many numbers, it is float32, which halves the memory. Solvers accumulate in float64.
 _SINGLE_FROM = 4_000_000
@@ -80,7 +80,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         X : table
             The columns, without the target.
         y : ndarray or None
-            Codes of classes or numbers, for the target encoding; None omits the target encoding.
+            The target, for the target encoding: integer codes of classes, or floats. None omits the target encoding.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (rows, features)
-            float64, or float32 where it is large.
+            float64, or float32 if it is large.
         """
         check_is_fitted(self, "columns_")
         return self._encoded(X, None)
@@ -138,7 +138,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (rows, features)
-            float64, or float32 where it is large.
+            float64, or float32 if it is large.
         """
         return self.fit(X, y)._encoded(X, y)
 
@@ -236,18 +236,18 @@ def _learn_numbers(name: str, values: Array, kind: str) -> tuple[dict[str, Any] 
         "features": [name, *([f"{name} {MISSING}"] if missing else []), *([f"{name} {FAR}"] if outside else [])],
     }
     how = "1 for yes, 0 for no" if yes else "days, standardised" if kind == "dates" else "standardised"
-    filled = "the more frequent" if yes else "the median"
-    how += f"; {missing:,} missing became {filled} and are marked" if missing else ""
+    filled = "the more frequent value" if yes else "the median"
+    how += f"; {missing:,} missing cells became {filled} and are marked" if missing else ""
     if outside:
-        how += f"; {outside:,} outside of {limits[0]:.4g} .. {limits[1]:.4g} became the median and are marked"
+        how += f"; {outside:,} values outside {limits[0]:.4g} to {limits[1]:.4g} became the median and are marked"
     return settings, missing, how
 
 
 def _central_range(present: Array) -> tuple[float, float]:
     """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
-    A cell outside this range is a code or an error. Two such cells in 500 would determine the scale of the column and
-    the coefficient of a linear model.
+    A cell outside this range is probably a code or an error. Two such cells in 500 would determine the scale of the
+    column and the coefficient of a linear model.
     """
     inner = np.partition(present, (q := [int(np.ceil(0.01 * (len(present) - 1))), int(0.99 * (len(present) - 1))]))[q]
     span = float(inner[1] - inner[0])
@@ -277,7 +277,7 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
 
 
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:
-    """The values, if they have the type of the fit. Dates are not numbers, and 2 is neither yes nor no."""
+    """The values of a column as floats; an error if its type is not that of the fit, such as numbers for dates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -39,7 +39,7 @@ _OTHER_KINDS = {
     b"%PDF": "a PDF file",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
-    b"SQLite format": "an SQLite data base",
+    b"SQLite format": "an SQLite database",
     b"\x89HDF": "an HDF5 file",
     b"\x93NUMPY": "a NumPy file",
     b"BZh": "a bzip2 file",
@@ -140,7 +140,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
         except Exception as error:  # each library has its own errors for a damaged file
             raise _damaged(path, kind.upper(), error) from error
     if path.stat().st_size > _LIMIT:
-        raise UserError(f"JSON of up to 2 GB is read, got more in {path}; save it as Parquet or CSV")
+        raise UserError(f"a JSON file must have at most 2 GB, got more in {path}; save it as Parquet or CSV")
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if zipped else data).decode("utf-8-sig")
@@ -179,7 +179,7 @@ def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
-    """An array of objects, or one object of columns of equal length."""
+    """The rows of an array of objects, or of one object with a list of equal length per column."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -362,11 +362,11 @@ def _grey(path: Path) -> Any:
         ) from error
 
 
-# ---- some rows at a time ---------------------------------------------------------------------------------------------
+# ---- reading in batches ----------------------------------------------------------------------------------------------
 
 
 class StrayCell(ValueError):
-    """A CSV cell does not have the type of the first rows of its column. The argument is the column."""
+    """Raised for a CSV cell that does not have the type of the first rows of its column; the argument is the column."""
 
 
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
@@ -381,7 +381,7 @@ def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping
 
 
 def count_rows(source: Source) -> tuple[int, dict[str, Any]]:
-    """The number of rows, and the CSV columns that are text although their first rows are not."""
+    """The number of rows, and the types of CSV columns that are text although their first rows are not."""
     import pyarrow
 
     if source.kind == "parquet":

@@ -137,7 +137,7 @@ class Source:
                 if len(kinds) > 1:
                     both = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
                     raise UserError(
-                        f"a column must hold the same in all files, got {both} in {shown(name)}; correct one of them"
+                        f"a column must have the same type in all files, got {both} in {shown(name)}; convert one"
                     ) from error
             raise
 
@@ -147,8 +147,7 @@ class Source:
 
     def _read_options(self) -> Any:
         _, arrow_csv = _arrow("csv")
-        # We pass the names, because a header may have blank ones. Blocks contain whole rows, so they must fit the
-        # longest.
+        # The names are passed, because a header may have blank ones. A block must be larger than the longest row.
         size = min(max(1 << 20, 64 * sum(map(len, self.names))), 1 << 26)
         return arrow_csv.ReadOptions(
             column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=size
@@ -201,7 +200,7 @@ class Source:
         return 0, 0
 
 
-# ---- looking at a file -----------------------------------------------------------------------------------------------
+# ---- opening a file --------------------------------------------------------------------------------------------------
 
 
 def open_table(
@@ -211,7 +210,7 @@ def open_table(
     encoding: str = "utf-8",
     sheet: str | None = None,
 ) -> Source:
-    """Open a file: detect its format and its column names. Large formats are not read yet.
+    """Open a file: detect its format and its column names. CSV, Parquet and Arrow files are not read as a whole.
 
     Parameters
     ----------
@@ -379,8 +378,8 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
                 f"seem to be by the {name}; pass delimiter={written}"
             )
     return UserError(
-        f"a table needs a target and at least one other column, got one column in {path}; if there are more, name what "
-        "separates them with delimiter="
+        f"a table needs a target and at least one other column, got one column in {path}; if there are more, pass "
+        "their separator as delimiter="
     )
 
 
@@ -406,8 +405,8 @@ def _checked(source: Source) -> Source:
 
 def _too_many(path: Path, count: str) -> UserError:
     return UserError(
-        f"at most {MAX_COLUMNS:,} columns are audited, got {count} in {path}; keep those that matter, or make fewer "
-        "of them (for example by PCA)"
+        f"at most {MAX_COLUMNS:,} columns are audited, got {count} in {path}; keep the relevant ones, or "
+        "reduce them, for example by PCA"
     )
 
 
@@ -425,7 +424,7 @@ def _arrow(module: str) -> tuple[Any, Any]:
 
 
 class Held:
-    """A table in memory with the interface of `Source` for texts."""
+    """A table in memory with `names`, `path` and `text_batches`, like a `Source`."""
 
     def __init__(self, table: Any) -> None:
         self.table, self.names, self.path = table, list(table.column_names), Path("the table")

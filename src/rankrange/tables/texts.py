@@ -26,7 +26,7 @@ _PRIOR_ROWS, _MAX_OUTPUTS = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
-    """Whether distinct texts are prose: half of them have words that some, but not most, other texts have."""
+    """Whether texts are prose: three words on average, and half of them share words with some, but not most, others."""
     sample = levels[:: max(1, len(levels) // 500)][:500]
     words = [set(text.casefold().split()) for text in sample]
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
@@ -45,18 +45,18 @@ def as_texts(column: Any) -> list[str]:
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Fit the encoding of a text column, in which a missing cell is ""; "width" is the number of features."""
+    """Fit the encoding of texts, with "" for missing cells. The result's "width" is the number of features."""
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)
     sample = [text[:_READ] for text in texts[::step]]
     hashed = sum(map(len, sample)) > _HASHED_FROM
-    words, runs = _counter("word", hashed), _counter("char_wb", hashed)
-    X = _weighted(words.fit_transform(sample), runs.fit_transform(sample))
+    words, ngrams = _counter("word", hashed), _counter("char_wb", hashed)
+    X = _side_by_side(words.fit_transform(sample), ngrams.fit_transform(sample))
     width = int(min(_DIRECTIONS, X.shape[1] - 1, max(2, len(sample) // 10)))
     svd = TruncatedSVD(width, n_iter=2, random_state=seed).fit(X)
     svd.components_ = svd.components_.astype(np.float32)
-    return {"counters": [words, runs], "svd": svd, "width": width}
+    return {"counters": [words, ngrams], "svd": svd, "width": width}
 
 
 def encode_texts(settings: dict[str, Any], texts: list[str]) -> Array:
@@ -64,8 +64,8 @@ def encode_texts(settings: dict[str, Any], texts: list[str]) -> Array:
     parts = []
     for start in range(0, len(texts), 20_000):
         sample = [text[:_READ] for text in texts[start : start + 20_000]]
-        words, runs = (counter.transform(sample) for counter in settings["counters"])
-        Z = settings["svd"].transform(_weighted(words, runs))
+        words, ngrams = (counter.transform(sample) for counter in settings["counters"])
+        Z = settings["svd"].transform(_side_by_side(words, ngrams))
         size = np.linalg.norm(Z, axis=1, keepdims=True)
         parts.append(Z / np.maximum(size, 1e-9) * np.sqrt(settings["width"]) * (size > 1e-9))
     return np.concatenate(parts).astype(np.float32)
@@ -87,10 +87,10 @@ def _counter(analyzer: str, hashed: bool) -> Any:
     return TfidfVectorizer(max_features=_WORDS, sublinear_tf=True, **shared)
 
 
-def _weighted(words: Any, runs: Any) -> Any:
+def _side_by_side(words: Any, ngrams: Any) -> Any:
     from scipy import sparse
 
-    return sparse.hstack([words, runs], format="csr")
+    return sparse.hstack([words, ngrams], format="csr")
 
 
 # ---- many values -----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _targets(y: Array) -> Array:
 
 
 def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
-    """Array (values + 1, outputs): means of the target, shrunk to the overall mean; last, missing cells."""
+    """Array (values + 1, outputs): shrunken means of the target by value; the last row is for missing cells."""
     slots = np.where(codes < 0, count, codes)
     sizes = np.bincount(slots, minlength=count + 1)[:, None]
     sums = np.stack([np.bincount(slots, weights=Y[:, k], minlength=count + 1) for k in range(Y.shape[1])], axis=1)
@@ -132,8 +132,8 @@ def encode_with_target(encoding: dict[str, Any], codes: Array, levels: list[str]
         out[:] = (table[np.where(index == -2, len(code_of) + 1, index)] - encoding["centre"]) / scale
         return
     Y = _targets(np.asarray(y))
-    part = np.random.default_rng(0).permutation(len(index)) % 5
+    fold = np.random.default_rng(0).permutation(len(index)) % 5
     for f in range(5):
-        train = part != f
+        train = fold != f
         means = _target_means(index[train], len(code_of), Y[train], Y[train].mean(axis=0))
         out[~train] = (means[index[~train]] - encoding["centre"]) / scale

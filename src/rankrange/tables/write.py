@@ -34,13 +34,13 @@ def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None
         if not path.parent.is_dir():
             raise UserError(f"{option} must lie in a folder that exists, got {path}; make {path.parent} first")
         if path.exists() and not path.is_file():
-            raise UserError(f"{option} must name a regular file, got {path}, a pipe or device; choose another place")
+            raise UserError(f"{option} must name a regular file, got {path}, a pipe or device; choose another path")
         resolved = path.resolve()
         if resolved in taken:
             raise UserError(f"{option} must not be {taken[resolved]}, got {path} for both; give it another name")
         taken[resolved] = option
         if not os.access(path.parent, os.W_OK):
-            raise UserError(f"no permission to write into {path.parent}; choose another place for {option}")
+            raise UserError(f"no permission to write into {path.parent}; choose another path for {option}")
 
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
@@ -57,7 +57,7 @@ def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
             ready.pop(0)
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another place"
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another path"
         ) from error
     finally:
         for draft in ready:

@@ -39,7 +39,7 @@ const page = (() => {
       fact("cut-value", number(cut), "the cut"),
       fact("cut-count", whole(count), "rows at or above it (" + percent(count / data.rows) + ")"),
       fact("cut-precision", percent(curve.precision[step]), "of these estimated wrong"),
-      fact("cut-found", percent(curve.found[step]), "of all wrong ones found"),
+      fact("cut-found", percent(curve.found[step]), "of all wrong rows found"),
     );
     slider.setAttribute("aria-valuetext",
       `cut at ${number(cut)}: ${whole(count)} rows, ${percent(curve.precision[step])} of them estimated wrong`);
@@ -89,13 +89,13 @@ const page = (() => {
     body.replaceChildren();
     for (const suspect of rows.slice(from, from + perPage)) body.append(...drawRow(suspect));
     if (!rows.length) {
-      const row = make("tr"), cell = make("td", "No suspect fits these filters.");
+      const row = make("tr"), cell = make("td", "No row matches these filters.");
       cell.colSpan = 8;
       row.append(cell);
       body.append(row);
     }
     const all = data.total > data.suspects.length
-      ? `the first ${whole(data.suspects.length)} of ${whole(data.total)} suspects` : `${whole(data.suspects.length)} suspects`;
+      ? `the first ${whole(data.suspects.length)} of ${whole(data.total)} rows` : `${whole(data.suspects.length)} rows`;
     byId("shown").textContent = rows.length === data.suspects.length ? all : `${whole(rows.length)} of ${all}`;
     byId("page-says").textContent = rows.length
       ? `${whole(from + 1)} to ${whole(Math.min(from + perPage, rows.length))} of ${whole(rows.length)}` : "";

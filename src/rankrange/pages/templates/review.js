@@ -36,7 +36,7 @@
     here = Math.min(Math.max(place, 0), data.suspects.length - 1);
     const s = data.suspects[here], made = decisions.get(String(s.row));
     byId("card-row").textContent = `Row ${typeof s.row === "number" ? whole(s.row) : s.row}`;
-    byId("card-rank").textContent = `suspect ${whole(here + 1)} of ${whole(data.suspects.length)}`;
+    byId("card-rank").textContent = `${whole(here + 1)} of ${whole(data.suspects.length)} listed rows`;
     byId("card-decided").hidden = !made;
     byId("card-decided").textContent = made ? choiceText(made) : "";
     byId("card-given").textContent = s.given;
@@ -191,7 +191,7 @@
   const unsafe = (text) => (text[0] === "'" && safe(text.slice(1)) === text ? text.slice(1) : text);
   const load = (text) => {
     const [names, ...rows] = parsed(text.replace(/^\ufeff/, ""));
-    if (!names || COLUMNS.some((name) => !names.includes(name))) return "This is no file of decisions: it lacks some of the columns " + COLUMNS.join(", ") + ".";
+    if (!names || COLUMNS.some((name) => !names.includes(name))) return "This is not a file of decisions: it lacks some of the columns " + COLUMNS.join(", ") + ".";
     let taken = 0, strange = 0;
     for (const cells of rows) {
       const d = Object.fromEntries(names.map((name, i) => [name, unsafe(cells[i] ?? "")]));
