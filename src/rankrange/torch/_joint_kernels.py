@@ -80,12 +80,12 @@ def joint(
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
     KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """`narrow`, `finish` and the weights scale * q in one cooperative launch.
+    """The passes of `narrow` and `finish`, and the weights scale * q, in one cooperative launch.
 
     The workspace is zeroed at the end, except TURN, which counts the waits.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    if not KEEP_CUT:  # the programs exchange it all the same
+    if not KEEP_CUT:  # the programs still need the cut, so it is stored in the workspace
         cut_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + CUT
     turn = tl.load(ws_ptr + TURN, volatile=True)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)

@@ -1,13 +1,13 @@
 """Triton kernels for the ranked range of many losses, in two launches that read them once each.
 
-A sample, then one pass (Floyd and Rivest):
+The method is that of Floyd and Rivest: a sample gives pivots close to the cuts.
   narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
            them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
            bin that holds each cut.
   finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if
            they are few, as a finer histogram if they are many (ties). The program that finishes last computes the cuts.
 Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
-integers, so the same losses give the same bits in every run. If the sample is misleading (about one in ten thousand),
+integers, so the same losses give the same bits in every run. If the pivots miss a cut (about one call in ten thousand),
 the counts show it, and the last program searches all losses. The result is always exact.
 """
 
@@ -58,7 +58,7 @@ def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
 
 @triton.jit
 def shift_for(lo, hi, N_BINS: tl.constexpr):
-    """The shift at which N_BINS bins of a power of two cover the keys [lo, hi)."""
+    """The smallest shift for which N_BINS bins of 2**shift keys each cover the keys [lo, hi)."""
     exponent = (tl.maximum(hi - 1 - lo, 1).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 126
     N_BITS: tl.constexpr = N_BINS.bit_length() - 1
     return tl.maximum(exponent - N_BITS, 0).to(tl.int32)
@@ -66,7 +66,10 @@ def shift_for(lo, hi, N_BINS: tl.constexpr):
 
 @triton.jit
 def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, SIZE: tl.constexpr):
-    """Count by bin the x above key lo that are not `over`. Ties at lo may be many; subtraction gives their number."""
+    """Count in each bin the x above key lo that are not `over`.
+
+    Losses equal to lo may be many. They are not counted; subtraction gives their number.
+    """
     of_k = (x > float_of(k_lo)) & ~k_over
     of_m = (x > float_of(m_lo)) & ~m_over
     # The difference may exceed an int32, but not its 32 bits.
@@ -128,7 +131,7 @@ def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
-    """Keys [lo, hi) that hold the rank-th largest of n losses unless the sample is 4.5 deviations off."""
+    """Keys [lo, hi) that hold the rank-th largest of n losses unless the sample is 4.5 standard deviations off."""
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
     near = (reach * 0.25).to(tl.int32)

@@ -19,7 +19,7 @@ _ANY = ["output", "target", "index", "size", "n_classes"]
 
 @triton.jit
 def stored_row(index, row, valid, size):
-    """The row of the memory of each sample, and whether it has one."""
+    """The memory row of each sample, and whether it has one."""
     stored = tl.load(index + row, valid, -1).to(tl.int64)
     known = (stored >= 0) & (stored < size)
     return tl.where(known, stored, size), known
@@ -39,7 +39,10 @@ def update_means(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile of samples, write their ratios into the array of weights, and return their counts by class."""
+    """Update the running means of a tile of samples and write their ratios into the array of weights.
+
+    Returns the sums of the tile by class.
+    """
     one_class = tl.arange(0, CLASSES)
     valid = row < n
     inside = valid[:, None] & (one_class < n_classes)[None, :]

@@ -141,7 +141,7 @@ class AoRRLoss(Explained):
         self.cuts = StreamingCuts(step) if ranking == "stream" and self.auto is None else None
         self.guard = ClassGuard() if self.auto is None and per_class is None else None
         self._keep = self._checked(m, k)
-        self._last: dict[str, Tensor] = {}  # a list, because attribute assignment on a module is slow
+        self._last: dict[str, Tensor] = {}  # a dict, because attribute assignment on a module is slow
         self.batches: Tensor
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=self.warmup > 0)
 

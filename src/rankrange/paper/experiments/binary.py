@@ -86,7 +86,7 @@ TABLES = (
     ),
 )
 SPLITS = {"full": 10, "quick": 2, "smoke": 1}
-# For claims that ten splits do not decide, but thirty would in four of five runs, by their standard deviation.
+# More splits for claims that ten do not decide; by their standard deviation, thirty would in four of five runs.
 MORE = {("australian", "hinge"): 30, ("splice", "hinge"): 30}
 PAPER_SPLITS = {"full": 10, "quick": 1, "smoke": 1}
 GRIDS = {

@@ -1,4 +1,4 @@
-"""Table 3 by the paper's own steps: its numbers come from iterates with early stopping, not from minima.
+"""Table 3 with the steps of the paper's Algorithm 1 and early stopping, instead of minimisation.
 
 Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
 of Tables 12 and 13. Of all iterates, the one with the smallest error on the validation rows is kept (early stopping),
@@ -121,7 +121,11 @@ class Descent:
 
 
 class Trace(NamedTuple):
-    """Errors in percent: of the best iterate on validation rows (validation, test), of the last, and the smallest."""
+    """Errors in percent along the iterates.
+
+    Validation and test error of the iterate that is best on the validation rows, test error of the last iterate, and
+    smallest test error of all.
+    """
 
     validation: float
     kept: float

@@ -163,7 +163,7 @@ def _steps(fit: TKMLClassifier) -> int:
 
 
 def _minimised(cell: Cell, rows: Parts) -> Outcome:
-    """The paper's loss at the end of its path."""
+    """The paper's loss, minimised without early stopping."""
     first = len(rows.Y) * 2 // 3
     halves = cut(rows.X, rows.Y, first)
     measures, chosen = [], {}

@@ -56,7 +56,7 @@ _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each case and draw, all methods and losses together; the paper's own points are one more."""
+    """One cell for each case and draw, with all methods and losses, and one for the paper's own points."""
     cases = CASES if plan.size != "smoke" else (1, 5)
     found = [
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
@@ -156,7 +156,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _better_than(results: Results, other: str) -> Claim:
-    """AoRR beats the others in all cases."""
+    """The paper: AoRR beats the other aggregates in all cases."""
     settings = dict.fromkeys((cell.dataset, m.setting) for cell, outcome in results.outcomes for m in outcome.measures)
     found = {f"{d} {s}": results.paired(d, "AoRR", other, s, METRIC) for d, s in settings}
     lines = [(name, difference, error) for name, (difference, error, _) in found.items()]
@@ -208,7 +208,7 @@ def _over_k(results: Results) -> list[Claim]:
 
 
 def _logistic_average(results: Results) -> list[Claim]:
-    """In cases 5 and 6 the average of logistic losses does better than that of hinge losses."""
+    """The paper: with 10 and 20 outliers the average works better with the logistic loss than with the hinge loss."""
     lines, verdicts = [], []
     for h in (10, 20):
         a, b = (results.values(NEEDS[0], "Average", _setting(loss, h), METRIC) for loss in LOSSES)
@@ -289,7 +289,7 @@ def _scatter(axes: Any, x: Array, y: Array, outliers: Array) -> None:
 
 
 def _boundaries(axes: Any, extra: dict[str, Any], loss: str, bayes: list[float]) -> None:
-    """Draw all lines, the broad ones first; the legend also lists methods whose model is zero and has no line."""
+    """Draw the decision boundary of each method; a note lists the methods whose model is zero and has none."""
     from ..harness.figures import NAMES
 
     _boundary(axes, bayes, "Bayes")
