@@ -35,7 +35,7 @@ _MAX_LOSSES = 1 << 30  # the largest number of losses: offsets and counts are 32
 # the largest number of scores of a batch for m="auto", because one program processes them all
 _MAX_REMEMBERED = 1 << 19
 _MAX_LANES = 1 << 13
-_MAX_READ_AGAIN = 1 << 14  # the limit of ranks in a long row: 64 ranks of a million labels, more of fewer
+_MAX_READ_AGAIN = 1 << 14  # limits top_k in a long row: to 127 for a million labels, to more for fewer labels
 _MAX_ENTRIES = 128  # a longer list of labels is converted to a mask
 
 
