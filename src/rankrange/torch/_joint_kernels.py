@@ -63,7 +63,7 @@ def clear_histograms(
 def clear_counts(
     ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """Run by the last program: clear the counts for the next launch."""
+    """Clear the counts for the next launch; only the last program calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     tl.debug_barrier()

@@ -93,7 +93,7 @@ def count_equal(
     x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The number of wanted scores of the row equal to `value`, by another read; needed only for many ties."""
+    """Count the wanted scores of the row that equal `value`, by reading the row again; needed only for many ties."""
     equal = tl.zeros((TILE,), tl.int32)
     for start in range(0, n_labels, TILE):
         offsets = start + tl.arange(0, TILE)
@@ -107,7 +107,10 @@ def ranked(
     best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The rank-th largest of the wanted sign * scores of a row and its number of ties, from the best of each lane."""
+    """The rank-th largest of the wanted sign * scores of a row, and how many scores tie with it.
+
+    `best` has the largest of these values in each lane.
+    """
     # Any bound that at least `rank` lanes reach is valid, if these lanes are few enough to be read again.
     bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
     above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)

@@ -88,7 +88,7 @@ def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
 
 @triton.jit
 def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
-    """The bin that holds the rank: keys [low, high) out of [lo, hi), and the losses above and inside it."""
+    """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it."""
     bins = tl.arange(0, N_BINS)
     at_or_above = tl.cumsum(counts, 0, reverse=True)
     found = tl.max(tl.where(above + at_or_above >= rank, bins, -1), 0)
@@ -112,7 +112,7 @@ def last_to_arrive(ticket_ptr, programs):
 
 @triton.jit
 def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexpr):
-    """The histogram of k; that of m follows SIZE words later."""
+    """Pointer to the histogram of k; that of m follows SIZE words later."""
     return ws_ptr + LIST + CAP + 2 * level * SIZE
 
 
@@ -131,7 +131,10 @@ def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
-    """Keys [lo, hi) that hold the rank-th largest of n losses unless the sample is 4.5 standard deviations off."""
+    """An interval [lo, hi) of keys that contains the rank-th largest of n losses.
+
+    It misses it only if the sample is off by more than 4.5 standard deviations.
+    """
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
     near = (reach * 0.25).to(tl.int32)
@@ -148,7 +151,7 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut, from the histogram; if the pivots miss the cut, all keys on its side of them."""
+    """The bin of one cut, from the histogram. If the pivots miss the cut, the bin has all keys on that side of them."""
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
     low, high, above, inside = search_histogram(
@@ -199,7 +202,7 @@ def store_bins(
 
 @triton.jit
 def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
-    """Keys around both cuts, the widths of their bins, and whether both cuts are in one bin; equal in every program."""
+    """Keys around both cuts, the shifts of their bins, and whether the cuts share a bracket; equal in every program."""
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
     k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)
@@ -275,7 +278,7 @@ def sum_and_collect(
     x_ptr, ws_ptr, n, scale, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """The pass of `finish` over the losses of this program."""
+    """Sum the losses of this program that are certainly kept, and collect those in the two bins."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept

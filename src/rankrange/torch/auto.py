@@ -30,10 +30,11 @@ SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """Values (B, width), class labels or None, sample indices or None, and a mask of rows that are not padding or None.
+    """A batch: values (B, width), class labels, sample indices, and a mask of the rows that are not padding.
 
-    Without classes (`n_classes` is 0) the values are losses. With up to SOFTMAX_UP_TO classes they are the softmax, and
-    with more they are three columns: p(label), p(predicted class) and the predicted class.
+    The last three may be None. Without classes (`n_classes` is 0) the values are losses. With up to SOFTMAX_UP_TO
+    classes they are the softmax, and with more they are three columns: p(label), p(predicted class) and the predicted
+    class.
     """
 
     values: Tensor

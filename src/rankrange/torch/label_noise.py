@@ -146,10 +146,10 @@ class LossCut(Resizable):
         return weights
 
     def cut(self) -> Tensor:
-        """lam_hat; infinite before the first losses."""
+        """The upper cut lam_hat; infinite until PRIOR losses were seen."""
         mean = self.sums[2] / self.sums[1].clamp(min=1.0)
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """The weighted share of losses that is cut."""
+        """Array (1,): the share of the losses that is dropped, by weight."""
         return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)

@@ -54,7 +54,7 @@ class ClassGuard(Resizable):
         return self.on
 
     def cut_away(self, share: float, least: Tensor | float = KEPT_TO_PROTECT) -> Tensor:
-        """Array (classes,): which classes keep less than `least` of `share`."""
+        """Array (classes,): which classes keep less than `least` times `share` of their samples."""
         seen, kept = self.sums.unbind(1)
         return (seen >= _FEW) & (kept < least * share * seen)
 

@@ -178,7 +178,7 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions by decreasing key, the first and the number of those in the range, and cuts as in `_in_range`."""
+    """Positions by decreasing key, the start and the length of the range in them, and cuts as in `_in_range`."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, order = finite.sort(descending=True, stable=True)

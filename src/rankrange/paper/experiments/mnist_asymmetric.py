@@ -98,7 +98,7 @@ def _ranks(scores: Array, y: Array) -> Array:
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
-    """Each method with the best C on held-out noisy rows, by its C; in the protocol "paper" with every C."""
+    """The fits of each method by C: the best C on held-out noisy rows or, in the protocol "paper", every C."""
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),

@@ -118,8 +118,8 @@ def _mnist(coarse: bool) -> tuple[Array, Array, Array, Array]:
 def run(cell: Cell) -> Outcome:
     """Fit all methods and report their test accuracy.
 
-    Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of its last
-    update.
+    Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of the last
+    update of Algorithm 2.
     """
     split = split_of(cell)
     C = _PENALTY

@@ -87,7 +87,7 @@ FIXED_C = 10.0
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set, way of choosing, and split."""
+    """One cell for each data set, part ("chosen" or "minimised") and split."""
     n_splits = SPLITS.get(plan.size, {"emotions": 1})
     if plan.protocol == "paper":
         n_splits = {dataset: min(splits, PAPER_SPLITS) for dataset, splits in n_splits.items()}

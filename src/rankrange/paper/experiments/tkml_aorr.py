@@ -128,7 +128,7 @@ def _papers_model(k: int, m: float, top: float, n: int, settings: dict[str, Any]
 
 
 def _curve(rows: Parts, models: dict[float, TKMLClassifier], k: int) -> list[list[float]]:
-    """[m/n, accuracy] in order of m."""
+    """Pairs [m/n, accuracy], in order of m."""
     return [[m, rows.accuracy(models[m].decision_function(rows.X_test), k)] for m in sorted(models)]
 
 

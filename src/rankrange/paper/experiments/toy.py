@@ -134,7 +134,7 @@ def _against_k(data: Any, fresh: Any, loss: str, size: str) -> dict[str, list[fl
 
 
 def _papers_points(cell: Cell) -> Outcome:
-    """Lines through the paper's own points or, if they are missing, through a draw of ours. No measures."""
+    """Decision boundaries for the paper's own points or, if these are missing, for a draw of ours. No measures."""
     try:
         wanted = {"source": "paper"} if cell.size != "smoke" else {"n_samples": _ROWS[cell.size], "random_state": 0}
         data = load(cell.dataset, download=False, **wanted)

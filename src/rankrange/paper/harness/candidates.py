@@ -83,15 +83,15 @@ class Bench:
         return len(self.train.y)
 
     def average(self) -> list[Candidate]:
-        """The average loss, at every C."""
+        """Candidates with the average loss, for every C."""
         return self.top_k([self.n])
 
     def maximum(self) -> list[Candidate]:
-        """The maximum loss, at every C."""
+        """Candidates with the maximum loss, for every C."""
         return self.top_k([1])
 
     def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
-        """The convex case m = 0, solved to convergence."""
+        """Candidates with m = 0, for every k and C; these problems are convex and solved to convergence."""
         found = []
         for k in self.grid.ks(self.n) if ks is None else ks:
             model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)
@@ -99,7 +99,7 @@ class Bench:
         return found
 
     def ranked_range(self, pairs: list[tuple[int, int]] | None = None) -> list[Candidate]:
-        """All (m, k) of the grid, or those given, in that order: largest k and m first."""
+        """Candidates for all (m, k) of the grid, or those given, and every C; the largest k and m come first."""
         if pairs is None:
             pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
         # Starts: the ordinary fit, two fits without high-leverage rows, two random ones, and the last solution.
@@ -118,7 +118,7 @@ class Bench:
         return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, random_state=0), m, k, C)
 
     def robust_max(self) -> list[Candidate]:
-        """Robust_Max, at every slack and C."""
+        """Candidates with Robust_Max, for every slack and C."""
         found = []
         for slack in self.grid.slack:
             for C in CS:
@@ -151,5 +151,5 @@ class Bench:
         return [part.error(model.predict(part.X)) for part in self.others]
 
     def _robust_zero(self, slack: float) -> float:
-        """Robust_Max at zero: all losses are s, and v = s - slack / sqrt(n)."""
+        """The value of Robust_Max at scores of zero, where all losses equal s: s - slack / sqrt(n)."""
         return ZERO[self.loss] - slack / np.sqrt(self.n)

@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One task. `part` distinguishes several tasks of one data set and split."""
+    """One unit of work: a split of a data set. `part` distinguishes several units of one data set and split."""
 
     experiment: str
     dataset: str
@@ -118,7 +118,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of the paper, or of ours about it, and the result of the paired splits.
+    """One claim of the paper, or of ours, and whether the paired splits support it.
 
     verdict : "holds", "does not hold" or "not decided" (within two standard errors).
     """

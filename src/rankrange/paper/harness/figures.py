@@ -72,7 +72,7 @@ def level(axes: Any, values: Sequence[float], method: str) -> None:
 
 
 def shared_legend(figure: Any, axes: Any, *, columns: int = 6) -> None:
-    """One legend for all axes, above them."""
+    """Draw one legend for all axes, above them."""
     found: dict[str, Any] = {}
     for one in np.ravel(axes):
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):

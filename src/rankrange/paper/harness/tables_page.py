@@ -162,7 +162,7 @@ def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[C
 
 
 def _rounded(row: Row) -> Row:
-    """Ten digits: the last bits of a mean depend on the machine and would make every page differ."""
+    """Round to ten digits: the last bits of a mean depend on the machine and would make every page differ."""
     short = {name: None if (v := getattr(row, name)) is None else float(f"{v:.10g}") for name in ("mean", "sd")}
     return replace(row, **short)  # type: ignore[arg-type]
 
@@ -384,14 +384,14 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 
 
 def summary(folder: Path) -> str:
-    """The block of the README, from results.json and claims.json."""
+    """The block of results for a page, from results.json and claims.json."""
     rows = read_record(folder / "results.json")
     findings = _findings(folder)
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 
 def with_summary(text: str, folder: Path) -> str:
-    """The README with a new block of results."""
+    """The text of a page with a new block of results."""
     start, end = (text.find(mark) for mark in _MARKS)
     if start < 0 or end < start:
         raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
