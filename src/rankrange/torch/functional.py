@@ -1,7 +1,8 @@
 """The ranked range and the TKML loss in eager PyTorch. The kernels are tested against these definitions.
 
 A ranked range is defined by its two cuts (`cuts`). A loss strictly between the cuts has weight 1, a loss outside weight
-0. The cuts are found on detached losses, and no gradient flows through a sort: the gradient of a loss is its weight.
+0. The cuts are found on detached losses, and no gradient flows through a sort: the derivative of the sum with respect
+to a loss is its weight.
 
 No function synchronises with the device. Values are therefore not checked as in the NumPy functions: a NaN among the
 losses makes the result and every weight NaN. An infinite loss above the upper cut is dropped like any other.
@@ -53,8 +54,8 @@ def ranked_range(
     Returns
     -------
     Tensor
-        The mean or sum. Its gradient is the weight of each loss; losses tied at a cut share the remaining weight
-        equally.
+        The mean or sum. The derivative of the sum with respect to each loss is its weight; losses tied at a cut share
+        the remaining weight equally.
 
     Examples
     --------
