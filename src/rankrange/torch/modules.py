@@ -208,14 +208,14 @@ class AoRRLoss(Explained):
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
-        """The training labels that are probably wrong, as the result of `rankrange.find_label_issues` (m="auto").
+        """The training labels that are probably wrong, like the result of `rankrange.find_label_issues` (m="auto").
 
         Returns
         -------
         LabelIssues
             The suspects. Rows are named by sample index, in `top` and `decide` too. The arrays have one entry per
-            sample that was used in training, in the order of `index`. "cut" is the share of the visits at which a
-            sample was dropped.
+            sample that was used in training, in the order of `index`. The column "cut" has the share of the visits at
+            which a sample was dropped.
         """
         from .suspect_table import suspects_of
 

@@ -259,7 +259,7 @@ def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim
 
 
 def headline(rows: list[Row], findings: list[Finding]) -> str:
-    """The results of the protocol "honest" in one sentence."""
+    """The results of the protocol "honest" in two sentences."""
     compared = [row for row in rows if row.protocol == "honest" and row.verdict != NOT_PRINTED]
     n, fine = len(compared), sum(row.verdict != "worse" for row in compared)
     claims = [f.claim.verdict for f in findings if f.protocol == "honest"]
