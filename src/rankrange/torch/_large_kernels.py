@@ -347,7 +347,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
 def resolve_histograms(
     x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """`resolve_list` from the finer histograms; if a bin still has several keys, the losses are searched."""
+    """The result of `resolve_list`, from the finer histograms; if a bin still has several keys, losses are searched."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     shared = k_low == m_low

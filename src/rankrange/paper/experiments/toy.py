@@ -300,7 +300,7 @@ def _boundaries(axes: Any, extra: dict[str, Any], loss: str, bayes: list[float])
 
 
 def _boundary(axes: Any, line: list[float], method: str) -> bool:
-    """The line w @ x + b = 0 inside the axes; False for a zero model, which has none."""
+    """Draw the line w @ x + b = 0 inside the axes; return False for a zero model, which has none."""
     from ..harness.figures import COLOURS, NAMES, STYLES
 
     w1, w2, b = line
