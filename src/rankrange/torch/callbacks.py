@@ -178,7 +178,7 @@ def _estimates(args: Any, state: Any) -> Path:
 
 
 def _check_trainer(trainer: Any, criterion: Any) -> None:
-    """Raise an error if the trainer has another loss, or if the index does not reach the loss."""
+    """Raise an error if the trainer is not supported, joins documents, or removes the index."""
     kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
     tokens = isinstance(criterion, LinearAoRRLoss)
     if kinds and not (tokens and "SFTTrainer" in kinds):

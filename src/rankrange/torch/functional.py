@@ -124,9 +124,9 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     top_k : int
         How many labels are predicted.
     two_sided : bool, default=True
-        False is the loss of the paper: max(0, 1 + the (k+1)-th largest score - the lowest true score). True is the same
-        for a row with at most k true labels. For a row with more, k labels cannot include them all, and the loss is
-        max(0, 1 + the highest false score - the k-th largest true score).
+        False is the loss of the paper, with k = top_k: max(0, 1 + the (k+1)-th largest score - the lowest true score).
+        True is the same for a row with at most k true labels. For a row with more, k labels cannot include them all,
+        and the loss is max(0, 1 + the highest false score - the k-th largest true score).
     reduction : {"mean", "sum", "none"}, default="mean"
         The reduction over the rows.
 
