@@ -172,7 +172,8 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Parameters
     ----------
     difference, error : float
-        The mean difference over n splits and its standard error; both are assumed not to change.
+        The mean difference over n splits and its standard error. The mean and the standard deviation of the differences
+        are assumed to stay the same with more splits.
     n : int
         How many splits there were.
     bar : float, default=0.0

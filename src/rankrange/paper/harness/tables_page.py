@@ -1,4 +1,4 @@
-"""Pages from finished cells: results.json, claims.json, results.md, results.html, and the summary in the README."""
+"""Pages from finished cells: results.json, claims.json, results.md, results.html, and a summary for another page."""
 
 from __future__ import annotations
 
