@@ -221,7 +221,7 @@ def _beats(results: Results, other: str, text: str) -> list[Claim]:
 
 
 def _loses_little(results: Results) -> list[Claim]:
-    """The paper: from noise 0 to 0.3 the accuracy of TKML-AoRR falls by less than a point, at k' = 4 by 1.22."""
+    """The paper: from noise 0 to 0.3 the accuracy of TKML-AoRR falls by less than a point (1.22 at k' = 4)."""
     falls = {}
     for k in KS:
         before, after = (results.values("yeast", AORR, f"noise={rate:g}, k'={k}", METRIC) for rate in (0.0, 0.3))
