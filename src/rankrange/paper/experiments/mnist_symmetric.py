@@ -85,7 +85,10 @@ def setting(rate: float) -> str:
 
 
 class Split(NamedTuple):
-    """Images in [0, 1]; `given` are the labels to train on, `wrong` marks those that are wrong."""
+    """Training, clean and test images with pixels in [0, 1].
+
+    `given` are the training labels, and `wrong` marks those that are wrong.
+    """
 
     X: Array
     given: Array
