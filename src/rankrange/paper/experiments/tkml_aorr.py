@@ -2,8 +2,8 @@
 
 Protocol "honest": 80% of the rows get noisy labels; they choose the parameters by 5-fold cross-validation and are the
 training rows. The other 20% are clean test rows. C is the best for TKML-Average over all k'; TKML-AT_k chooses k;
-TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All use the two-sided loss, start at LR and may
-stop there.
+TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All use the two-sided loss, start at one logistic
+regression per label (LR) and may stop there.
 
 Protocol "paper": the paper's loss, 1,000 steps of Algorithm 3 at a rate of 0.3, hardly any penalty, and "the optimal
 values of hyper-parameters" chosen on the test rows, as in the released code, which biases the result upwards. The
