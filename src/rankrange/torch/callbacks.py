@@ -276,7 +276,7 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
-    """Raise an error if the logits of the model are not those of its last layer at the last hidden states."""
+    """Raise an error if the logits of the model are not the output of its last layer for the last hidden states."""
     with torch.no_grad():
         ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
         ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)

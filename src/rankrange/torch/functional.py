@@ -100,7 +100,7 @@ def scale_of(m: int, k: int, reduction: str) -> float:
 
 
 def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
-    """The value and the cut of one batch of at least one loss, by `counts_in_batch`."""
+    """The value and the cut of one batch of at least one loss, with m and k from `counts_in_batch`."""
     cuts: list[Tensor] = []
     value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
     if value is not None:

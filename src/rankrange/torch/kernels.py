@@ -262,7 +262,7 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
 
 
 def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The weights of a batch as defined by `auto.AutoCut`, and divided by their sum in `dtype`.
+    """The weights of a batch as defined by `auto.AutoCut`, and the same weights divided by their sum, in `dtype`.
 
     The memory is updated.
     """

@@ -59,7 +59,7 @@ class ClassGuard(Resizable):
         return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
-        """Warn once, some batches after protection began: the flag is copied asynchronously."""
+        """Warn once, some batches after protection began, because the flag is copied asynchronously."""
         if self._warned:
             return
         self._checks += 1

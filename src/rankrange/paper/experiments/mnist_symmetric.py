@@ -179,7 +179,7 @@ def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
 
 
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
-    """Data for figures: core seconds, and as `found` the precision and the recall of the cut rows."""
+    """Additional results: core seconds, m and k, and under `found` the precision and recall of the dropped rows."""
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
     if TUNED in fits:
         extra["C of " + TUNED] = float(fits[TUNED].C)

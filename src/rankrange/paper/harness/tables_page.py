@@ -281,7 +281,7 @@ HOW_TO_READ = (
 
 
 def about(report: Report) -> list[str]:
-    """Versions, and core time by experiment; wall time would depend on other processes."""
+    """Sentences about the run: missing data sets, versions, seeds, commits, and core time by experiment."""
     facts = report.about
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
