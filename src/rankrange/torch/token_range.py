@@ -50,7 +50,7 @@ def linear_ranked_range(
 ) -> Tensor:
     """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states and the last layer.
 
-    The logits of all tokens are never in memory.
+    The logits of all tokens are never in memory at once.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def linear_ranked_range(
     weight : Tensor of shape (words, features)
         The matrix of the last layer: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
-        The index of the true word of each token, already shifted.
+        The index of the true word of each token; for next-token prediction, already shifted by one.
     m, k : int, float or RankedRange
         How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. A batch too small for
         the fractions keeps one.
@@ -87,7 +87,7 @@ def linear_ranked_range(
     -------
     Tensor
         The mean over the kept tokens, float64 for float64 and float32 otherwise; 0 if no token counts. It carries
-        gradients of `hidden`, `weight` and `bias`.
+        gradients for `hidden`, `weight` and `bias`.
 
     Notes
     -----
