@@ -69,7 +69,7 @@ class ClassGuard(Resizable):
             if named:
                 self._warned = True
                 warnings.warn(
-                    f"ranking the losses of a batch would drop most samples of the classes {named}; for now ranks are "
+                    f"ranking the losses of a batch would drop too many samples of the classes {named}; for now ranks are "
                     "taken within classes. m may be too large for class-conditional noise: lower it, add a warm-up, or "
                     "use m='auto'",
                     UserWarning,

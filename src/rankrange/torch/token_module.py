@@ -37,7 +37,7 @@ class LinearAoRRLoss(Explained):
 
     Parameters
     ----------
-    m, k : int, float or "auto"
+    m, k : int, float or "auto", default=0.0 and 1.0
         How many tokens or sequences to drop, and the last rank to keep; both may be reassigned during training.
         `m="auto"` estimates which tokens or sequences are noise and down-weights them; see
         `rankrange.torch.text_noise`.
