@@ -154,7 +154,7 @@ def run(cell: Cell) -> Outcome:
 
 
 def _logistic_regressions(bench: Bench) -> list[Candidate]:
-    """Logistic regressions of scikit-learn with a finer grid: 25 penalties from 10^-1 to 10^5, in the paper's scale of C."""
+    """Logistic regressions of scikit-learn with a finer grid: 25 values of the paper's C from 10^-1 to 10^5."""
     found = []
     for C in np.logspace(-1, 5, 25):
         model = LogisticRegression(C=C / bench.n, max_iter=2000).fit(bench.train.X, bench.train.y)

@@ -311,7 +311,7 @@ def _against(results: Results, other: str) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """For AoRR at the printed settings: the printed error, that of the minimum, and that with early stopping."""
+    """The printed errors of AoRR and of Maximum, and ours with early stopping and (for AoRR) at the minimum."""
     from ..harness import figures as plots
 
     pairs = _pairs(results)

@@ -231,7 +231,7 @@ def _logistic_average(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """Figures 5 and 6: the decision boundary of each aggregate."""
+    """Figures 5 and 6: the decision boundary of each aggregate, and for one outlier the error against k."""
     return {"toy-one-outlier": _figure_5(results), "toy-more-outliers": _figure_6(results)}
 
 
