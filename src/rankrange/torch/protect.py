@@ -70,8 +70,8 @@ class ClassGuard(Resizable):
                 self._warned = True
                 warnings.warn(
                     f"ranking the losses of a batch would drop too many samples of the classes {named}; for now ranks "
-                    "are taken within classes. m may be too large for class-conditional noise: lower it, add a warm-up, "
-                    "or use m='auto'",
+                    "are taken within classes. m may be too large for class-conditional noise: lower it, add a "
+                    "warm-up, or use m='auto'",
                     UserWarning,
                     stacklevel=4,
                 )
