@@ -1,5 +1,7 @@
 """Callbacks for the Hugging Face Trainer and for Lightning that log the state of a robust loss.
 
+The Hugging Face callback also makes the trainer use the loss.
+
 Both use the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values: the cut, the kept
 share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported only when a callback
 is made. The SFTTrainer of `trl` is a Hugging Face trainer and takes the same callback.

@@ -2,8 +2,8 @@
 
 Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
 of Tables 12 and 13. Of all iterates, the one with the smallest error on the validation rows is kept (early stopping),
-and its test error is reported. All five aggregates take the same steps, so all benefit equally from early stopping. The
-second table uses AoRR at the printed k, m and C, and each column changes one setting.
+and its test error is reported. All five aggregates take the same steps with the same early stopping. The second
+table uses AoRR at the printed k, m and C, and each column changes one setting.
 """
 
 from __future__ import annotations
