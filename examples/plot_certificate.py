@@ -21,8 +21,8 @@ junk = rng.choice(n, m - 2, replace=False)  # only twelve of thirty points follo
 y[junk] = rng.uniform(-4, 4, m - 2)
 
 # %%
-# The mean of the squared errors without the 20 largest, for every line. The dark valley is the line in the data;
-# every white dot is a local minimum in which a descent can end.
+# The objective is the mean of the squared errors without the 20 largest. It is computed for a grid of lines. In the
+# left panel, the dark valley is the line in the data, and each white dot is a local minimum in which a descent can end.
 size = 80 if os.environ.get("RANKRANGE_SMALL") else 220
 slopes, intercepts = np.meshgrid(np.linspace(-2.2, 2.2, size), np.linspace(-3, 3, size))
 errors = (y - slopes[..., None] * x - intercepts[..., None]) ** 2

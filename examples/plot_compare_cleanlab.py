@@ -63,5 +63,5 @@ axis.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# This is one data set and one draw of errors. The page of benchmarks has 360 runs over eight data sets, including
-# those where cleanlab is better.
+# This is one data set and one draw of errors. The benchmark pages compare both on many data sets, including those on
+# which cleanlab is better.

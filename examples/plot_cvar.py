@@ -13,7 +13,7 @@ from rankrange.risk import cvar, icvar, icvar_bounds
 
 rng = np.random.default_rng(0)
 losses = np.sort(rng.gamma(2.0, 1.0, 400))
-losses[-8:] += 6  # a few hopeless rows
+losses[-8:] += 6  # a few outliers
 mu, nu = 0.05, 0.4  # from the worst 5% to the worst 40%
 n, m, k = len(losses), int(mu * len(losses)), int(nu * len(losses))
 
@@ -46,8 +46,8 @@ left.set(
 left.legend(frameon=False)
 
 # %%
-# The estimate from a sample has a spread that decreases with the number of rows. Outliers, which ruin the estimate of
-# CVaR, do not affect it.
+# The standard deviation of the estimate decreases with the number of rows. Outliers distort the estimate of CVaR, but
+# not that of the interval CVaR.
 sizes = np.array([50, 100, 200, 400, 800, 1600])
 draws = {"CVaR(0.4)": [], "interval CVaR(0.05, 0.4), as a mean": []}
 for size in sizes:

@@ -48,10 +48,10 @@ def slope(model):
 
 
 # %%
-# The error of the slope, over ten draws per share. ``m="auto"`` is exact up to a fifth of moved points; from three in
-# ten on it treats the cluster as part of the data, because a fit that drops nothing predicts the other rows as well.
-# RANSAC breaks down a little later. If many points may be bad, set a bound: ``m=0.45`` costs a little on clean data
-# and is robust to the end.
+# The error of the slope, over ten draws per share. ``m="auto"`` finds the slope up to a fifth of moved points; from
+# three in ten on it treats the cluster as part of the data, because a fit that drops nothing predicts the other rows
+# as well. RANSAC breaks down a little later. If many points may be bad, set a bound: ``m=0.45`` costs a little on clean
+# data and is robust to the end.
 shares = [0.0, 0.1, 0.2, 0.3, 0.4]
 errors = {name: np.zeros((len(shares), repeats)) for name in estimators(0)}
 for i, share in enumerate(shares):

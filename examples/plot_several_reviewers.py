@@ -74,7 +74,7 @@ p_rest = np.array([made.tasks[place]["data"]["rankrange"]["p_wrong"] for place i
 rows = np.array([int(made.tasks[place]["data"]["rankrange"]["row"]) for place in rest])
 above = p_rest >= found.threshold
 right = np.mean(~wrong[rows[above]]) if above.any() else np.nan
-print(f"of the {int(above.sum())} other suspects above the cut {right:.0%} are right, as nobody has checked")
+print(f"of the {int(above.sum())} suspects above the cut that were not reviewed, {right:.0%} have a correct label")
 
 # %%
 # Left: the agreement of each pair beyond chance. Right: probabilities before and after the reviews.

@@ -38,8 +38,8 @@ for name, coef in (("lasso", lasso.coef_), ("AoRRRegressorCV", robust.coef_)):
     print(f"{name}: {np.isin(genes, np.flatnonzero(coef)).sum()} of 5 genes among {np.count_nonzero(coef)}")
 
 # %%
-# From wrong rows to a list of genes: the samples to look at in the laboratory, and the genes of the model that
-# ignores them, the largest coefficient first. The penalty shrinks coefficients towards zero.
+# The results are the samples to check in the laboratory, and the genes of the model that ignores them, the largest
+# coefficient first. The penalty shrinks coefficients towards zero.
 print("samples to check:", np.flatnonzero(robust.dropped_).tolist())
 for gene in np.argsort(-np.abs(robust.coef_))[: np.count_nonzero(robust.coef_)][:8]:
     print(f"gene {gene}: {robust.coef_[gene]:+.2f}" + (" (true)" if gene in genes else ""))

@@ -63,7 +63,7 @@ def clear_histograms(
 def clear_counts(
     ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """Run by the last program: clear the counts for the next launch."""
+    """Clear the counts for the next launch; only the last program calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     tl.debug_barrier()
@@ -80,12 +80,12 @@ def joint(
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
     KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """`narrow`, `finish` and the weights scale * q in one cooperative launch.
+    """The passes of `narrow` and `finish`, and the weights scale * q, in one cooperative launch.
 
     The workspace is zeroed at the end, except TURN, which counts the waits.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
-    if not KEEP_CUT:  # the programs exchange it all the same
+    if not KEEP_CUT:  # the programs still need the cut, so it is stored in the workspace
         cut_ptr = ws_ptr.to(tl.pointer_type(tl.float32)) + CUT
     turn = tl.load(ws_ptr + TURN, volatile=True)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)

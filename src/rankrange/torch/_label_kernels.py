@@ -1,9 +1,9 @@
 """Triton kernels for TKML: one program per row. Forward reads the scores once; backward reads and writes them once.
 
-A row needs one score to push down (`rise`) and one to pull up (`fall`):
+The loss of a row is max(0, 1 + rise - fall), where `rise` and `fall` are two of its scores:
   at most k true labels, or the paper's form   rise = (k+1)-th of all scores,  fall = lowest true score
   more than k (two-sided)                      rise = highest false score,     fall = k-th of the true scores
-and the number of scores tied at each, because ties share the gradient.
+The kernels also find the number of scores tied at each, because ties share the gradient.
 
 A row that fits into one tile is searched in registers. A longer row is divided into as many lanes as a tile has
 entries, and one read keeps only the best score of each lane. The r-th largest of these is a lower bound of the r-th
@@ -24,13 +24,13 @@ RISE = tl.constexpr(0)
 FALL = tl.constexpr(1)
 UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the loss of the row is 0
 DOWN = tl.constexpr(3)
-EXCEEDS_K = tl.constexpr(4)  # 1 where only false labels may be pushed down
+EXCEEDS_K = tl.constexpr(4)  # 1 if `rise` is the highest false score, so true labels are not pushed down
 MARKS = tl.constexpr(8)  # words per row
 
 
 @triton.jit
 def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constexpr):
-    """Which of these labels are true: from the mask, or by looking for them among the row's indices."""
+    """Whether each of these labels is true, from the mask or from the label indices of the row."""
     if INDEX:
         found = offsets < 0
         for i in range(n_entries):
@@ -43,7 +43,7 @@ def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constex
 @triton.jit
 def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k):
     loss = 1.0 + rise - fall
-    loss = tl.where((loss <= 0.0) | (n_true == 0), 0.0, loss)  # a NaN, of two infinities, stays
+    loss = tl.where((loss <= 0.0) | (n_true == 0), 0.0, loss)  # a NaN (infinity minus infinity) stays
     active = (loss > 0.0).to(tl.float32)
     broken = tl.where((n_nan > 0) | (loss != loss), float("nan"), 0.0)
     tl.store(loss_ptr + row, loss + broken)
@@ -93,7 +93,7 @@ def count_equal(
     x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The number of wanted scores of the row equal to `value`, by another read; needed only for many ties."""
+    """Count the wanted scores of the row that equal `value`, by reading the row again; needed only for many ties."""
     equal = tl.zeros((TILE,), tl.int32)
     for start in range(0, n_labels, TILE):
         offsets = start + tl.arange(0, TILE)
@@ -107,7 +107,10 @@ def ranked(
     best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The rank-th largest of the wanted sign * scores of a row and its number of ties, from the best of each lane."""
+    """The rank-th largest of the wanted sign * scores of a row, and how many scores tie with it.
+
+    `best` has the largest of these values in each lane.
+    """
     # Any bound that at least `rank` lanes reach is valid, if these lanes are few enough to be read again.
     bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
     above, tied = (best > bound).to(tl.int32), (best == bound).to(tl.int32)
@@ -142,7 +145,7 @@ def long_rows_by_mask(
     x_ptr += row * n_labels
     lanes_ptr += row * CHOSEN
     offsets = tl.arange(0, TILE)
-    # The best of each lane, of all scores, of the false, of the true, and of the negated true ones.
+    # For each lane, the largest of all scores, of the false, of the true, and of the negated true scores.
     top = tl.full((TILE,), float("-inf"), tl.float32)
     false_top, true_top, true_low = top, top, top
     n_true = tl.zeros((TILE,), tl.int32)

@@ -1,13 +1,13 @@
 """Triton kernels for the ranked range of many losses, in two launches that read them once each.
 
-A sample, then one pass (Floyd and Rivest):
+The method is that of Floyd and Rivest: a sample gives pivots close to the cuts.
   narrow   every program finds the same pivots around both cuts from the same sample; one pass counts what lies above
            them and, for the few losses between, fills a histogram. The program that finishes last picks the histogram
            bin that holds each cut.
   finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if
            they are few, as a finer histogram if they are many (ties). The program that finishes last computes the cuts.
 Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
-integers, so the same losses give the same bits in every run. If the sample is misleading (about one in ten thousand),
+integers, so the same losses give the same bits in every run. If the pivots miss a cut (about one call in ten thousand),
 the counts show it, and the last program searches all losses. The result is always exact.
 """
 
@@ -58,7 +58,7 @@ def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
 
 @triton.jit
 def shift_for(lo, hi, N_BINS: tl.constexpr):
-    """The shift at which N_BINS bins of a power of two cover the keys [lo, hi)."""
+    """The smallest shift for which N_BINS bins of 2**shift keys each cover the keys [lo, hi)."""
     exponent = (tl.maximum(hi - 1 - lo, 1).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 126
     N_BITS: tl.constexpr = N_BINS.bit_length() - 1
     return tl.maximum(exponent - N_BITS, 0).to(tl.int32)
@@ -66,7 +66,10 @@ def shift_for(lo, hi, N_BINS: tl.constexpr):
 
 @triton.jit
 def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, SIZE: tl.constexpr):
-    """Count by bin the x above key lo that are not `over`. Ties at lo may be many; subtraction gives their number."""
+    """Count in each bin the x above key lo that are not `over`.
+
+    Losses equal to lo may be many. They are not counted; subtraction gives their number.
+    """
     of_k = (x > float_of(k_lo)) & ~k_over
     of_m = (x > float_of(m_lo)) & ~m_over
     # The difference may exceed an int32, but not its 32 bits.
@@ -85,7 +88,7 @@ def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
 
 @triton.jit
 def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
-    """The bin that holds the rank: keys [low, high) out of [lo, hi), and the losses above and inside it."""
+    """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it."""
     bins = tl.arange(0, N_BINS)
     at_or_above = tl.cumsum(counts, 0, reverse=True)
     found = tl.max(tl.where(above + at_or_above >= rank, bins, -1), 0)
@@ -109,7 +112,7 @@ def last_to_arrive(ticket_ptr, programs):
 
 @triton.jit
 def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexpr):
-    """The histogram of k; that of m follows SIZE words later."""
+    """Pointer to the histogram of k; that of m follows SIZE words later."""
     return ws_ptr + LIST + CAP + 2 * level * SIZE
 
 
@@ -128,7 +131,10 @@ def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
-    """Keys [lo, hi) that hold the rank-th largest of n losses unless the sample is 4.5 deviations off."""
+    """An interval [lo, hi) of keys that contains the rank-th largest of n losses.
+
+    It misses it only if the sample is off by more than 4.5 standard deviations.
+    """
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
     near = (reach * 0.25).to(tl.int32)
@@ -145,7 +151,7 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut, from the histogram; if the pivots miss the cut, all keys on its side of them."""
+    """The bin of one cut, from the histogram. If the pivots miss the cut, the bin has all keys on that side of them."""
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
     low, high, above, inside = search_histogram(
@@ -196,7 +202,7 @@ def store_bins(
 
 @triton.jit
 def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
-    """Keys around both cuts, the widths of their bins, and whether both cuts are in one bin; equal in every program."""
+    """Keys around both cuts, the shifts of their bins, and whether the cuts share a bracket; equal in every program."""
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
     k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)
@@ -272,7 +278,7 @@ def sum_and_collect(
     x_ptr, ws_ptr, n, scale, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """The pass of `finish` over the losses of this program."""
+    """Sum the losses of this program that are certainly kept, and collect those in the two bins."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept
@@ -341,7 +347,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
 def resolve_histograms(
     x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """`resolve_list` from the finer histograms; if a bin still has several keys, the losses are searched."""
+    """The result of `resolve_list`, from the finer histograms; if a bin still has several keys, losses are searched."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     shared = k_low == m_low

@@ -19,7 +19,7 @@ _ANY = ["output", "target", "index", "size", "n_classes"]
 
 @triton.jit
 def stored_row(index, row, valid, size):
-    """The row of the memory of each sample, and whether it has one."""
+    """The memory row of each sample, and whether it has one."""
     stored = tl.load(index + row, valid, -1).to(tl.int64)
     known = (stored >= 0) & (stored < size)
     return tl.where(known, stored, size), known
@@ -39,7 +39,10 @@ def update_means(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile of samples, write their ratios into the array of weights, and return their counts by class."""
+    """Update the running means of a tile of samples and write their ratios into the array of weights.
+
+    Returns the sums of the tile by class.
+    """
     one_class = tl.arange(0, CLASSES)
     valid = row < n
     inside = valid[:, None] & (one_class < n_classes)[None, :]
@@ -70,7 +73,7 @@ def update_means(
 def edges_of(
     s0, s1, s2, s3, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr, TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr
 ):
-    """The ratio at which each class is cut, from its sums."""
+    """The ratio below which labels of each class lose weight, from the sums of the class."""
     kept = s1 / tl.maximum(s0, 1e-6)
     edge = tl.minimum(EDGE * (1.0 - kept), 1.0) * kept * tl.minimum(s0 / PRIOR, 1.0)
     overall = tl.sum(s3, 0) / tl.maximum(tl.sum(s2, 0), 1.0)
@@ -102,7 +105,7 @@ def remember(
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr,
     TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the predictions for n samples and compute their weights; `slopes` are the weights over their sum."""
+    """Store the predictions for n samples and compute their weights; `slopes` are the weights divided by their sum."""
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)

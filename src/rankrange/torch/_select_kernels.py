@@ -41,7 +41,7 @@ def highest_key(x):
 def kth_value(x, rank, near, lo, hi):
     """The rank-th largest of x, whose key is in [lo, hi].
 
-    With near > 1 the result may be any number that at least `rank` and fewer than `rank` + `near` entries of x reach.
+    With near > 1 the result may be any v such that at least `rank` and fewer than `rank` + `near` entries are >= v.
     """
     lo = lo.to(tl.int64)
     hi = hi.to(tl.int64)
@@ -107,7 +107,10 @@ def band_weight(x, lam, lam_hat, at_lam, at_hat):
 
 @triton.jit
 def make_cut(lam, lam_hat, above_k, tied_k, above_m, tied_m, m, k, n_nan):
-    """The columns of the cut from the counts around it, NaN if a loss is."""
+    """The four columns of a cut (see `cuts`), from the numbers of losses above and equal to its two values.
+
+    All are NaN if a loss is NaN.
+    """
     same = (lam == lam_hat) & (m > 0)
     at_lam = tl.where(same, k - m, k - above_k).to(tl.float32) / tl.maximum(tied_k, 1).to(tl.float32)
     at_hat = tl.where(m > 0, (above_m + tied_m - m).to(tl.float32) / tl.maximum(tied_m, 1).to(tl.float32), 1.0)

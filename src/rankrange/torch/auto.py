@@ -22,7 +22,7 @@ from .memory import Memory
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-FACTOR = 0.5
+FACTOR = 0.5  # the weight of the past in a running mean
 # The number of visits before a sample may be dropped: predictions of an untrained network are uninformative.
 VISITS = 1
 # The softmax is stored up to this many classes, because `suspects` needs it; otherwise three numbers per sample.
@@ -30,10 +30,11 @@ SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """Values (B, width), class labels or None, sample indices or None, and a mask of rows that are not padding or None.
+    """A batch: values (B, width), class labels, sample indices, and a mask of the rows that are not padding.
 
-    With `n_classes` of 0 the values are losses. Otherwise they are the softmax if it has n_classes columns, and
-    p(label), p(first choice) and the first choice if there are too many classes for that.
+    The last three may be None. Without classes (`n_classes` is 0) the values are losses. With up to SOFTMAX_UP_TO
+    classes they are the softmax, and with more they are three columns: p(label), p(predicted class) and the predicted
+    class.
     """
 
     values: Tensor

@@ -1,5 +1,7 @@
 """Callbacks for the Hugging Face Trainer and for Lightning that log the state of a robust loss.
 
+The Hugging Face callback also makes the trainer use the loss.
+
 Both use the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values: the cut, the kept
 share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported only when a callback
 is made. The SFTTrainer of `trl` is a Hugging Face trainer and takes the same callback.
@@ -178,7 +180,7 @@ def _estimates(args: Any, state: Any) -> Path:
 
 
 def _check_trainer(trainer: Any, criterion: Any) -> None:
-    """Raise an error if the trainer has another loss, or if the index does not reach the loss."""
+    """Raise an error if the trainer is not supported, joins documents, or removes the index."""
     kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
     tokens = isinstance(criterion, LinearAoRRLoss)
     if kinds and not (tokens and "SFTTrainer" in kinds):
@@ -276,7 +278,7 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
-    """Raise an error if the logits of the model are not those of its last layer at the last hidden states."""
+    """Raise an error if the logits of the model are not the output of its last layer for the last hidden states."""
     with torch.no_grad():
         ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
         ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)

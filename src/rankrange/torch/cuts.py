@@ -58,7 +58,7 @@ _remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_b
 
 
 def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
-    """`counts_in_batch` (or `RankedRange.counts`) for a number of losses that the device knows and the host may not."""
+    """`counts_in_batch` (or `RankedRange.counts`) if the number of losses may be known only on the device."""
     if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
         size = int(n)
         counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
@@ -95,7 +95,7 @@ def label_mask(target: Tensor, n_labels: int) -> Tensor:
 
 
 def _of_rank(rows: Tensor, rank: int) -> Tensor:
-    """The value of this rank, rank 1 the largest. kthvalue selects on a CPU, but is far slower than sort on a GPU."""
+    """The value of this rank in each row; rank 1 is the largest. On a GPU kthvalue is far slower than a sort."""
     n = rows.shape[-1]
     if rows.is_cpu:
         return rows.kthvalue(n - rank + 1, -1).values

@@ -56,8 +56,8 @@ def joint_ranked_range(
 def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
     """The sum of `value` over the group, in every process.
 
-    The gradient is that of this process, times the number of processes, because the average over processes divides by
-    it.
+    The gradient is that of this process times the number of processes, because DistributedDataParallel averages
+    gradients over the processes.
     """
     return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
 
@@ -124,7 +124,7 @@ def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor
 
 
 def _count_digits(keys: Tensor, shift: int, alive: Tensor, extra: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-    """For both cuts, how many losses of the group that are still `alive` have each digit; `extra` is summed along."""
+    """For both cuts, how many losses of the group that are still `alive` have each digit; `extra` is summed too."""
     counts = alive.new_zeros(2 * _BASE + 1)
     counts[: 2 * _BASE].view(2, _BASE).scatter_add_(1, _digits(keys, shift).expand(2, -1), alive)
     counts[-1] = extra

@@ -1,7 +1,8 @@
 """The ranked range and the TKML loss in eager PyTorch. The kernels are tested against these definitions.
 
 A ranked range is defined by its two cuts (`cuts`). A loss strictly between the cuts has weight 1, a loss outside weight
-0. The cuts are found on detached losses, and no gradient flows through a sort: the gradient of a loss is its weight.
+0. The cuts are found on detached losses, and no gradient flows through a sort: the derivative of the sum with respect
+to a loss is its weight.
 
 No function synchronises with the device. Values are therefore not checked as in the NumPy functions: a NaN among the
 losses makes the result and every weight NaN. An infinite loss above the upper cut is dropped like any other.
@@ -53,8 +54,8 @@ def ranked_range(
     Returns
     -------
     Tensor
-        The mean or sum. Its gradient is the weight of each loss; losses tied at a cut share the remaining weight
-        equally.
+        The mean or sum. The derivative of the sum with respect to each loss is its weight; losses tied at a cut share
+        the remaining weight equally.
 
     Examples
     --------
@@ -99,7 +100,7 @@ def scale_of(m: int, k: int, reduction: str) -> float:
 
 
 def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
-    """The value and the cut of one batch of at least one loss, by `counts_in_batch`."""
+    """The value and the cut of one batch of at least one loss, with m and k from `counts_in_batch`."""
     cuts: list[Tensor] = []
     value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
     if value is not None:
@@ -123,9 +124,9 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     top_k : int
         How many labels are predicted.
     two_sided : bool, default=True
-        False is the loss of the paper: max(0, 1 + the (k+1)-th largest score - the lowest true score). True is the same
-        for a row with at most k true labels. For a row with more, k labels cannot include them all, and the loss is
-        max(0, 1 + the highest false score - the k-th largest true score).
+        False is the loss of the paper, with k = top_k: max(0, 1 + the (k+1)-th largest score - the lowest true score).
+        True is the same for a row with at most k true labels. For a row with more, k labels cannot include them all,
+        and the loss is max(0, 1 + the highest false score - the k-th largest true score).
     reduction : {"mean", "sum", "none"}, default="mean"
         The reduction over the rows.
 

@@ -35,7 +35,7 @@ _MAX_LOSSES = 1 << 30  # the largest number of losses: offsets and counts are 32
 # the largest number of scores of a batch for m="auto", because one program processes them all
 _MAX_REMEMBERED = 1 << 19
 _MAX_LANES = 1 << 13
-_MAX_READ_AGAIN = 1 << 14  # the limit of ranks in a long row: 64 ranks of a million labels, more of fewer
+_MAX_READ_AGAIN = 1 << 14  # limits top_k in a long row: to 127 for a million labels, to more for fewer labels
 _MAX_ENTRIES = 128  # a longer list of labels is converted to a mask
 
 
@@ -75,11 +75,10 @@ def fits_ranked_range(rows: Tensor) -> bool:
 
 
 def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = None) -> Tensor | None:
-    """Repeat an earlier launch for losses of the same kind, and append the cut to `cuts`.
+    """The value, by repeating an earlier launch for losses of the same kind; None if there was no such launch.
 
-    None if there is no such launch.
-
-    In Python, finding the parameters of a launch takes longer than the launch.
+    The cut is appended to `cuts`. Repeating saves time, because finding the parameters of a launch takes longer in
+    Python than the launch.
     """
     type_m, type_k = type(m), type(k)
     if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
@@ -163,7 +162,7 @@ def find_range(
     keep_cut: bool = True,
     own: bool = True,
 ) -> tuple[Tensor, Any, Any]:
-    """Value and cut of each row, and scale times its weights if `keep_weights` and the number of losses allows it.
+    """Value and cut of each row and, if `keep_weights` is set and one launch is enough, scale times its weights.
 
     If `own` is False, the cached workspace of the current stream may be used.
     """
@@ -263,7 +262,7 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
 
 
 def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The weights of a batch as defined by `auto.AutoCut`, and divided by their sum in `dtype`.
+    """The weights of a batch as defined by `auto.AutoCut`, and the same weights divided by their sum, in `dtype`.
 
     The memory is updated.
     """
@@ -298,7 +297,7 @@ def _prepared(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, bool]:
 
 
 class _RankedRange(torch.autograd.Function):
-    """The value for (m, k, scale, want_cut).
+    """The value of a ranked range, with its gradient.
 
     The cut is appended to a list, because every output of a Function costs time.
     """

@@ -2,7 +2,7 @@
 
 Samples are ranked by the regret of their label, computed from the running mean of predictions:
 
-    regret = log p(first choice) - log p(given label) >= 0,        p the stored softmax, ratio = exp(-regret).
+    regret = log p(predicted class) - log p(given label) >= 0,     p the stored softmax, ratio = exp(-regret).
 
 In class c the mean ratio is r_c. If all labels were right and the network certain, it would be 1; the difference is the
 estimated share of wrong labels, m_c = 1 - r_c. The upper cut lam_hat_c lies at the regret whose ratio is
@@ -12,17 +12,17 @@ estimated share of wrong labels, m_c = 1 - r_c. The upper cut lam_hat_c lies at 
 Regrets up to the cut have weight 1, larger regrets exp(lam_hat_c - regret)^POWER. The cut is soft, so samples that were
 cut by mistake can return.
 
-- If a network disagrees with a correct label, it predicts different classes at different visits. If it disagrees with a
-  wrong label, it predicts the same class again. In class c a share d_c of the disagreements is repeated: about .45 for
-  correct labels of hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0 to 1 as
-  d_c increases from TRAIN_LOW to TRAIN_HIGH. Clean labels therefore keep their weight, and the warm-up
-  adapts to the network.
+- If a network disagrees with a correct label, it often predicts another class at the next visit. If it disagrees with a
+  wrong label, it mostly predicts the same class again. In class c a share d_c of the disagreements is repeated: about
+  .45 for correct labels of hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0
+  to 1 as d_c increases from TRAIN_LOW to TRAIN_HIGH. Clean labels therefore keep their weight. Predictions of a network
+  at the start of training change often, so trust_c is small and no warm-up of fixed length is needed.
 - Each class has its own cut. About half of a class always lies below it, so no class can be dropped, and a class whose
   labels agree with the predictions loses nothing.
 - The paper's Algorithm 2 computes lam_hat from the losses of clean samples and counts m above it; here the class itself
   replaces the clean samples. Algorithm 3 tracks lam_hat over the batches, as the sums in this module do.
 
-Losses without classes (regression, multi-label) have no first choice. For them lam_hat is TIMES the mean of the kept
+Losses without classes (regression, multi-label) have no predicted class. For them lam_hat is TIMES the mean of the kept
 non-zero losses, and a larger loss has weight (lam_hat / loss)^2. The rule of Algorithm 2, mean plus one standard
 deviation, would be twice the mean for exponential losses and would drop one in eight clean losses. Outliers are
 detected up to a share of 1 / TIMES.
@@ -53,10 +53,10 @@ PRIOR = 20.0
 
 
 class Prediction(NamedTuple):
-    """The predictions of the samples of a batch: p(label) and p(first choice), from the memory if there is one.
+    """The predictions of the samples of a batch: p(label) and p(predicted class), from the memory if there is one.
 
-    `disagreed`: the first choice of the memory was not the label. `again`: the network now predicts the same class as
-    the memory. Both are None without a memory.
+    `disagreed`: the class predicted by the memory was not the label. `again`: the network now predicts the same class
+    as the memory. Both are None without a memory.
     """
 
     given: Tensor
@@ -146,10 +146,10 @@ class LossCut(Resizable):
         return weights
 
     def cut(self) -> Tensor:
-        """lam_hat; infinite before the first losses."""
+        """The upper cut lam_hat; infinite until PRIOR losses were seen."""
         mean = self.sums[2] / self.sums[1].clamp(min=1.0)
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """The weighted share of losses that is cut."""
+        """Array (1,): the share of the losses that is dropped, by weight."""
         return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)

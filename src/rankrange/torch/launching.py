@@ -35,7 +35,8 @@ _KERNELS: dict[str, Any] = {}
 if TRITON:
     for module in (_joint_kernels, _label_kernels, _large_kernels, _memory_kernels, _select_kernels):
         _KERNELS |= {name: getattr(module, name) for name in _SIZE_AT if hasattr(module, name)}
-# The call of a compiled kernel is internal to Triton. It is known for these versions; others use the public way.
+# Calling a compiled kernel directly is internal to Triton. The call is known for these versions; with other versions
+# kernels are launched through the public interface.
 _LAUNCH_COMPILED = TRITON and not INTERPRETED and _known(triton.__version__)
 # Whether cooperative launches are possible; the interpreter has one program, which never waits.
 JOINT = INTERPRETED or (_LAUNCH_COMPILED and torch.version.cuda is not None)

@@ -1,6 +1,6 @@
 """Running means of each sample across visits, by its index in the data set.
 
-A row is a running mean: the softmax of the sample if there are few classes, otherwise one or two numbers. Rows are on
+A row is a running mean: the softmax of the sample if there are few classes, otherwise one to three numbers. Rows are on
 the device of the losses and in the state_dict. No operation synchronises with the device. An index beyond the last row
 goes to a spare row. If the size of the data set was not given, the memory grows some batches later, when a copy of the
 largest index has arrived on the host. If the size was given, a larger index is an error: immediately if indices are on
@@ -20,7 +20,10 @@ _LAG = 8  # batches between copying the largest index from the device and readin
 
 
 def copy_to_host(values: Tensor) -> tuple[Tensor, Any]:
-    """Start a copy of a device tensor to the host, and return it with the event that completes it; None on a host."""
+    """Start a copy of a device tensor to the host, and return the copy and the event of its completion.
+
+    The event is None for a tensor on the host.
+    """
     if values.device.type != "cuda":
         return values.cpu(), None
     copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)

@@ -67,25 +67,26 @@ class AoRRLoss(RangeLoss):
     base : criterion, function or None
         A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
         All losses of a batch are ranked together, whatever their shape.
-    m, k : int, float or "auto"
+    m, k : int, float or "auto", default=0.0 and 1.0
         How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
         may be reassigned during training. `m="auto"` estimates which samples have wrong labels. Call the loss as
         `criterion(output, target, index)` with the index of each sample in the data set (see `WithIndex`): it then
         stores a running mean of the predictions of each sample across epochs. Without indices only the current
         predictions are used. See `rankrange.torch.auto`.
-    ranking : {"batch", "stream"}
+    ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
         a batch full of outliers is dropped completely. It needs fractions; see `StreamingCuts`.
     group : torch.distributed process group, optional
         A group whose batches are ranked together (see `ranked_range`). With m="auto" all its processes store the same
         running means.
-    warmup : int or float
+    warmup : int or float, default=0
         The number of first training batches that use all losses; a float is a fraction of `total_batches`.
-    step : float
+    step : float, default=0.1
         Step size of the tracked cuts. With the default they follow the losses within about twenty batches.
     per_class : bool, optional
         Whether to rank within the classes of the batch, so that each class loses the same share; for class targets and
-        a given m. By default this is done, with a warning, only while most of a class would otherwise be dropped.
+        a given m. By default this is done, with a warning, only while a class would otherwise keep less than 70% of its
+        proportional share.
     total_batches : int, optional
         The number of training batches; required if `warmup` is a fraction.
     n_samples : int, optional
@@ -165,7 +166,7 @@ class AoRRLoss(RangeLoss):
         self.cuts = StreamingCuts(step) if ranking == "stream" and self.auto is None else None
         self.guard = ClassGuard() if self.auto is None and per_class is None else None
         self._keep = self._checked(m, k)
-        self._last: dict[str, Tensor] = {}  # a list, because attribute assignment on a module is slow
+        self._last: dict[str, Tensor] = {}  # a dict, because attribute assignment on a module is slow
         self.batches: Tensor
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64), persistent=self.warmup > 0)
 
@@ -216,14 +217,14 @@ class AoRRLoss(RangeLoss):
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
-        """The training labels that are probably wrong, as the result of `rankrange.find_label_issues` (m="auto").
+        """The training labels that are probably wrong, like the result of `rankrange.find_label_issues` (m="auto").
 
         Returns
         -------
         LabelIssues
             The suspects. Rows are named by sample index, in `top` and `decide` too. The arrays have one entry per
-            sample that was used in training, in the order of `index`. "cut" is the share of the visits at which a
-            sample was dropped.
+            sample that was used in training, in the order of `index`. The column "cut" has the share of the visits at
+            which a sample was dropped.
         """
         from .suspect_table import suspects_of
 

@@ -54,12 +54,12 @@ class ClassGuard(Resizable):
         return self.on
 
     def cut_away(self, share: float, least: Tensor | float = KEPT_TO_PROTECT) -> Tensor:
-        """Array (classes,): which classes keep less than `least` of `share`."""
+        """Array (classes,): which classes keep less than `least` times `share` of their samples."""
         seen, kept = self.sums.unbind(1)
         return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
-        """Warn once, some batches after protection began: the flag is copied asynchronously."""
+        """Warn once, some batches after protection began, because the flag is copied asynchronously."""
         if self._warned:
             return
         self._checks += 1
@@ -69,9 +69,9 @@ class ClassGuard(Resizable):
             if named:
                 self._warned = True
                 warnings.warn(
-                    f"ranking the losses of a batch would drop most samples of the classes {named}; for now ranks are "
-                    "taken within classes. m may be too large for class-conditional noise: lower it, add a warm-up, or "
-                    "use m='auto'",
+                    f"ranking the losses of a batch would drop too many samples of the classes {named}; for now ranks "
+                    "are taken within classes. m may be too large for class-conditional noise: lower it, add a "
+                    "warm-up, or use m='auto'",
                     UserWarning,
                     stacklevel=4,
                 )

@@ -132,7 +132,7 @@ def _worst_share(means: Tensor, present: int, worst: float) -> Tensor:
 
 
 def _shared_by_ties(cells: Tensor, ranked: Tensor, code: Tensor | None = None) -> Tensor:
-    """The mean of the cells over each run of equal values (of one group)."""
+    """Weights by rank (`cells`), averaged over each run of equal values (within a group)."""
     change = ranked[1:] != ranked[:-1]
     if code is not None:
         change = change | (code[1:] != code[:-1])

@@ -1,12 +1,12 @@
 """Cuts that are tracked across batches: ranks refer to the data set and not to the current batch.
 
-The sum of ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
+The sum of the ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
     psi_{m,k} = min over lam, max over lam_hat of  k lam - m lam_hat + sum [s_i - lam]_+ - sum [s_i - lam_hat]_+.
 The paper writes lam_hat - lam for our lam_hat; in these coordinates the two updates separate:
     lam     += step * (share of losses above lam     - k)
     lam_hat += step * (share of losses above lam_hat - m)          m and k as fractions of the data set
-A batch of any size estimates the shares. Steps are multiplied by the inter-quartile range of the losses, which is
-robust to outliers, because shares have no unit.
+A batch of any size estimates the shares. Shares have no unit, so steps are multiplied by the inter-quartile range of
+the losses, which is robust to outliers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class StreamingCuts(nn.Module):
-    """The cuts lam < s <= lam_hat of a stream of batches. They start at the cuts of the first batch."""
+    """The two cuts of a stream of batches: losses above lam and up to lam_hat are kept.
+
+    The cuts start at those of the first batch.
+    """
 
     def __init__(self, step: float) -> None:
         super().__init__()

@@ -4,19 +4,20 @@
 of a token is its posterior probability of fitting,
     w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
 which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
-share: a model that has learned to expect noise explains it as well. The order of the words does. Let the rank of a
-token be the share of the words that the model finds less likely. The rank of new noise is uniform on [0, 1]. The rank
-of text is near 1 once the model has learned the vocabulary. The density of the ranks near 0 is therefore the share of
-noise, whether or not the model has learned to expect noise, and it is 0 on clean text. (Storey estimates the share of
-true null hypotheses in this way.) Until the model separates text from noise, the share is 0. In the first batches
-(`WARMUP`) all tokens have weight 1, because rare words look like noise to an untrained model.
+share: a model that has learned to expect noise explains it as well. The ranks of the tokens do identify it. Let the
+rank of a token be the share of the words that the model finds less likely. The rank of a noise token that the model has
+not memorised is uniform on [0, 1]. The rank of text is near 1 once the model has learned the vocabulary. The density of
+the ranks near 0 is therefore the share of noise, whether or not the model has learned to expect noise, and it is 0 on
+clean text. (Storey estimates the share of true null hypotheses in this way.) Until the model separates text from noise,
+the share is 0. In the first batches (`WARMUP`) all tokens have weight 1, because rare words look like noise to an
+untrained model.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: how much the order
 of its words helps the model. Words in random order have no positive gain, because no model predicts them better than
 their frequencies. Once most documents have a positive gain, and their median gain is two standard deviations above 0,
 documents without a positive gain are dropped.
 
-**Answers to prompts** (key="reference"). The reference are the losses of the same answers without their prompts.
+**Answers to prompts** (key="reference"). The reference is the loss of each answer without its prompt.
 Answers are a mixture as well: most belong to their prompts, some are unrelated to them. The gain of an answer is the
 log of its probability with the prompt minus that without the prompt. Its weight is the posterior probability of
 belonging to the prompt,
@@ -46,7 +47,8 @@ UNSEPARATED = 0.1
 RECENT = 1 << 10  # the number of recent documents
 PRIOR = 1.0, 10.0  # prior counts of mismatched answers and of all answers
 NEVER = 0.01  # answers with a smaller weight are dropped; a gain of log(1 / NEVER) counts as certain
-FAR = 2.0 / 0.6745  # distances from the median to the upper quartile: two standard deviations of a normal distribution
+# two standard deviations of a normal distribution, in units of the distance from its median to its upper quartile
+FAR = 2.0 / 0.6745
 
 
 class TokenNoise(nn.Module):
@@ -93,7 +95,7 @@ class DocumentGains(nn.Module):
         self.register_buffer("recent", torch.full((RECENT,), torch.nan))
 
     def limit(self) -> Tensor:
-        """0 if most documents have a gain and these lie well above 0, otherwise minus infinity.
+        """0 if most documents have a positive gain and these gains are well above 0, otherwise minus infinity.
 
         Documents below the limit are dropped. The typical gain is that of documents with a positive gain, so other
         documents do not delay the detection.

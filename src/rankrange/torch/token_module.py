@@ -37,14 +37,14 @@ class LinearAoRRLoss(RangeLoss):
 
     Parameters
     ----------
-    m, k : int, float or "auto"
+    m, k : int, float or "auto", default=0.0 and 1.0
         How many tokens or sequences to drop, and the last rank to keep; both may be reassigned during training.
         `m="auto"` estimates which tokens or sequences are noise and down-weights them; see
         `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
-        The value to rank by; see `linear_ranked_range`. With m="auto" only "reference" with per="sequence" is allowed:
-        `reference` is then the loss of the same answers without their prompts, and answers that do not match their
-        prompts are down-weighted.
+        The value to rank by; see `linear_ranked_range`. With m="auto" leave it out, or use "reference" with
+        per="sequence": `reference` is then the loss of the same answers without their prompts, and answers that do not
+        match their prompts are down-weighted.
     per : {"token", "sequence"}, default="token"
         The unit to rank, or with m="auto" the unit that may be noise: single tokens or whole documents.
     ignore_index : int, default=-100

@@ -84,9 +84,8 @@ def mean_of_all(
 ) -> tuple[Tensor, Scores, Tensor]:
     """The mean loss, the scores and the weights of all tokens, in one pass.
 
-    With `log_noise`, the weight of a token is its probability of not being noise.
-
-    `log_noise` is the log of the odds of noise for a single word.
+    With `log_noise`, the log of the odds of noise for a single word, the weight of a token is its probability of not
+    being noise. Otherwise it is 1.
     """
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
     given = tokens.target, weights, log_noise

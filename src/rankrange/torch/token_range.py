@@ -50,7 +50,7 @@ def linear_ranked_range(
 ) -> Tensor:
     """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states and the last layer.
 
-    The logits of all tokens are never in memory.
+    The logits of all tokens are never in memory at once.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def linear_ranked_range(
     weight : Tensor of shape (words, features)
         The matrix of the last layer: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
-        The index of the true word of each token, already shifted.
+        The index of the true word of each token; for next-token prediction, already shifted by one.
     m, k : int, float or RankedRange
         How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. A batch too small for
         the fractions keeps one.
@@ -87,7 +87,7 @@ def linear_ranked_range(
     -------
     Tensor
         The mean over the kept tokens, float64 for float64 and float32 otherwise; 0 if no token counts. It carries
-        gradients of `hidden`, `weight` and `bias`.
+        gradients for `hidden`, `weight` and `bias`.
 
     Notes
     -----
@@ -178,7 +178,7 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions by decreasing key, the first and the number of those in the range, and cuts as in `_in_range`."""
+    """Positions by decreasing key, the start and the length of the range in them, and cuts as in `_in_range`."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, order = finite.sort(descending=True, stable=True)

@@ -1,9 +1,9 @@
-"""Table 3 by the paper's own steps: its numbers come from iterates with early stopping, not from minima.
+"""Table 3 with the steps of the paper's Algorithm 1 and early stopping, instead of minimisation.
 
 Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
 of Tables 12 and 13. Of all iterates, the one with the smallest error on the validation rows is kept (early stopping),
-and its test error is reported. All five aggregates take the same steps, so all benefit equally from early stopping. The
-second table uses AoRR at the printed k, m and C, and each column changes one setting.
+and its test error is reported. All five aggregates take the same steps with the same early stopping. The second
+table uses AoRR at the printed k, m and C, and each column changes one setting.
 """
 
 from __future__ import annotations
@@ -122,7 +122,11 @@ class Descent:
 
 
 class Trace(NamedTuple):
-    """Errors in percent: of the best iterate on validation rows (validation, test), of the last, and the smallest."""
+    """Errors in percent along the iterates.
+
+    Validation and test error of the iterate that is best on the validation rows, test error of the last iterate, and
+    smallest test error of all.
+    """
 
     validation: float
     kept: float
@@ -299,7 +303,7 @@ def _against(results: Results, other: str) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """For AoRR at the printed settings: the printed error, that of the minimum, and that with early stopping."""
+    """The printed errors of AoRR and of Maximum, and ours with early stopping and (for AoRR) at the minimum."""
     from ..harness import figures as plots
 
     pairs = pairs_of(results)

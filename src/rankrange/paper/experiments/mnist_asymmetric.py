@@ -43,7 +43,8 @@ NOISE = (0.2, 0.3, 0.4)
 MAPPING = {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}
 TOPS = (1, 2, 3, 4, 5)
 SVM, TKML, LR = "SVM_alpha", "TKML", "LR"
-OWN_C, SHORT = "TKML, C=auto", "noise=0.2"  # chosen by the estimator, if top-5 is too low
+# At this noise the top-5 accuracy was below the printed one, so TKML is also fitted with the estimator's choice of C.
+OWN_C, SHORT = "TKML, C=auto", "noise=0.2"
 METHODS = (LR, SVM, TKML)
 TABLES = tuple(
     TableSpec(
@@ -108,7 +109,7 @@ def _ranks(scores: Array, y: Array) -> Array:
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
-    """Each method with the best C on held-out noisy rows, by its C; in the protocol "paper" with every C."""
+    """The fits of each method by C: the best C on held-out noisy rows or, in the protocol "paper", every C."""
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),
@@ -165,7 +166,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _top_5(results: Results) -> list[Claim]:
-    """Our claim: the effect of the choice of C if the top-5 accuracy is below the printed number."""
+    """Our claim: TKML reaches the printed top-5 accuracy at noise 0.2, compared with C="auto", the SVM and LR."""
     metric = "top-5 accuracy %"
     mean, deviation = printed(NAME, metric, "mnist", SHORT, TKML)
     found = {name: list(results.values("mnist", name, SHORT, metric).values()) for name in (TKML, OWN_C, SVM, LR)}

@@ -85,7 +85,10 @@ def setting(rate: float) -> str:
 
 
 class Split(NamedTuple):
-    """Images in [0, 1]; `given` are the labels to train on, `wrong` marks those that are wrong."""
+    """Training, clean and test images with pixels in [0, 1].
+
+    `given` are the training labels, and `wrong` marks those that are wrong.
+    """
 
     X: Array
     given: Array
@@ -118,8 +121,8 @@ def _mnist(coarse: bool) -> tuple[Array, Array, Array, Array]:
 def run(cell: Cell) -> Outcome:
     """Fit all methods and report their test accuracy.
 
-    Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of its last
-    update.
+    Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of the last
+    update of Algorithm 2.
     """
     split = split_of(cell)
     C = _PENALTY
@@ -176,7 +179,7 @@ def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
 
 
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
-    """Data for figures: core seconds, and as `found` the precision and the recall of the cut rows."""
+    """Additional results: core seconds, m and k, and under `found` the precision and recall of the dropped rows."""
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
     if TUNED in fits:
         extra["C of " + TUNED] = float(fits[TUNED].C)

@@ -2,8 +2,8 @@
 
 Protocol "honest": 80% of the rows get noisy labels; they choose the parameters by 5-fold cross-validation and are the
 training rows. The other 20% are clean test rows. C is the best for TKML-Average over all k'; TKML-AT_k chooses k;
-TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All have the two-sided loss and may stop at the
-start, LR.
+TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All use the two-sided loss, start at one logistic
+regression per label (LR) and may stop there.
 
 Protocol "paper": the paper's loss, 1,000 steps of Algorithm 3 at a rate of 0.3, hardly any penalty, and "the optimal
 values of hyper-parameters" chosen on the test rows, as in the released code, which biases the result upwards. The
@@ -137,7 +137,7 @@ def _papers_model(k: int, m: float, top: float, n: int, settings: dict[str, Any]
 
 
 def _curve(rows: Parts, models: dict[float, TKMLClassifier], k: int) -> list[list[float]]:
-    """[m/n, accuracy] in order of m."""
+    """Pairs [m/n, accuracy], in order of m."""
     return [[m, rows.accuracy(models[m].decision_function(rows.X_test), k)] for m in sorted(models)]
 
 
@@ -230,7 +230,7 @@ def _beats(results: Results, other: str, text: str) -> list[Claim]:
 
 
 def _loses_little(results: Results) -> list[Claim]:
-    """The paper: from noise 0 to 0.3 the accuracy of TKML-AoRR falls by less than a point, at k' = 4 by 1.22."""
+    """The paper: from noise 0 to 0.3 the accuracy of TKML-AoRR falls by less than a point (1.22 at k' = 4)."""
     falls = {}
     for k in KS:
         before, after = (results.values("yeast", AORR, f"noise={rate:g}, k'={k}", METRIC) for rate in (0.0, 0.3))

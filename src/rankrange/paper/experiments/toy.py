@@ -59,7 +59,7 @@ _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each case and draw, all methods and losses together; the paper's own points are one more."""
+    """One cell for each case and draw, with all methods and losses, and one for the paper's own points."""
     cases = CASES if plan.size != "smoke" else (1, 5)
     found = [
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
@@ -137,7 +137,7 @@ def _against_k(data: Any, fresh: Any, loss: str, size: str) -> dict[str, list[fl
 
 
 def _papers_points(cell: Cell) -> Outcome:
-    """Lines through the paper's own points or, if they are missing, through a draw of ours. No measures."""
+    """Decision boundaries for the paper's own points or, if these are missing, for a draw of ours. No measures."""
     try:
         wanted = {"source": "paper"} if cell.size != "smoke" else {"n_samples": _ROWS[cell.size], "random_state": 0}
         data = load(cell.dataset, download=False, **wanted)
@@ -159,7 +159,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _better_than(results: Results, other: str) -> Claim:
-    """AoRR beats the others in all cases."""
+    """The paper: AoRR beats the other aggregates in all cases."""
     settings = dict.fromkeys((cell.dataset, m.setting) for cell, outcome in results.outcomes for m in outcome.measures)
     found = {f"{d} {s}": results.paired(d, "AoRR", other, s, METRIC) for d, s in settings}
     lines = [(name, difference, error) for name, (difference, error, _) in found.items()]
@@ -211,7 +211,7 @@ def _over_k(results: Results) -> list[Claim]:
 
 
 def _logistic_average(results: Results) -> list[Claim]:
-    """In cases 5 and 6 the average of logistic losses does better than that of hinge losses."""
+    """The paper: with 10 and 20 outliers the average works better with the logistic loss than with the hinge loss."""
     lines, verdicts = [], []
     for h in (10, 20):
         of_losses = (results.values(NEEDS[0], "Average", _setting(loss, h), METRIC) for loss in LOSSES)
@@ -233,7 +233,7 @@ def _logistic_average(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """Figures 5 and 6: the decision boundary of each aggregate."""
+    """Figures 5 and 6: the decision boundary of each aggregate, and for one outlier the error against k."""
     return {"toy-one-outlier": _figure_5(results), "toy-more-outliers": _figure_6(results)}
 
 
@@ -291,7 +291,7 @@ def _scatter(axes: Any, x: Array, y: Array, outliers: Array) -> None:
 
 
 def _boundaries(axes: Any, extra: dict[str, Any], loss: str, bayes: list[float]) -> None:
-    """Draw all lines, the broad ones first; the legend also lists methods whose model is zero and has no line."""
+    """Draw the decision boundary of each method; a note lists the methods whose model is zero and has none."""
     from ..harness.figures import NAMES
 
     _boundary(axes, bayes, "Bayes")
@@ -302,7 +302,7 @@ def _boundaries(axes: Any, extra: dict[str, Any], loss: str, bayes: list[float])
 
 
 def _boundary(axes: Any, line: list[float], method: str) -> bool:
-    """The line w @ x + b = 0 inside the axes; False for a zero model, which has none."""
+    """Draw the line w @ x + b = 0 inside the axes; return False for a zero model, which has none."""
     from ..harness.figures import COLOURS, NAMES, STYLES
 
     w1, w2, b = line

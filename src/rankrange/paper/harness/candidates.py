@@ -1,11 +1,11 @@
-"""Linear models for every m, k and C of a grid, from which a validation set (or a test set) chooses.
+"""Linear models for every m, k and C of a grid, among which the validation rows (or the test rows) choose.
 
 Every aggregate gets the same six values of C and, if it has k, the same values of k. Aggregates with more parameters
 have more candidates. Convex problems are solved to convergence; AoRR stops after 20 steps or at a tolerance of 1e-2.
 
 A model whose objective is not below that of the zero model is uninformative and predicts the larger class. If no model
-beats zero at (m, k, C), none does at smaller m, k or C, because the average of fewer of the largest losses and a
-stronger penalty are larger. These fits are skipped.
+beats zero at (m, k, C), none does at a smaller m, k or C, because a smaller m or k increases the average of the kept
+losses, and a smaller C increases the relative weight of the penalty. These fits are skipped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CS = (1e0, 1e1, 1e2, 1e3, 1e4, 1e5)
 # The search from many starts is run at one value of C and every second m. The other fits continue from there at a tenth
 # of the cost; they may find other minima than a full search.
 _SEARCHED, _UP, _DOWN = 1e3, (1e4, 1e5), (1e2, 1e1, 1e0)
-_ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # for a choice between candidates
+_ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # accurate enough to choose between candidates
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Shares of n for k, shares of k for m (m = 1 is always among them), all C."""
+    """The grid: k as shares of n, m as shares of k (m = 1 is always included), and the slack of Robust_Max."""
 
     k: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
     m: tuple[float, ...] = (0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)
@@ -47,20 +47,23 @@ class Grid:
 
 @dataclass
 class Candidate:
-    """A fitted candidate and its errors on the other rows. `order` is 0 for the simplest model."""
+    """The settings of a fitted model, and its errors on each of the other parts (validation, test)."""
 
     settings: dict[str, float]
     errors: list[float]
 
     @property
     def order(self) -> tuple[float, float, float]:
-        """Small m, large k, small C first; for Robust_Max large slack, which is nearer to the average."""
+        """Sort key, the simplest model first: small m, large k, small C.
+
+        For Robust_Max a large slack comes first, because it is nearer to the average.
+        """
         s = self.settings
         return s.get("m", 0.0), -s.get("k", s.get("slack", 0.0)), s["C"]
 
 
 def choose(candidates: list[Candidate], part: int = 0) -> Candidate:
-    """The candidate with the smallest error on these rows; if errors tie, the simplest one."""
+    """The candidate with the smallest error on this part; if errors tie, the simplest one."""
     return min(candidates, key=lambda candidate: (candidate.errors[part], candidate.order))
 
 
@@ -80,15 +83,15 @@ class Bench:
         return len(self.train.y)
 
     def average(self) -> list[Candidate]:
-        """The average loss, at every C."""
+        """Candidates with the average loss, for every C."""
         return self.top_k([self.n])
 
     def maximum(self) -> list[Candidate]:
-        """The maximum loss, at every C."""
+        """Candidates with the maximum loss, for every C."""
         return self.top_k([1])
 
     def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
-        """The convex case m = 0, solved to convergence."""
+        """Candidates with m = 0, for every k and C; these problems are convex and solved to convergence."""
         found = []
         for k in self.grid.ks(self.n) if ks is None else ks:
             model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)
@@ -96,10 +99,10 @@ class Bench:
         return found
 
     def ranked_range(self, pairs: list[tuple[int, int]] | None = None) -> list[Candidate]:
-        """All (m, k) of the grid, or those given, in that order: largest k and m first."""
+        """Candidates for all (m, k) of the grid, or those given, and every C; the largest k and m come first."""
         if pairs is None:
             pairs = [(m, k) for k in self.grid.ks(self.n) for m in self.grid.ms(k)]
-        # The ordinary fit, two without high-leverage rows, two random ones, and the solution for the previous m.
+        # Starts: the ordinary fit, two fits without high-leverage rows, two random ones, and the last solution.
         search = AoRRClassifier(loss=self.loss, n_starts=2, warm_start=True, random_state=0, **_ENOUGH)
         found = []
         for index, (m, k) in enumerate(pairs):
@@ -115,7 +118,7 @@ class Bench:
         return self._fit(AoRRClassifier(int(m), int(k), loss=self.loss, random_state=0), m, k, C)
 
     def robust_max(self) -> list[Candidate]:
-        """Robust_Max, at every slack and C."""
+        """Candidates with Robust_Max, for every slack and C."""
         found = []
         for slack in self.grid.slack:
             for C in CS:
@@ -148,5 +151,5 @@ class Bench:
         return [part.error(model.predict(part.X)) for part in self.others]
 
     def _robust_zero(self, slack: float) -> float:
-        """Robust_Max at zero: all losses are s, and v = s - slack / sqrt(n)."""
+        """The value of Robust_Max at scores of zero, where all losses equal s: s - slack / sqrt(n)."""
         return ZERO[self.loss] - slack / np.sqrt(self.n)

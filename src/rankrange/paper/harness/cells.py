@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cell:
-    """One task. `part` distinguishes several tasks of one data set and split."""
+    """One unit of work: a split of a data set. `part` distinguishes several units of one data set and split."""
 
     experiment: str
     dataset: str
@@ -118,7 +118,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of the paper, or of ours about it, and the result of the paired splits.
+    """One claim of the paper, or of ours, and whether the paired splits support it.
 
     verdict : "holds", "does not hold" or "not decided" (within two standard errors).
     """
@@ -193,7 +193,8 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Parameters
     ----------
     difference, error : float
-        The mean difference over n splits and its standard error; both are assumed not to change.
+        The mean difference over n splits and its standard error. The mean and the standard deviation of the differences
+        are assumed to stay the same with more splits.
     n : int
         How many splits there were.
     bar : float, default=0.0

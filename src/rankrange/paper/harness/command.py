@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--protocol",
         choices=PROTOCOLS,
         default="honest",
-        help="honest: every choice on training and validation rows (default); paper: what the paper describes, where "
+        help="honest: every choice on training and validation rows (default); paper: what the paper describes, if "
         "that differs",
     )
     parser.add_argument("--quick", action="store_true", help="fewer splits and grid points: minutes for everything")

@@ -34,7 +34,7 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
     Returns
     -------
     figure, axes : Figure and ndarray of shape (rows, columns)
-        The figure and its axes, which have no frames.
+        The figure and its axes, in the plain style of `quiet`.
     """
     from matplotlib.figure import Figure
 
@@ -46,7 +46,7 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
 
 
 def quiet(axes: Any) -> None:
-    """Remove the frame and the tick marks of an axis."""
+    """Apply the plain style to an axis: only the left and bottom spines, and a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(labelsize=8, color="#888888")
@@ -72,7 +72,7 @@ def level(axes: Any, values: Sequence[float], method: str) -> None:
 
 
 def shared_legend(figure: Any, axes: Any, *, columns: int = 6) -> None:
-    """One legend for all axes, above them."""
+    """Draw one legend for all axes, above them."""
     found: dict[str, Any] = {}
     for one in np.ravel(axes):
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):

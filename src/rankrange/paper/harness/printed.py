@@ -25,7 +25,7 @@ NOT_PRINTED = "not printed"
 
 @dataclass(frozen=True)
 class Row:
-    """One number. `verdict` compares it with the paper, in units of the combined standard deviation of both.
+    """One number of the results. `verdict` compares it with the paper, in units of their combined standard deviation.
 
     "same" is within one unit, "better" and "worse" are beyond it, "not printed" has nothing to compare with.
     """
@@ -50,7 +50,7 @@ class Row:
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
     def reached(self, higher_is_better: bool) -> bool:
-        """Better than the paper's mean, or within one standard deviation of it (ours, if none is printed)."""
+        """Whether the mean is better than the paper's, or within one standard deviation (ours, if none is printed)."""
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack

@@ -1,4 +1,4 @@
-"""Write all pages of a run: results.json, claims.json, results.md, results.html, figures, and the README block."""
+"""Write the pages of a run: results.json, claims.json, results.md, results.html, figures, and a summary elsewhere."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .tables_page import Report, as_json, as_markdown, as_record, build, earlier
 def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
     """Read the finished cells of a run folder and write all pages.
 
-    The block of results in `readme` is replaced. Experiments that are not finished are taken from the earlier pages in
-    `keep`, with their commits.
+    The block of results in the page `readme` is replaced. Experiments that are not finished are taken from the earlier
+    pages in `keep`, with their commits.
     """
     report = build(store) if keep is None else onto(earlier(keep), build(store), store)
     folder.mkdir(parents=True, exist_ok=True)

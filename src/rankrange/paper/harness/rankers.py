@@ -1,4 +1,4 @@
-"""Shared by the multi-label experiments: splits, models chosen on held-out rows, paired comparisons."""
+"""Helpers of the multi-label experiments: splits, models chosen on held-out rows, paired comparisons."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METRIC = "top-k accuracy %"
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows to train on and rows to test on, scaled by the former."""
+    """Training and test rows, standardised by the mean and deviation of the training rows."""
 
     X: Array
     Y: Array
@@ -43,7 +43,7 @@ class Parts:
 def parts(name: str, seed: int, share: float) -> Parts:
     """A random share of the rows for training, and the others for testing.
 
-    These splits differ from those on which the rules of choice were developed.
+    These splits differ from those on which the selection rules were developed.
     """
     data = load(name)
     order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
@@ -76,8 +76,8 @@ def lsep_loss(Y: Array, f: Array) -> float:
 def by_own_loss(make: Callable[[float], Any], loss: Any, Cs: Iterable[float], X: Array, Y: Array, how: Any) -> Any:
     """The model with the C that has the smallest loss on held-out rows, fitted to all rows.
 
-    `make` is a function of scikit-learn's C, `loss` one of targets and scores, and `how` a splitter. `Cs` are the
-    paper's, relative to the mean.
+    `make` is a function of scikit-learn's C, `loss` a function of targets and scores, and `how` a splitter. `Cs` are
+    in the paper's scale, in which C multiplies the mean of the losses instead of their sum.
     """
     held_out = dict.fromkeys(Cs, 0.0)
     for C in held_out:
@@ -130,7 +130,7 @@ def power(
 
 
 def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
-    """Differences with their errors, in words."""
+    """Differences with their standard errors, as text."""
     return "; ".join(
         f"{dataset} {setting} {difference:+.2f} ({error:.2f})"
         for (dataset, setting), (difference, error) in differences.items()

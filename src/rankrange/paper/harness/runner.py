@@ -122,7 +122,7 @@ def _end_with(parent: Any) -> None:
 
 @contextlib.contextmanager
 def _one_thread_per_process() -> Iterator[None]:
-    """Workers read these variables when they load their libraries."""
+    """Limit worker processes to one thread: they read these variables when they load their libraries."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:

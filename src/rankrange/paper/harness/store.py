@@ -1,6 +1,6 @@
 """Finished cells on disk, one JSON file each, written atomically.
 
-A run folder holds `run.json` (size, versions and the passes that worked on it) and `cells/KEY.json`. A file is written
+A run folder holds `run.json` (size, versions and the calls of the command) and `cells/KEY.json`. A file is written
 under a temporary name, synced to disk and then moved, so a killed process loses at most its current cells. A resumed
 run reads the finished cells and computes the others.
 """
@@ -50,7 +50,7 @@ def commit() -> str | None:
 
 @dataclass(frozen=True)
 class Store:
-    """A run folder."""
+    """A run folder with its manifest and its finished cells."""
 
     folder: Path
 
@@ -99,7 +99,7 @@ class Store:
             return None
 
     def note(self, seconds: float, **facts: Any) -> None:
-        """Add a pass to the manifest: its end, its duration and its work."""
+        """Add one call of the command to the manifest: its end, its duration and its work."""
         manifest = self.manifest() or {"versions": versions(), "passes": []}
         ended = datetime.now(timezone.utc).isoformat(timespec="seconds")
         manifest["passes"].append({"ended": ended, "seconds": round(seconds, 1), **facts})

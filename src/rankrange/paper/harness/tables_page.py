@@ -1,4 +1,4 @@
-"""Pages from finished cells: results.json, claims.json, results.md, results.html, and the summary in the README."""
+"""Pages from finished cells: results.json, claims.json, results.md, results.html, and a summary for another page."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[C
 
 
 def _rounded(row: Row) -> Row:
-    """Ten digits: the last bits of a mean depend on the machine and would make every page differ."""
+    """Round to ten digits: the last bits of a mean depend on the machine and would make every page differ."""
     short = {name: None if (v := getattr(row, name)) is None else float(f"{v:.10g}") for name in ("mean", "sd")}
     return replace(row, **short)  # type: ignore[arg-type]
 
@@ -259,7 +259,7 @@ def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim
 
 
 def headline(rows: list[Row], findings: list[Finding]) -> str:
-    """The results of the protocol "honest" in one sentence."""
+    """The results of the protocol "honest" in two sentences."""
     compared = [row for row in rows if row.protocol == "honest" and row.verdict != NOT_PRINTED]
     n, fine = len(compared), sum(row.verdict != "worse" for row in compared)
     claims = [f.claim.verdict for f in findings if f.protocol == "honest"]
@@ -281,7 +281,7 @@ HOW_TO_READ = (
 
 
 def about(report: Report) -> list[str]:
-    """Versions, and core time by experiment; wall time would depend on other processes."""
+    """Sentences about the run: missing data sets, versions, seeds, commits, and core time by experiment."""
     facts = report.about
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
@@ -384,14 +384,14 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 
 
 def summary(folder: Path) -> str:
-    """The block of the README, from results.json and claims.json."""
+    """The block of results for a page, from results.json and claims.json."""
     rows = read_record(folder / "results.json")
     findings = _findings(folder)
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 
 def with_summary(text: str, folder: Path) -> str:
-    """The README with a new block of results."""
+    """The text of a page with a new block of results."""
     start, end = (text.find(mark) for mark in _MARKS)
     if start < 0 or end < start:
         raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
