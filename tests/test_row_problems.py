@@ -126,6 +126,19 @@ def test_rows_that_are_equal_but_for_one_cell_are_found():
     assert (problem.kind, problem.rows, problem.column, problem.action) == ("duplicate", (21, 301), "x2", "look")
 
 
+def test_zero_and_negative_zero_are_equal_cells():
+    """Rows that differ in the sign of a zero are whole duplicates, not rows that are equal but for one cell."""
+    rng = np.random.default_rng(0)
+    table = {f"x{j}": rng.normal(size=400).round(4) for j in range(5)} | {"y": rng.choice(["u", "v"], 400)}
+    table["x2"][20] = 0.0
+    for values in table.values():
+        values[300] = values[20]
+    table["x2"][300] = -0.0
+    assert np.signbit(table["x2"][[20, 300]]).tolist() == [False, True]
+    (problem,) = problems(table)
+    assert (problem.kind, problem.rows, problem.column) == ("duplicate", (21, 301), None)
+
+
 def many_numbers(n=800, p=9, seed=0):
     X = np.random.default_rng(seed).normal(size=(n, p))
     return X @ (np.eye(p) + 0.3), np.array(["u", "v"])[np.arange(n) % 2]
