@@ -263,18 +263,21 @@ def test_a_step_is_a_batch_to_its_edges_and_the_flank_of_a_rise_is_none():
     assert not _has_edges(rise + noise, 2900, 3100)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_numbers_that_moved_by_one_column_are_found_and_nothing_else(seed):
+@pytest.mark.parametrize(("seed", "step", "side"), [(0, 1, "left"), (1, 1, "left"), (2, -1, "right")])
+def test_numbers_that_moved_by_one_column_are_found_with_their_direction_and_nothing_else(seed, step, side):
     table = a_table(800, seed)
     names = ["height", "weight", "income", "visits"]
     rows = [10, 200, 555]
-    moved = np.roll(np.stack([table[name][rows] for name in names]), 1, axis=0)
+    moved = np.roll(np.stack([table[name][rows] for name in names]), step, axis=0)
     table["visits"] = table["visits"].astype(float)
     for name, values in zip(names, moved, strict=True):
         table[name][rows] = values
     found = problems(table)
     assert {problem.kind for problem in found} == {"outlier"}
     assert rows_of(found, "outlier") == {row + 1 for row in rows}
+    moved_back = [problem.sentence for problem in found if problem.column is None]
+    assert len(moved_back) == len(rows)
+    assert all(f"one column further to the {side}:" in sentence for sentence in moved_back)
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
