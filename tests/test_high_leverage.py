@@ -81,6 +81,17 @@ def test_predictions_of_corrected_labels_are_those_of_the_labels_themselves():
     np.testing.assert_array_equal(found.given, y)
 
 
+def test_neighbours_vote_with_corrected_labels():
+    """A chessboard: neighbours predict it, lines do not, so that neighbours are members of both ensembles."""
+    X = np.random.default_rng(0).uniform(0, 4, size=(400, 2))
+    mended = np.floor(X).astype(int).sum(axis=1) % 2
+    y = mended.copy()
+    y[:20] = 1 - y[:20]
+    learnt, found = (predictions(X, y, learn_from=t, trees=False)[0]["neighbours"] for t in (mended, y))
+    np.testing.assert_allclose(learnt, predictions(X, mended, trees=False)[0]["neighbours"], atol=1e-12)
+    assert np.abs(learnt - found).max() > 0.1  # the corrections are seen
+
+
 @pytest.mark.parametrize("units", [[1.0, 1.0, 1.0], [1e-6, 1e3, 7.0]])
 def test_units_of_columns_change_no_prediction(as_given, units):
     X, y = rows()

@@ -126,19 +126,6 @@ def test_rows_that_are_equal_but_for_one_cell_are_found():
     assert (problem.kind, problem.rows, problem.column, problem.action) == ("duplicate", (21, 301), "x2", "look")
 
 
-def test_zero_and_negative_zero_are_equal_cells():
-    """Rows that differ in the sign of a zero are whole duplicates, not rows that are equal but for one cell."""
-    rng = np.random.default_rng(0)
-    table = {f"x{j}": rng.normal(size=400).round(4) for j in range(5)} | {"y": rng.choice(["u", "v"], 400)}
-    table["x2"][20] = 0.0
-    for values in table.values():
-        values[300] = values[20]
-    table["x2"][300] = -0.0
-    assert np.signbit(table["x2"][[20, 300]]).tolist() == [False, True]
-    (problem,) = problems(table)
-    assert (problem.kind, problem.rows, problem.column) == ("duplicate", (21, 301), None)
-
-
 def many_numbers(n=800, p=9, seed=0):
     X = np.random.default_rng(seed).normal(size=(n, p))
     return X @ (np.eye(p) + 0.3), np.array(["u", "v"])[np.arange(n) % 2]
@@ -263,21 +250,18 @@ def test_a_step_is_a_batch_to_its_edges_and_the_flank_of_a_rise_is_none():
     assert not _has_edges(rise + noise, 2900, 3100)
 
 
-@pytest.mark.parametrize(("seed", "step", "side"), [(0, 1, "left"), (1, 1, "left"), (2, -1, "right")])
-def test_numbers_that_moved_by_one_column_are_found_with_their_direction_and_nothing_else(seed, step, side):
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_that_moved_by_one_column_are_found_and_nothing_else(seed):
     table = a_table(800, seed)
     names = ["height", "weight", "income", "visits"]
     rows = [10, 200, 555]
-    moved = np.roll(np.stack([table[name][rows] for name in names]), step, axis=0)
+    moved = np.roll(np.stack([table[name][rows] for name in names]), 1, axis=0)
     table["visits"] = table["visits"].astype(float)
     for name, values in zip(names, moved, strict=True):
         table[name][rows] = values
     found = problems(table)
     assert {problem.kind for problem in found} == {"outlier"}
     assert rows_of(found, "outlier") == {row + 1 for row in rows}
-    moved_back = [problem.sentence for problem in found if problem.column is None]
-    assert len(moved_back) == len(rows)
-    assert all(f"one column further to the {side}:" in sentence for sentence in moved_back)
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
