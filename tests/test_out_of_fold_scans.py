@@ -69,6 +69,9 @@ def test_zero_weight_is_absence_from_the_suspects_of_a_scan():
     found = find_label_issues(sharded(X, y, weight), random_state=0)
     assert len(found) > 20
     assert (weight[found["row"]] > 0).all()
+    ranked = found.top(N)["row"]
+    assert len(ranked) > len(found)
+    assert (weight[ranked] > 0).all()
     assert (np.asarray(found.p_wrong)[weight == 0] == 0).all()
 
 
