@@ -225,6 +225,19 @@ def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():
     assert contradicting[2][0] <= contradicting[1] <= contradicting[2][1]
 
 
+def test_intervals_of_the_rate_of_high_leverage_labels_cover_it():
+    """Rates are drawn as the prior has them: none wrong in half of the tables, otherwise mostly wrong."""
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(300):
+        rate = 0.0 if rng.random() < 0.5 else rng.beta(9.0, 1.0)
+        P = np.where(np.arange(2), 0.1, 0.9) * np.ones((6, 1))
+        true = (rng.random(6) < 0.1).astype(int)
+        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true))
+        assert low <= share <= high
+        covered.append(low - 0.03 <= rate <= high + 0.03)  # the grid of rates has steps of 0.03
+    assert np.mean(covered) > 0.9
+
+
 def test_short_texts_with_disjoint_vocabularies():
     """600 reviews, 5% of the labels flipped: what a reader sees at once is flagged."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -290,3 +303,14 @@ def test_many_rows_distinguish_a_probability_of_one_in_ten_thousand_from_one_in_
     other = given != predicted
     levels = [p_wrong[other & (certainty == level)].mean() for level in (0.9, 0.99, 0.999, 0.9999)]
     assert (np.diff(levels) > 0.01).all()
+
+
+def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequencies():
+    """If predictions hold no information, the true class given a label depends on frequencies and transition alone."""
+    codes = np.random.default_rng(0).choice(3, 900, p=[0.7, 0.2, 0.1])
+    frequency = np.bincount(codes) / len(codes)
+    P = np.tile(frequency, (len(codes), 1))
+    found = LabelNoiseModel(NoisePrior(no_error=0.0, uninformative=1.0)).fit({"model": P}, codes)
+    joint = frequency[:, None] * found.transition  # (true, given)
+    np.testing.assert_allclose(found.p_true, (joint / joint.sum(axis=0)).T[codes], atol=1e-9)
+    assert found.p_wrong[codes == 2].mean() > found.p_wrong[codes == 0].mean() > 0.0  # rare labels are wrong more often
