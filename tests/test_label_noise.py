@@ -108,6 +108,15 @@ def test_errors_that_hide_the_classes_are_not_called_clean(seed):
     assert skill(posterior.p_wrong, given != true) > -0.4
 
 
+@pytest.mark.parametrize("n", [50, 1000, 20_000])
+def test_if_no_label_contradicts_its_prediction_three_may_still_be_wrong(n):
+    codes = np.arange(n) % 2
+    P = np.where(codes[:, None] == np.arange(2), 0.9999, 0.0001)
+    found = LabelNoiseModel().fit({"model": P}, codes)
+    assert found.interval[0] == 0.0
+    assert found.interval[1] >= found.share + 3.0 / n
+
+
 def test_few_labels_of_a_class_bound_the_share():
     """Wrong labels of the majority would be labels of the minority, so there are at most as many of them."""
     rng = np.random.default_rng(0)
