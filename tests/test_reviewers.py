@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 from sklearn.metrics import cohen_kappa_score
 
 pytest.importorskip("pyarrow")
@@ -151,6 +152,17 @@ def test_of_the_next_rows_more_than_the_limit_are_right_in_at_most_a_tenth_of_re
             missed += (rng.random(50) >= np.sqrt(new)).sum() > 10
     assert found > 60
     assert missed <= 30 + 2.6 * np.sqrt(300 * 0.1 * 0.9)
+
+
+@given(st.lists(st.tuples(st.integers(5, 10), st.booleans(), st.booleans()), min_size=30, max_size=90))
+def test_the_guarantee_is_about_all_rows_from_the_cut_on_whatever_ties_there_are(rows):
+    """The exact test rejects for the rows with at least the p_wrong of the cut, tied ones included."""
+    p = np.array([tenths for tenths, *_ in rows]) / 10.0
+    wrong = np.array([one or other for _, one, other in rows])
+    found = recalibrate(p, wrong, share=0.4)
+    if np.isfinite(found.threshold):
+        above = p >= found.threshold
+        assert binom.cdf((~wrong[above]).sum(), above.sum(), 0.4) <= 0.1 + 1e-9
 
 
 def test_more_reviewed_rows_find_a_lower_cut():
