@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 from scipy.stats import binom
 from sklearn.metrics import cohen_kappa_score
 
@@ -163,6 +164,17 @@ def test_the_guarantee_is_about_all_rows_from_the_cut_on_whatever_ties_there_are
     if np.isfinite(found.threshold):
         above = p >= found.threshold
         assert binom.cdf((~wrong[above]).sum(), above.sum(), 0.4) <= 0.1 + 1e-9
+
+
+@pytest.mark.parametrize(("share", "next_rows", "risk"), [(0.1, 100, 0.1), (0.05, 40, 0.2), (0.29, 100, 0.001)])
+def test_half_of_the_risk_is_for_the_share_and_half_for_the_next_rows(share, next_rows, risk):
+    """Of n reviewed rows none was right. Their share is then at most that for which n such rows have half of the risk."""
+    allowed = round(share * next_rows)
+    largest = brentq(lambda q: binom.sf(allowed, next_rows, q) - risk / 2, 1e-9, share)
+    enough = int(np.ceil(np.log(risk / 2) / np.log1p(-largest)))
+    for n, found in ((enough - 1, False), (enough, True)):
+        cut = recalibrate(np.full(n, 0.9), np.ones(n, dtype=bool), share=share, confidence=1 - risk, next_rows=next_rows)
+        assert np.isfinite(cut.threshold) == found
 
 
 def test_more_reviewed_rows_find_a_lower_cut():
