@@ -153,15 +153,18 @@ def test_predict_gives_the_rows_of_the_fit_what_the_fit_gave_them():
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4))
 def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
-    P, _, given_labels = table(240, n_classes, rates=0.1, seed=seed)
+    P, _, codes = table(240, n_classes, rates=0.1, seed=seed)
     rng = np.random.default_rng(seed)
-    weight = rng.integers(0, 3, 240)
-    model = LabelNoiseModel()
-    weighted = model.fit({"m": P}, given_labels, weight)
-    order = rng.permutation(240)
-    shuffled = model.fit({"m": P[order]}, given_labels[order], weight[order])
-    np.testing.assert_allclose(shuffled.p_wrong, weighted.p_wrong[order], atol=1e-6)
-    assert weighted.share == pytest.approx(shuffled.share)
+    Q = 0.5 * P.round(1) + 0.5 / n_classes  # another member, with many ties
+    weight, model = rng.integers(0, 3, 240), LabelNoiseModel()
+    weighted = model.fit({"one": P, "other": Q}, codes, weight)
+    rows = rng.permutation(np.repeat(np.arange(240), weight))
+    repeated = model.fit({"one": P[rows], "other": Q[rows]}, codes[rows])
+    np.testing.assert_allclose(repeated.p_wrong, weighted.p_wrong[rows], atol=1e-6)
+    assert weighted.share == pytest.approx(repeated.share)
+    assert weighted.interval == pytest.approx(repeated.interval, abs=1e-6)
+    assert weighted.weights == pytest.approx(repeated.weights)
+    assert sum(weighted.weights.values()) == pytest.approx(1.0)
 
 
 def test_names_of_the_classes_do_not_matter():
