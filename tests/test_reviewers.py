@@ -157,7 +157,7 @@ def test_of_the_next_rows_more_than_the_limit_are_right_in_at_most_a_tenth_of_re
 
 @given(st.lists(st.tuples(st.integers(5, 8), st.booleans()), min_size=30, max_size=90))
 def test_the_guarantee_is_about_all_rows_from_the_cut_on_whatever_ties_there_are(rows):
-    """The exact test rejects for the rows with at least the p_wrong of the cut. Of tied rows the wrong ones come first."""
+    """The exact test rejects for all rows with at least the p_wrong of the cut. Of tied rows wrong ones come first."""
     rows = sorted(rows, key=lambda row: not row[1])
     p, wrong = np.array([tenths for tenths, _ in rows]) / 10.0, np.array([found for _, found in rows])
     found = recalibrate(p, wrong, share=0.4)
@@ -168,12 +168,13 @@ def test_the_guarantee_is_about_all_rows_from_the_cut_on_whatever_ties_there_are
 
 @pytest.mark.parametrize(("share", "next_rows", "risk"), [(0.1, 100, 0.1), (0.05, 40, 0.2), (0.29, 100, 0.001)])
 def test_half_of_the_risk_is_for_the_share_and_half_for_the_next_rows(share, next_rows, risk):
-    """Of n reviewed rows none was right. Their share is then at most that for which n such rows have half of the risk."""
+    """None of n reviewed rows was right: their share is at most that with which this has half of the risk."""
     allowed = round(share * next_rows)
     largest = brentq(lambda q: binom.sf(allowed, next_rows, q) - risk / 2, 1e-9, share)
     enough = int(np.ceil(np.log(risk / 2) / np.log1p(-largest)))
     for n, found in ((enough - 1, False), (enough, True)):
-        cut = recalibrate(np.full(n, 0.9), np.ones(n, dtype=bool), share=share, confidence=1 - risk, next_rows=next_rows)
+        p, wrong = np.full(n, 0.9), np.ones(n, dtype=bool)
+        cut = recalibrate(p, wrong, share=share, confidence=1 - risk, next_rows=next_rows)
         assert np.isfinite(cut.threshold) == found
 
 
