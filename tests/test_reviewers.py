@@ -94,6 +94,25 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert len(out.read_text().splitlines()) == 150
 
 
+def test_reviewers_who_relabel_to_different_classes_disagree():
+    one, other = (
+        Decisions(["kind"], "classes", "t", [Decision(str(i), "b", "relabel", label) for i, label in enumerate(labels)])
+        for labels in ("aacc", "acca")
+    )
+    kappa, n = merge_decisions({"anna": one, "ben": other}).kappa["anna", "ben"]
+    assert (kappa, n) == (pytest.approx(cohen_kappa_score(list("aacc"), list("acca"))), 4)
+
+
+def test_a_list_of_conflicts_that_nobody_completed_decides_nothing(tmp_path):
+    reviews = {"anna": review(["keep", "drop"]), "ben": review(["keep", "keep"]), "carl": review(["drop", "relabel"])}
+    merged = merge_decisions(reviews)
+    assert [one.settled for one in merged.disagreements] == [True, False]
+    (tmp_path / "conflicts.csv").write_bytes(merged.conflicts_csv())
+    again = merge_decisions(reviews, arbiter=read_decisions(tmp_path / "conflicts.csv"))
+    assert again.decisions == merged.decisions
+    assert again.arbitrated == 0
+
+
 def test_an_arbiter_overrules_the_majority_unless_unsure():
     reviews = {"a": review(["keep", "keep", "keep", None]), "b": review(["keep", "keep", "drop", None])}
     merged = merge_decisions(reviews, arbiter=review(["drop", "unsure", "relabel", "drop"]))
