@@ -1,5 +1,7 @@
 """Several reviewers, and what reviewed rows say about p_wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,6 +94,15 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert "The arbiter decided 1 row." in said
     assert "1 row relabelled, 1 dropped" in said
     assert len(out.read_text().splitlines()) == 150
+
+
+def test_reviewers_of_another_task_or_of_other_cells_are_refused():
+    one = review(["keep", "drop"])
+    with pytest.raises(UserError, match="another one from ben"):
+        merge_decisions({"anna": one, "ben": replace(one, task="numbers")})
+    changed = replace(one, made=[one.made[0], one.made[1]._replace(contents="r2")])
+    with pytest.raises(UserError, match="must have seen the same row 1, got different cells"):
+        merge_decisions({"anna": one, "ben": changed})
 
 
 def test_reviewers_who_relabel_to_different_classes_disagree():
