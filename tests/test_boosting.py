@@ -366,3 +366,19 @@ def test_the_metric_of_catboost_counts_weights_as_repetitions():
 def test_tied_scores_are_predicted_as_the_first_class():
     assert labels_of_scores([0.0, -0.0, 1e-300, -1.0], ["no", "yes"]).tolist() == ["no", "no", "yes", "no"]
     assert labels_of_scores([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], list("abc")).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("make", [xgboost_objective, lightgbm_objective, catboost_objective])
+def test_the_smallest_losses_are_dropped_beyond_rank_k(make):
+    """m = 0 and k = 1/2: the rows with the larger half of the losses are boosted."""
+    rng = np.random.default_rng(0)
+    scores, y = rng.normal(size=20), rng.integers(0, 2, 20)
+    if make is catboost_objective:
+        objective = make(0, 0.5, n_rows=20, warm_up=0)
+        for _ in range(2):  # the first pass finds the cut
+            found = objective.calc_ders_range(scores.tolist(), y.tolist(), None)
+        gradient = np.array(found)[:, 0]
+    else:
+        gradient, _ = make(0, 0.5, warm_up=0)(y, scores)
+    losses = losses_of(scores, y)
+    np.testing.assert_array_equal(gradient != 0, losses >= np.sort(losses)[10])
