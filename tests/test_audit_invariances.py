@@ -101,6 +101,18 @@ def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path
         assert sum(one.choice == "keep" for one in found) + review.lost == times
 
 
+def test_of_equal_rows_that_moved_each_has_one_decision(tmp_path):
+    """One of three equal rows stands where it was; the others are found by their contents, beside it."""
+    lines = ["x,y", "700,a", *[f"{i},b" for i in range(20)], "700,a", *[f"{i},a" for i in range(20, 40)], "700,a"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    source = open_table(tmp_path / "t.csv")
+    contents = contents_of_row(["700", "a"], [1])
+    made = [Decision(row, "a", "keep", "", 0.9, contents) for row in ("1", "900", "901")]
+    review = match(Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), len(lines) - 1)
+    assert {row: decision.row for row, decision in review.decided.items()} == {0: "1", 21: "900", 42: "901"}
+    assert review.lost == 0
+
+
 # ---- rows and columns ------------------------------------------------------------------------------------------------
 
 

@@ -165,7 +165,7 @@ def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys, no_m
 
 def test_a_table_that_fits_is_read_whole(tmp_path):
     path = tmp_path / "t.parquet"
-    pq.write_table(table()[0].slice(0, 300), path)
+    pq.write_table(table()[0].slice(0, 60), path)
     stages = []
     audit = audit_file(path, "price", ignore=["label"], memory_limit=10**12, progress=stages.append)
     assert "read" not in audit.settings  # out of core it says so there

@@ -292,3 +292,93 @@ def test_the_metric_of_catboost_ranks_all_rows(classes):
     scores = model.predict(X, prediction_type="RawFormulaVal")
     expected = np.mean(sorted(losses_of(scores, y), reverse=True)[375:])
     assert model.get_evals_result()["learn"]["RankedRangeMetric"][-1] == pytest.approx(expected, rel=1e-4)
+
+
+def test_catboost_cuts_by_the_weight_of_the_rows():
+    """Weight 2 equals the row twice: a quarter of the weight is dropped, not of the rows."""
+    rng = np.random.default_rng(0)
+    scores, y, weight = 2.0 * rng.normal(size=40), rng.integers(0, 2, 40), rng.integers(1, 6, 40)
+
+    def derivatives(rows, weight):
+        objective = catboost_objective(0.25, n_rows=len(rows), warm_up=0)
+        for _ in range(2):  # the first pass finds the cut
+            found = objective.calc_ders_range(scores[rows].tolist(), y[rows].tolist(), weight)
+        return np.array(found)
+
+    rows = np.repeat(np.arange(40), weight)
+    repeated = np.zeros((40, 2))
+    np.add.at(repeated, rows, derivatives(rows, None))
+    found = derivatives(np.arange(40), weight.tolist())
+    np.testing.assert_allclose(found, repeated, atol=1e-12)
+    assert 0 < (found[:, 1] == 0).sum() < 20
+
+
+def test_in_the_first_round_of_catboost_all_rows_count():
+    """All scores are 0 and all losses tie: a cut among them would drop every row from the second pass."""
+    objective = catboost_objective(0.25, n_rows=8, warm_up=0)
+    for _ in range(2):
+        assert all(second < 0.0 for _, second in objective.calc_ders_range([0.0] * 8, [0, 1] * 4, None))
+
+
+class DataSet:
+    """Labels and weights as the data sets of XGBoost and LightGBM hold them."""
+
+    def __init__(self, y, weight):
+        self.get_label, self.get_weight = (lambda: y), (lambda: weight)
+
+
+@pytest.mark.parametrize("make", [xgboost_objective, lightgbm_objective])
+def test_weights_of_a_data_set_count_in_objective_and_metric(make):
+    rng = np.random.default_rng(0)
+    scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30).astype(float)
+    for found, expected in zip(
+        make(0.2, warm_up=0)(scores, DataSet(y, weight)), make(0.2, warm_up=0)(y, scores, weight), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+    rows = np.repeat(np.arange(30), weight.astype(int))
+    metric = xgboost_metric(0.2) if make is xgboost_objective else lightgbm_metric(0.2)
+    weighted, repeated = metric(scores, DataSet(y, weight)), metric(scores[rows], DataSet(y[rows], []))
+    assert weighted[1] == pytest.approx(repeated[1])
+    assert weighted[1] != pytest.approx(metric(scores, DataSet(y, []))[1])
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_second_derivatives_of_several_classes_are_scaled_as_lightgbm_scales_its_own(classes):
+    """K / (K - 1) times the second derivative of the log loss with respect to each score."""
+    rng = np.random.default_rng(0)
+    scores, y, step = rng.normal(size=(6, classes)), rng.integers(0, classes, 6), 1e-4
+    _, hessian = BoostingObjective(0, 1.0, warm_up=0).derivatives(scores, y)
+    for j in range(classes):
+        change = step * (np.arange(classes) == j)
+        second = losses_of(scores + change, y) - 2 * losses_of(scores, y) + losses_of(scores - change, y)
+        np.testing.assert_allclose(hessian[:, j], classes / (classes - 1) * second / step**2, atol=1e-5)
+
+
+def test_the_metric_of_catboost_counts_weights_as_repetitions():
+    rng = np.random.default_rng(0)
+    scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30)
+    rows, metric = np.repeat(np.arange(30), weight), catboost_metric(0.2)
+    weighted = metric.get_final_error(*metric.evaluate([scores], y, weight.tolist()))
+    assert weighted == pytest.approx(metric.get_final_error(*metric.evaluate([scores[rows]], y[rows], None)))
+    assert weighted != pytest.approx(metric.get_final_error(*metric.evaluate([scores], y, [])))
+
+
+def test_tied_scores_are_predicted_as_the_first_class():
+    assert labels_of_scores([0.0, -0.0, 1e-300, -1.0], ["no", "yes"]).tolist() == ["no", "no", "yes", "no"]
+    assert labels_of_scores([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], list("abc")).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("make", [xgboost_objective, lightgbm_objective, catboost_objective])
+def test_the_smallest_losses_are_dropped_beyond_rank_k(make):
+    """m = 0 and k = 1/2: the rows with the larger half of the losses are boosted."""
+    rng = np.random.default_rng(0)
+    scores, y = rng.normal(size=20), rng.integers(0, 2, 20)
+    if make is catboost_objective:
+        objective = make(0, 0.5, n_rows=20, warm_up=0)
+        for _ in range(2):  # the first pass finds the cut
+            found = objective.calc_ders_range(scores.tolist(), y.tolist(), None)
+        gradient = np.array(found)[:, 0]
+    else:
+        gradient, _ = make(0, 0.5, warm_up=0)(y, scores)
+    losses = losses_of(scores, y)
+    np.testing.assert_array_equal(gradient != 0, losses >= np.sort(losses)[10])

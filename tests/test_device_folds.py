@@ -55,6 +55,10 @@ def test_scores_errors_and_cost_are_those_by_row(kind):
     assert found.only(allowed).errors(0)[1] == 0.0
     ordinary = host.ordinary
     assert there._cost(ordinary) == pytest.approx(host._cost(ordinary), rel=1e-9)
+    in_units = DeviceCrossFit(data, sampled, 4.0, objective, tests).scored(fits)  # a row has the mass 4
+    assert in_units.mass == pytest.approx(found.mass / 4.0)
+    np.testing.assert_allclose(in_units.mean, found.mean)
+    np.testing.assert_allclose(in_units.errors(0), 2.0 * found.errors(0), atol=1e-12)
 
 
 def test_rows_outside_of_the_sample_score_too():

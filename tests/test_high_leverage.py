@@ -62,6 +62,15 @@ def test_high_leverage_rows_that_move_further_change_no_prediction_of_others(as_
     assert_same(after, as_given[0], NEAR)
 
 
+def test_the_share_of_all_rows_lies_inside_its_interval(as_given):
+    _, found = as_given
+    low, high = found.noise_interval
+    assert found.high_leverage.any()
+    assert low < found.noise_estimate < high
+    # One row more or less is always possible.
+    assert high - found.noise_estimate > 1 / N
+
+
 @pytest.mark.parametrize("factor", [1.0, 3.0, 1e6])
 def test_columns_are_in_units_of_the_rows_that_are_not_far(factor):
     X, y = rows()
@@ -79,6 +88,17 @@ def test_predictions_of_corrected_labels_are_those_of_the_labels_themselves():
     learnt, found = predictions(X, y, learn_from=mended)
     assert_same(learnt, predictions(X, mended)[0])
     np.testing.assert_array_equal(found.given, y)
+
+
+def test_neighbours_vote_with_corrected_labels():
+    """A chessboard: neighbours predict it, lines do not, so that neighbours are members of both ensembles."""
+    X = np.random.default_rng(0).uniform(0, 4, size=(400, 2))
+    mended = np.floor(X).astype(int).sum(axis=1) % 2
+    y = mended.copy()
+    y[:20] = 1 - y[:20]
+    learnt, found = (predictions(X, y, learn_from=t, trees=False)[0]["neighbours"] for t in (mended, y))
+    np.testing.assert_allclose(learnt, predictions(X, mended, trees=False)[0]["neighbours"], atol=1e-12)
+    assert np.abs(learnt - found).max() > 0.1  # the corrections are seen
 
 
 @pytest.mark.parametrize("units", [[1.0, 1.0, 1.0], [1e-6, 1e3, 7.0]])

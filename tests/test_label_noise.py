@@ -108,6 +108,15 @@ def test_errors_that_hide_the_classes_are_not_called_clean(seed):
     assert skill(posterior.p_wrong, given != true) > -0.4
 
 
+@pytest.mark.parametrize("n", [50, 1000, 20_000])
+def test_if_no_label_contradicts_its_prediction_three_may_still_be_wrong(n):
+    codes = np.arange(n) % 2
+    P = np.where(codes[:, None] == np.arange(2), 0.9999, 0.0001)
+    found = LabelNoiseModel().fit({"model": P}, codes)
+    assert found.interval[0] == 0.0
+    assert found.interval[1] >= found.share + 3.0 / n
+
+
 def test_few_labels_of_a_class_bound_the_share():
     """Wrong labels of the majority would be labels of the minority, so there are at most as many of them."""
     rng = np.random.default_rng(0)
@@ -144,15 +153,18 @@ def test_predict_gives_the_rows_of_the_fit_what_the_fit_gave_them():
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4))
 def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
-    P, _, given_labels = table(240, n_classes, rates=0.1, seed=seed)
+    P, _, codes = table(240, n_classes, rates=0.1, seed=seed)
     rng = np.random.default_rng(seed)
-    weight = rng.integers(0, 3, 240)
-    model = LabelNoiseModel()
-    weighted = model.fit({"m": P}, given_labels, weight)
-    order = rng.permutation(240)
-    shuffled = model.fit({"m": P[order]}, given_labels[order], weight[order])
-    np.testing.assert_allclose(shuffled.p_wrong, weighted.p_wrong[order], atol=1e-6)
-    assert weighted.share == pytest.approx(shuffled.share)
+    Q = 0.5 * P.round(1) + 0.5 / n_classes  # another member, with many ties
+    weight, model = rng.integers(0, 3, 240), LabelNoiseModel()
+    weighted = model.fit({"one": P, "other": Q}, codes, weight)
+    rows = rng.permutation(np.repeat(np.arange(240), weight))
+    repeated = model.fit({"one": P[rows], "other": Q[rows]}, codes[rows])
+    np.testing.assert_allclose(repeated.p_wrong, weighted.p_wrong[rows], atol=1e-6)
+    assert weighted.share == pytest.approx(repeated.share)
+    assert weighted.interval == pytest.approx(repeated.interval, abs=1e-6)
+    assert weighted.weights == pytest.approx(repeated.weights)
+    assert sum(weighted.weights.values()) == pytest.approx(1.0)
 
 
 def test_names_of_the_classes_do_not_matter():
@@ -225,6 +237,19 @@ def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():
     assert contradicting[2][0] <= contradicting[1] <= contradicting[2][1]
 
 
+def test_intervals_of_the_rate_of_high_leverage_labels_cover_it():
+    """Rates are drawn as the prior has them: none wrong in half of the tables, otherwise mostly wrong."""
+    rng, covered = np.random.default_rng(0), []
+    for _ in range(300):
+        rate = 0.0 if rng.random() < 0.5 else rng.beta(9.0, 1.0)
+        P = np.where(np.arange(2), 0.1, 0.9) * np.ones((6, 1))
+        true = (rng.random(6) < 0.1).astype(int)
+        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true))
+        assert low <= share <= high
+        covered.append(low - 0.03 <= rate <= high + 0.03)  # the grid of rates has steps of 0.03
+    assert np.mean(covered) > 0.9
+
+
 def test_short_texts_with_disjoint_vocabularies():
     """600 reviews, 5% of the labels flipped: what a reader sees at once is flagged."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -290,3 +315,14 @@ def test_many_rows_distinguish_a_probability_of_one_in_ten_thousand_from_one_in_
     other = given != predicted
     levels = [p_wrong[other & (certainty == level)].mean() for level in (0.9, 0.99, 0.999, 0.9999)]
     assert (np.diff(levels) > 0.01).all()
+
+
+def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequencies():
+    """If predictions hold no information, the true class given a label depends on frequencies and transition alone."""
+    codes = np.random.default_rng(0).choice(3, 900, p=[0.7, 0.2, 0.1])
+    frequency = np.bincount(codes) / len(codes)
+    P = np.tile(frequency, (len(codes), 1))
+    found = LabelNoiseModel(NoisePrior(no_error=0.0, uninformative=1.0)).fit({"model": P}, codes)
+    joint = frequency[:, None] * found.transition  # (true, given)
+    np.testing.assert_allclose(found.p_true, (joint / joint.sum(axis=0)).T[codes], atol=1e-9)
+    assert found.p_wrong[codes == 2].mean() > found.p_wrong[codes == 0].mean() > 0.0  # rare labels are wrong more often

@@ -69,7 +69,19 @@ def test_zero_weight_is_absence_from_the_suspects_of_a_scan():
     found = find_label_issues(sharded(X, y, weight), random_state=0)
     assert len(found) > 20
     assert (weight[found["row"]] > 0).all()
+    ranked = found.top(N)["row"]
+    assert len(ranked) > len(found)
+    assert (weight[ranked] > 0).all()
     assert (np.asarray(found.p_wrong)[weight == 0] == 0).all()
+
+
+def test_rows_without_weight_count_in_no_sum_of_a_scan():
+    """Sums by class: rows, likely wrong ones, and those that the ordinary and the robust model predict correctly."""
+    X, y = table()
+    weight = np.where(np.arange(N) % 3 == 0, 0.0, 1.0)
+    sums = issues_in_shards(sharded(X, y, weight), AoRRClassifier(C=0.1), 3, False, 0, 0).suspects.sums
+    np.testing.assert_array_equal(sums[0], np.bincount(y[weight > 0]))
+    assert (sums[1:4] <= sums[0]).all()
 
 
 def test_scores_of_candidates_on_unseen_rows_are_means_over_classes_with_their_errors():

@@ -182,7 +182,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path, jobs):
         "    sys.exit(command.run(parser.parse_args()))\n"
     )
     (tmp_path / "go.py").write_text(script)
-    start = [sys.executable, str(tmp_path / "go.py"), "toy", "--smoke", "--out"]
+    start = [sys.executable, str(tmp_path / "go.py"), "m-sweep", "--smoke", "--out"]
     killed = subprocess.Popen([*start, str(tmp_path / "killed"), "--jobs", str(jobs)], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((tmp_path / "killed").glob("cells/*.json")) and time.monotonic() < deadline:
@@ -191,8 +191,8 @@ def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path, jobs):
     killed.wait()
     early = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "killed" / "cells").glob("*.json")}
     assert early
-    assert reproduce("toy", "--smoke", "--out", tmp_path / "killed", "--jobs", 1, "--resume") == 0
-    assert reproduce("toy", "--smoke", "--out", tmp_path / "whole", "--jobs", 1) == 0
+    assert reproduce("m-sweep", "--smoke", "--out", tmp_path / "killed", "--jobs", 1, "--resume") == 0
+    assert reproduce("m-sweep", "--smoke", "--out", tmp_path / "whole", "--jobs", 1) == 0
     assert without_times(tmp_path / "killed") == without_times(tmp_path / "whole")
     assert all((tmp_path / "killed" / "cells" / name).stat().st_mtime_ns == t for name, t in early.items())
     for name in ("results.json", "claims.json"):

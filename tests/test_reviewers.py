@@ -1,9 +1,13 @@
 """Several reviewers, and what reviewed rows say about p_wrong."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import binom
 from sklearn.metrics import cohen_kappa_score
 
 pytest.importorskip("pyarrow")
@@ -92,6 +96,34 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert len(out.read_text().splitlines()) == 150
 
 
+def test_reviewers_of_another_task_or_of_other_cells_are_refused():
+    one = review(["keep", "drop"])
+    with pytest.raises(UserError, match="another one from ben"):
+        merge_decisions({"anna": one, "ben": replace(one, task="numbers")})
+    changed = replace(one, made=[one.made[0], one.made[1]._replace(contents="r2")])
+    with pytest.raises(UserError, match="must have seen the same row 1, got different cells"):
+        merge_decisions({"anna": one, "ben": changed})
+
+
+def test_reviewers_who_relabel_to_different_classes_disagree():
+    one, other = (
+        Decisions(["kind"], "classes", "t", [Decision(str(i), "b", "relabel", label) for i, label in enumerate(labels)])
+        for labels in ("aacc", "acca")
+    )
+    kappa, n = merge_decisions({"anna": one, "ben": other}).kappa["anna", "ben"]
+    assert (kappa, n) == (pytest.approx(cohen_kappa_score(list("aacc"), list("acca"))), 4)
+
+
+def test_a_list_of_conflicts_that_nobody_completed_decides_nothing(tmp_path):
+    reviews = {"anna": review(["keep", "drop"]), "ben": review(["keep", "keep"]), "carl": review(["drop", "relabel"])}
+    merged = merge_decisions(reviews)
+    assert [one.settled for one in merged.disagreements] == [True, False]
+    (tmp_path / "conflicts.csv").write_bytes(merged.conflicts_csv())
+    again = merge_decisions(reviews, arbiter=read_decisions(tmp_path / "conflicts.csv"))
+    assert again.decisions == merged.decisions
+    assert again.arbitrated == 0
+
+
 def test_an_arbiter_overrules_the_majority_unless_unsure():
     reviews = {"a": review(["keep", "keep", "keep", None]), "b": review(["keep", "keep", "drop", None])}
     merged = merge_decisions(reviews, arbiter=review(["drop", "unsure", "relabel", "drop"]))
@@ -151,6 +183,29 @@ def test_of_the_next_rows_more_than_the_limit_are_right_in_at_most_a_tenth_of_re
             missed += (rng.random(50) >= np.sqrt(new)).sum() > 10
     assert found > 60
     assert missed <= 30 + 2.6 * np.sqrt(300 * 0.1 * 0.9)
+
+
+@given(st.lists(st.tuples(st.integers(5, 8), st.booleans()), min_size=30, max_size=90))
+def test_the_guarantee_is_about_all_rows_from_the_cut_on_whatever_ties_there_are(rows):
+    """The exact test rejects for all rows with at least the p_wrong of the cut. Of tied rows wrong ones come first."""
+    rows = sorted(rows, key=lambda row: not row[1])
+    p, wrong = np.array([tenths for tenths, _ in rows]) / 10.0, np.array([found for _, found in rows])
+    found = recalibrate(p, wrong, share=0.4)
+    if np.isfinite(found.threshold):
+        above = p >= found.threshold
+        assert binom.cdf((~wrong[above]).sum(), above.sum(), 0.4) <= 0.1 + 1e-9
+
+
+@pytest.mark.parametrize(("share", "next_rows", "risk"), [(0.1, 100, 0.1), (0.05, 40, 0.2), (0.29, 100, 0.001)])
+def test_half_of_the_risk_is_for_the_share_and_half_for_the_next_rows(share, next_rows, risk):
+    """None of n reviewed rows was right: their share is at most that with which this has half of the risk."""
+    allowed = round(share * next_rows)
+    largest = brentq(lambda q: binom.sf(allowed, next_rows, q) - risk / 2, 1e-9, share)
+    enough = int(np.ceil(np.log(risk / 2) / np.log1p(-largest)))
+    for n, found in ((enough - 1, False), (enough, True)):
+        p, wrong = np.full(n, 0.9), np.ones(n, dtype=bool)
+        cut = recalibrate(p, wrong, share=share, confidence=1 - risk, next_rows=next_rows)
+        assert np.isfinite(cut.threshold) == found
 
 
 def test_more_reviewed_rows_find_a_lower_cut():

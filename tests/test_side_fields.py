@@ -24,10 +24,18 @@ from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
-from rankrange.outliers import Widths
+from rankrange.outliers import Widths, outlier_posterior
 from rankrange.shards import ShardList, array_shards
 
 # ---- the share of outliers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [20, 100, 900])
+@pytest.mark.parametrize("clean", ["normal", "skewed"])
+def test_the_posterior_of_outliers_leaves_room_for_three_more(n, clean):
+    found = outlier_posterior(np.where(np.arange(n) % 2, 1.0, -1.0) * np.linspace(0.9, 1.0, n), clean=clean)
+    assert found.rate == pytest.approx(0.0, abs=1e-6)
+    assert found.interval == pytest.approx((0.0, 3.0 / n), abs=1e-6)
 
 
 @pytest.mark.parametrize("n", [20, 100, 900])

@@ -320,6 +320,18 @@ def test_where_the_kernel_runs_a_step_has_at_most_eight_launches_more_than_cross
     assert ours <= plain + 8
 
 
+def test_weights_of_losses_without_classes_are_those_of_the_definition():
+    """Of the second batch, a loss s above lam_hat, four times the mean of the first, has the weight (lam_hat / s)^2."""
+    criterion = rrt.AoRRLoss(lambda output, target: output - target, m="auto")
+    target = torch.zeros(40)
+    criterion(torch.linspace(0.5, 1.5, 40), target)
+    losses = torch.tensor([0.1, 3.9, 8.0, 40.0] * 10)
+    value = criterion(losses, target)
+    weights = np.minimum(1.0, 4.0 / losses.numpy()) ** 2
+    np.testing.assert_allclose(criterion.last_weights, weights, rtol=1e-5)
+    assert value.item() == pytest.approx(float(weights @ losses.numpy() / weights.sum()), rel=1e-5)
+
+
 @pytest.mark.parametrize("task", ["regression", "many labels"])
 def test_losses_without_classes_are_weighted_by_their_running_mean(task):
     generator = torch.Generator().manual_seed(0)

@@ -96,6 +96,20 @@ def test_the_share_of_the_ordinary_fit_follows_weights(seed):
     assert one.ordinary_share_ == pytest.approx(other.ordinary_share_, abs=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_the_estimated_share_of_errors_is_a_share_of_the_weight(kind):
+    """A twentieth of the rows are errors, each of three times the mean weight of the others."""
+    rng = np.random.default_rng(0)
+    X, wrong = rng.normal(size=(400, 3)), np.arange(400) % 20 == 0
+    z = X @ [3.0, -2.0, 1.0]
+    weight = np.where(wrong, 3.0, rng.uniform(0.25, 1.75, 400))
+    if kind == "classes":
+        model = AoRRClassifier(random_state=0).fit(X, (z > 0) ^ wrong, sample_weight=weight)
+    else:
+        model = AoRRRegressor(random_state=0).fit(X, z + 0.2 * rng.normal(size=400) + 9.0 * wrong, sample_weight=weight)
+    assert model.noise_estimate_ == pytest.approx(weight[wrong].sum() / weight.sum(), abs=0.02)
+
+
 @pytest.mark.parametrize("scale", [0.37, 1.0, 6.5])
 def test_a_fit_that_is_always_right_scores_one_whatever_the_weights(scale):
     X, _, _ = rows()

@@ -34,11 +34,17 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
-        """Divide the rows, in the order of their confidence, into at most 40 groups of about the same size."""
-        order = np.argsort(confidence, kind="stable")
-        first = np.unique(np.linspace(0, len(order), min(_GROUPS, len(order)) + 1).astype(np.intp)[:-1])
-        total, agreeing = (np.add.reduceat(part[order], first) for part in (weight, weight * agree))
-        mean = np.add.reduceat((weight * confidence)[order], first) / np.maximum(total, 1e-300)
+        """Divide the rows, in the order of their confidence, into at most 40 groups of about equal mass.
+
+        Rows with equal confidence stay together.
+        """
+        values, value_of = np.unique(confidence, return_inverse=True)
+        total, agreeing = (np.bincount(value_of, part, len(values)) for part in (weight, weight * agree))
+        # Rounding errors of the sum must not move a value across the edge of a group.
+        group = np.ceil(_GROUPS * np.cumsum(total) / max(float(weight.sum()), 1e-300) - 1e-9)
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        mean = np.add.reduceat(total * values, first) / np.maximum(np.add.reduceat(total, first), 1e-300)
+        total, agreeing = np.add.reduceat(total, first), np.add.reduceat(agreeing, first)
         used = total > 0.0
         return cls(mean[used], agreeing[used], (total - agreeing)[used])
 
