@@ -36,6 +36,8 @@ _RESUMED = 4.0
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: the largest number, and the relative residual.
 _CG_STEPS, _CG_TOL = 200, 0.1
+# Conjugate gradients use a copy of the rows that have curvature if these are at most this share of all.
+_MOST_ROWS = 0.8
 
 
 class Solution(NamedTuple):
@@ -336,9 +338,12 @@ class Saddle(Bounds):
         design, scale = self.problem.design, self.problem.scale
         h, pulled, size = self._bend(Z, answer)
         ridge = self.problem.penalty_diagonal() + 1e-9
+        # Rows without weight have no curvature: tens of products with the other rows cost more than a copy of these.
+        rows = np.flatnonzero(h)
+        bent, curved = (design, h) if len(rows) > _MOST_ROWS * design.n else (design.take(rows), h[rows])
 
         def product(V: Array) -> Array:
-            out = design.adjoint(h * design.scores(V)) / scale + ridge * V
+            out = bent.adjoint(curved * bent.scores(V)) / scale + ridge * V
             return out if pulled is None else out - (float(pulled @ V[0]) / (size * scale)) * pulled
 
         diagonal = Metric(design.squares(h) / scale + ridge)
