@@ -36,6 +36,8 @@ _RESUMED = 4.0
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: the largest number, and the relative residual.
 _CG_STEPS, _CG_TOL = 200, 0.1
+# An intercept is not eliminated if its curvature is this share of that without the moving level.
+_NO_CURVATURE = 1e-6
 # Conjugate gradients use a copy of the rows that have curvature if these are at most this share of all.
 _MOST_ROWS = 0.8
 
@@ -346,10 +348,13 @@ class Saddle(Bounds):
             out = bent.adjoint(curved * bent.scores(V)) / scale + ridge * V
             return out if pulled is None else out - (float(pulled @ V[0]) / (size * scale)) * pulled
 
-        diagonal = Metric(design.squares(h) / scale + ridge)
-        solved = _conjugate_gradients(product, -gradient, diagonal)
+        diagonal = design.squares(h) / scale + ridge
+        if design.fit_intercept:
+            solved = _without_intercept(product, -gradient, diagonal, ridge)
+        else:
+            solved = _conjugate_gradients(product, -gradient, Metric(diagonal))
         no_descent = not np.isfinite(solved).all() or float(np.vdot(solved, gradient)) >= 0
-        return -diagonal.solve(gradient) if no_descent else solved
+        return -gradient / diagonal if no_descent else solved
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design
@@ -376,6 +381,30 @@ class Saddle(Bounds):
         if not self.exact:
             self.centre = self.answer(Z).rho
             self.mu = max(self.mu * (_SHRINK_BY_PRODUCTS if self.by_products else _SHRINK), self.least_mu)
+
+
+def _without_intercept(product: Callable[[Array], Array], right: Array, diagonal: Array, ridge: Array) -> Array:
+    """`_conjugate_gradients` for the coefficients, with the intercept as the function of them that is optimal.
+
+    Entries of text are not negative, so the intercept correlates with all frequent columns, and its gradient would be
+    the largest error of the solution. Eliminating it centres the columns.
+    """
+    unit = np.zeros_like(right)
+    unit[0, -1] = 1.0
+    coupling = product(unit)[0]
+    coupling, own = coupling[:-1], float(coupling[-1])
+    if own <= _NO_CURVATURE * diagonal[-1]:
+        return _conjugate_gradients(product, right, Metric(diagonal))
+
+    def completed(V: Array, pull: float = 0.0) -> Array:
+        return np.append(V, (pull - coupling @ V[0]) / own)[None]
+
+    centred = np.maximum(diagonal[:-1] - coupling**2 / own, ridge[:-1])
+    pull = float(right[0, -1])
+    solved = _conjugate_gradients(
+        lambda V: product(completed(V))[:, :-1], right[:, :-1] - (pull / own) * coupling, Metric(centred)
+    )
+    return completed(solved, pull)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
