@@ -27,7 +27,7 @@ _NEWTON_WORK = 1e10
 _SHRINK = 0.2
 # For Newton steps by products with X: the smoothing decreases more slowly, which makes each step cheaper, and a round
 # ends when its remaining gain is this fraction of the gap.
-_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
+_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.03
 # The smallest initial smoothing, as a share of the value.
 _PART_OF_VALUE = 0.01
 # The ratio of the initial smoothing to the final smoothing of a similar problem.
@@ -224,6 +224,8 @@ class Saddle(Bounds):
         value = self._total(answer, W)
         for step in range(max_steps):
             gradient = self._gradient(answer, W)
+            if self.by_products and self._slack(gradient) <= enough:
+                return W, Z, step  # the slack of the coefficients exceeds what a step could gain
             direction = self._newton_direction(Z, answer, gradient)
             decrement = -float(np.vdot(direction, gradient)) / 2
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
@@ -240,10 +242,36 @@ class Saddle(Bounds):
             else:
                 return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
+            if self.by_products and design.fit_intercept:
+                W, Z, answer, value = self._with_best_intercept(W, Z, answer, value, enough)
             if cutting is not None and self._now(cutting(Z)):
                 answer = self.answer(Z)
                 value = self._total(answer, W)
         return W, Z, max_steps
+
+    def _with_best_intercept(
+        self, W: Array, Z: Array, answer: Answer, value: float, enough: float
+    ) -> tuple[Array, Array, Answer, float]:
+        """Newton steps on the intercept alone, which need no product with X."""
+        pull = float(self._pull(answer).sum())
+        for _ in range(4):
+            if 10 * abs(pull) <= 0.1 * enough:
+                break
+            rows, moving, slope = self._curvatures(Z, answer)
+            lost = float(moving @ slope) ** 2 / float(moving.sum()) / self.mu if answer.level_moves and moving.any() else 0.0
+            bend = (float(rows.sum()) - lost) / self.problem.scale
+            if bend <= 0:
+                break
+            step = -pull / bend
+            moved = Z + step
+            trial = self.answer(moved)
+            shifted = W.copy()
+            shifted[:, -1] += step
+            reached, pulled = self._total(trial, shifted), float(self._pull(trial).sum())
+            if not (abs(pulled) < abs(pull) and reached <= value):
+                break
+            W, Z, answer, value, pull = shifted, moved, trial, reached, pulled
+        return W, Z, answer, value
 
     def _now(self, problem: TopSum) -> bool:
         """Switch to a problem that may drop other rows, and return whether they differ.
@@ -327,13 +355,17 @@ class Saddle(Bounds):
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
         """The Hessian of one score in parts: X' diag(h) X, minus v v' / size for a vector v, if there is one."""
         problem = self.problem
-        rho = np.abs(answer.rho).sum(axis=1)
-        slope = self._unit_slope(answer)
-        moving = self.caps * answer.free
-        h = self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu
+        h, moving, slope = self._curvatures(Z, answer)
         if not (answer.level_moves and moving.any()):
             return h, None, 1.0
         return h, problem.design.adjoint((moving * slope)[None, :])[0], self.mu * moving.sum()
+
+    def _curvatures(self, Z: Array, answer: Answer) -> tuple[Array, Array, Array]:
+        """The second derivatives of the rows at a fixed level, the mass of the free rows, and the slopes."""
+        problem = self.problem
+        rho = np.abs(answer.rho).sum(axis=1)
+        slope, moving = self._unit_slope(answer), self.caps * answer.free
+        return self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu, moving, slope
 
     def _by_products(self, Z: Array, answer: Answer, gradient: Array) -> Array:
         """The Newton step by conjugate gradients, which is cheaper than a Hessian for sparse rows."""
