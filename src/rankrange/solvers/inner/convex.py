@@ -38,6 +38,8 @@ _FEW_STEPS = 10
 _CG_STEPS, _CG_TOL = 200, 0.1
 # An intercept is not eliminated if its curvature is this share of that without the moving level.
 _NO_CURVATURE = 1e-6
+# The largest number of Newton steps on the intercept alone.
+_SHIFTS = 4
 # Conjugate gradients use a copy of the rows that have curvature if these are at most this share of all.
 _MOST_ROWS = 0.8
 
@@ -242,36 +244,47 @@ class Saddle(Bounds):
             else:
                 return W, Z, step  # rounding: no step lowers the value any more
             W, Z, answer, value = W + length * direction, Z + length * dZ, trial, trial_value
-            if self.by_products and design.fit_intercept:
-                W, Z, answer, value = self._with_best_intercept(W, Z, answer, value, enough)
             if cutting is not None and self._now(cutting(Z)):
                 answer = self.answer(Z)
                 value = self._total(answer, W)
+            if self.by_products:
+                shift, answer = self._best_shift(Z, answer, enough)
+                W, Z = W.copy(), Z + shift
+                W[:, design.d :] += shift
+                value = self._total(answer, W)
         return W, Z, max_steps
 
-    def _with_best_intercept(
-        self, W: Array, Z: Array, answer: Answer, value: float, enough: float
-    ) -> tuple[Array, Array, Answer, float]:
-        """Newton steps on the intercept alone, which need no product with X."""
-        pull = float(self._pull(answer).sum())
-        for _ in range(4):
+    def gap(self, Z: Array, value: float) -> float:
+        """As in `Bounds`; by products, at scores that are shifted to balance the intercept.
+
+        Otherwise slopes that do not sum to zero would be scaled down. If one more row is dropped in one class than
+        before, that costs as much of the bound as this row has of the mean loss, far more than the tolerance.
+        """
+        if self.by_products and not self.exact and self.problem.tilt is None:
+            Z = Z + self._best_shift(Z, self.answer(Z), 1e-3 * value)[0]
+        return super().gap(Z, value)
+
+    def _best_shift(self, Z: Array, answer: Answer, enough: float) -> tuple[float, Answer]:
+        """The shift of all scores that minimises the smoothed problem, and the weights there.
+
+        Newton steps on the intercept need no product with X. They end at a slack of a tenth of `enough`.
+        """
+        shift, pull = 0.0, float(self._pull(answer).sum())
+        for _ in range(_SHIFTS if self.problem.design.fit_intercept else 0):
             if 10 * abs(pull) <= 0.1 * enough:
                 break
-            rows, moving, slope = self._curvatures(Z, answer)
-            lost = float(moving @ slope) ** 2 / float(moving.sum()) / self.mu if answer.level_moves and moving.any() else 0.0
-            bend = (float(rows.sum()) - lost) / self.problem.scale
+            h, moving, slope = self._curvatures(Z + shift, answer)
+            mass = float(moving.sum()) * self.mu
+            bend = float(h.sum()) - (float(moving @ slope) ** 2 / mass if answer.level_moves and mass > 0 else 0.0)
             if bend <= 0:
                 break
-            step = -pull / bend
-            moved = Z + step
-            trial = self.answer(moved)
-            shifted = W.copy()
-            shifted[:, -1] += step
-            reached, pulled = self._total(trial, shifted), float(self._pull(trial).sum())
-            if not (abs(pulled) < abs(pull) and reached <= value):
+            step = -pull * self.problem.scale / bend
+            trial = self.answer(Z + (shift + step))
+            reached = float(self._pull(trial).sum())
+            if not abs(reached) < abs(pull):
                 break
-            W, Z, answer, value, pull = shifted, moved, trial, reached, pulled
-        return W, Z, answer, value
+            shift, answer, pull = shift + step, trial, reached
+        return shift, answer
 
     def _now(self, problem: TopSum) -> bool:
         """Switch to a problem that may drop other rows, and return whether they differ.
