@@ -281,7 +281,7 @@ class Saddle(Bounds):
             step = -pull * self.problem.scale / bend
             trial = self.answer(Z + (shift + step))
             reached = float(self._pull(trial).sum())
-            if not (abs(reached) < abs(pull) and trial.value <= answer.value):  # too far, because losses are not quadratic
+            if not (abs(reached) < abs(pull) and trial.value <= answer.value):  # too far
                 break
             shift, answer, pull = shift + step, trial, reached
         return shift, answer
