@@ -130,6 +130,51 @@ def test_a_similar_problem_goes_on_where_the_last_one_ended():
     assert again.n_iter < afresh.n_iter
 
 
+def smoothed(problem, W, mu=0.05):
+    """The smoothed problem at W with some free rows."""
+    saddle = convex.Saddle(problem)
+    Z = problem.design.scores(W)
+    saddle.start_smoothing(Z, problem.value_at(W, Z), warm=False)
+    saddle.mu = mu
+    return saddle, Z
+
+
+@pytest.mark.parametrize("k", [100, 250, 400])
+def test_a_newton_step_by_products_is_that_of_the_hessian_and_leaves_no_gradient_of_the_intercept(k, monkeypatch):
+    X, y = words(400, 300)
+    design = Design(X, True).unfactored()
+    objective = Objective(design, np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1, m=0, k=k)
+    W = 0.3 * np.random.default_rng(0).normal(size=(1, 301))
+    saddle, Z = smoothed(objective.cutting(np.empty(0)), W)
+    answer = saddle.answer(Z)
+    gradient, hessian = saddle._gradient(answer, W), saddle._hessian(Z, answer)
+    rough = saddle._newton_direction(Z, answer, gradient)
+    left = (rough @ hessian + gradient)[0]
+    assert abs(left[-1]) <= 1e-6 * abs(gradient[0, -1])
+    assert np.linalg.norm(left) <= 0.3 * np.linalg.norm(gradient)
+    monkeypatch.setattr(convex, "_CG_TOL", 1e-9)
+    exact = -np.linalg.solve(hessian, gradient[0])
+    np.testing.assert_allclose(saddle._newton_direction(Z, answer, gradient)[0], exact, atol=1e-5 * abs(exact).max())
+
+
+def test_a_row_of_another_class_that_is_dropped_costs_little_of_the_bound():
+    """The slopes then no longer sum to zero. Scaling them down would cost a row's share of the mean loss."""
+    X, y = words(400, 300)
+    sign, design = np.where(y == 1, 1.0, -1.0), Design(X, True).unfactored()
+    caps = np.ones(400)
+    caps[np.flatnonzero(sign > 0)[:40]] = 0.0
+    problem = replace(Objective(design, sign, LOSSES["logistic"](), 4.0, 1, m=0, k=200).cutting(np.empty(0)), caps=caps)
+    solution = convex.solve(problem, np.zeros((1, 301)), tol=1e-8, max_iter=200)
+    kept = solution.last.answer(solution.scores).rho[:, 0] >= 1.0
+    other = caps.copy()
+    other[np.flatnonzero(caps == 0.0)[0]], other[np.flatnonzero(kept & (sign < 0))[0]] = 1.0, 0.0
+    changed = replace(problem, caps=other)
+    value = changed.value_at(solution.W, solution.scores)
+    saddle = convex.Saddle(changed)
+    saddle.start_smoothing(solution.scores, value, warm=True, last=solution.last)
+    assert saddle.gap(solution.scores, value) <= 0.3 * value / 200
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.05, 0.95), st.floats(1.0, 9.0))
 def test_the_level_leaves_the_mass_that_is_asked_for(seed, share, digits):

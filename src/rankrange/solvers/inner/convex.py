@@ -27,7 +27,7 @@ _NEWTON_WORK = 1e10
 _SHRINK = 0.2
 # For Newton steps by products with X: the smoothing decreases more slowly, which makes each step cheaper, and a round
 # ends when its remaining gain is this fraction of the gap.
-_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.3
+_SHRINK_BY_PRODUCTS, _PART_OF_GAP = 0.5, 0.03
 # The smallest initial smoothing, as a share of the value.
 _PART_OF_VALUE = 0.01
 # The ratio of the initial smoothing to the final smoothing of a similar problem.
@@ -36,6 +36,12 @@ _RESUMED = 4.0
 _FEW_STEPS = 10
 # Conjugate gradients of one Newton step: the largest number, and the relative residual.
 _CG_STEPS, _CG_TOL = 200, 0.1
+# An intercept is not eliminated if its curvature is this share of that without the moving level.
+_NO_CURVATURE = 1e-6
+# The largest number of Newton steps on the intercept alone.
+_SHIFTS = 4
+# Conjugate gradients use a copy of the rows that have curvature if these are at most this share of all.
+_MOST_ROWS = 0.8
 
 
 class Solution(NamedTuple):
@@ -220,6 +226,8 @@ class Saddle(Bounds):
         value = self._total(answer, W)
         for step in range(max_steps):
             gradient = self._gradient(answer, W)
+            if self.by_products and self._slack(gradient) <= enough:
+                return W, Z, step  # the slack of the coefficients exceeds what a step could gain
             direction = self._newton_direction(Z, answer, gradient)
             decrement = -float(np.vdot(direction, gradient)) / 2
             if (decrement <= enough and self._slack(gradient) <= enough) or decrement <= 1e-17 * abs(value):
@@ -239,7 +247,44 @@ class Saddle(Bounds):
             if cutting is not None and self._now(cutting(Z)):
                 answer = self.answer(Z)
                 value = self._total(answer, W)
+            if self.by_products:
+                shift, answer = self._best_shift(Z, answer, enough)
+                W, Z = W.copy(), Z + shift
+                W[:, design.d :] += shift
+                value = self._total(answer, W)
         return W, Z, max_steps
+
+    def gap(self, Z: Array, value: float) -> float:
+        """As in `Bounds`; by products, at scores that are shifted to balance the intercept.
+
+        Otherwise slopes that do not sum to zero would be scaled down. If one more row is dropped in one class than
+        before, that costs as much of the bound as this row has of the mean loss, far more than the tolerance.
+        """
+        if self.by_products and not self.exact and self.problem.tilt is None:
+            Z = Z + self._best_shift(Z, self.answer(Z), 1e-3 * value)[0]
+        return super().gap(Z, value)
+
+    def _best_shift(self, Z: Array, answer: Answer, enough: float) -> tuple[float, Answer]:
+        """The shift of all scores that minimises the smoothed problem, and the weights there.
+
+        Newton steps on the intercept need no product with X. They end at a slack of a tenth of `enough`.
+        """
+        shift, pull = 0.0, float(self._pull(answer).sum())
+        for _ in range(_SHIFTS if self.problem.design.fit_intercept else 0):
+            if 10 * abs(pull) <= 0.1 * enough:
+                break
+            h, moving, slope = self._curvatures(Z + shift, answer)
+            mass = float(moving.sum()) * self.mu
+            bend = float(h.sum()) - (float(moving @ slope) ** 2 / mass if answer.level_moves and mass > 0 else 0.0)
+            if bend <= 0:
+                break
+            step = -pull * self.problem.scale / bend
+            trial = self.answer(Z + (shift + step))
+            reached = float(self._pull(trial).sum())
+            if not (abs(reached) < abs(pull) and trial.value <= answer.value):  # too far
+                break
+            shift, answer, pull = shift + step, trial, reached
+        return shift, answer
 
     def _now(self, problem: TopSum) -> bool:
         """Switch to a problem that may drop other rows, and return whether its dropped rows differ.
@@ -324,28 +369,38 @@ class Saddle(Bounds):
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
         """The Hessian for losses of one score, X' diag(h) X - v v' / size, as (h, v, size); v may be None."""
         problem = self.problem
-        rho = np.abs(answer.rho).sum(axis=1)
-        slope = self._unit_slope(answer)
-        moving = self.caps * answer.free
-        h = self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu
+        h, moving, slope = self._curvatures(Z, answer)
         if not (answer.level_moves and moving.any()):
             return h, None, 1.0
         return h, problem.design.adjoint((moving * slope)[None, :])[0], self.mu * moving.sum()
+
+    def _curvatures(self, Z: Array, answer: Answer) -> tuple[Array, Array, Array]:
+        """The second derivatives of the rows at a fixed level, the mass of the free rows, and the slopes."""
+        problem = self.problem
+        rho = np.abs(answer.rho).sum(axis=1)
+        slope, moving = self._unit_slope(answer), self.caps * answer.free
+        return self.caps * rho * problem.loss.curvature(problem.y, Z[0]) + moving * slope**2 / self.mu, moving, slope
 
     def _by_products(self, Z: Array, answer: Answer, gradient: Array) -> Array:
         """The Newton step by conjugate gradients, which is cheaper than a Hessian for sparse rows."""
         design, scale = self.problem.design, self.problem.scale
         h, pulled, size = self._bend(Z, answer)
         ridge = self.problem.penalty_diagonal() + 1e-9
+        # Rows without weight have no curvature: tens of products with the other rows cost more than a copy of these.
+        rows = np.flatnonzero(h)
+        bent, curved = (design, h) if len(rows) > _MOST_ROWS * design.n else (design.take(rows), h[rows])
 
         def product(V: Array) -> Array:
-            out = design.adjoint(h * design.scores(V)) / scale + ridge * V
+            out = bent.adjoint(curved * bent.scores(V)) / scale + ridge * V
             return out if pulled is None else out - (float(pulled @ V[0]) / (size * scale)) * pulled
 
-        diagonal = Metric(design.squares(h) / scale + ridge)
-        solved = _conjugate_gradients(product, -gradient, diagonal)
+        diagonal = design.squares(h) / scale + ridge
+        if design.fit_intercept:
+            solved = _without_intercept(product, -gradient, diagonal, ridge)
+        else:
+            solved = _conjugate_gradients(product, -gradient, Metric(diagonal))
         no_descent = not np.isfinite(solved).all() or float(np.vdot(solved, gradient)) >= 0
-        return -diagonal.solve(gradient) if no_descent else solved
+        return -gradient / diagonal if no_descent else solved
 
     def _hessian(self, Z: Array, answer: Answer) -> Array:
         problem, design = self.problem, self.problem.design
@@ -372,6 +427,30 @@ class Saddle(Bounds):
         if not self.exact:
             self.centre = self.answer(Z).rho
             self.mu = max(self.mu * (_SHRINK_BY_PRODUCTS if self.by_products else _SHRINK), self.least_mu)
+
+
+def _without_intercept(product: Callable[[Array], Array], right: Array, diagonal: Array, ridge: Array) -> Array:
+    """`_conjugate_gradients` for the coefficients, with the intercept as the function of them that is optimal.
+
+    Entries of text are not negative, so the intercept correlates with all frequent columns, and its gradient would be
+    the largest error of the solution. Eliminating it centres the columns.
+    """
+    unit = np.zeros_like(right)
+    unit[0, -1] = 1.0
+    coupling = product(unit)[0]
+    coupling, own = coupling[:-1], float(coupling[-1])
+    if own <= _NO_CURVATURE * diagonal[-1]:
+        return _conjugate_gradients(product, right, Metric(diagonal))
+
+    def completed(V: Array, pull: float = 0.0) -> Array:
+        return np.append(V, (pull - coupling @ V[0]) / own)[None]
+
+    centred = np.maximum(diagonal[:-1] - coupling**2 / own, ridge[:-1])
+    pull = float(right[0, -1])
+    solved = _conjugate_gradients(
+        lambda V: product(completed(V))[:, :-1], right[:, :-1] - (pull / own) * coupling, Metric(centred)
+    )
+    return completed(solved, pull)
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
