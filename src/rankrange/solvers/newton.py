@@ -215,7 +215,7 @@ class _Loop:
     def _kinked(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A step in which rows near the lower cut may change sides; their final weights give the gap."""
         objective, little = self.objective, self.tol * iterate.value
-        band = near_cut(objective, iterate, gradient, self.width)
+        band = near_cut(objective, iterate, gradient, self.width, self.curvature.reach)
         hessian = self.curvature.hessian(iterate, self._weights(iterate))
         step, weights, gain = band.solve(hessian, self._enough(iterate))
         self.shared = band.rows, weights * objective.kept
@@ -362,6 +362,11 @@ class Curvature:
         if self.objective.design.sparse:
             return np.asarray(X.multiply(X) @ scale) + 1.0
         return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
+
+    @cached_property
+    def reach(self) -> Array:
+        """How far the score of each row moves in a step, relative to other rows: its norm with standardised columns."""
+        return np.sqrt(self._lengths)
 
     def hessian(self, iterate: Iterate, q: Array) -> Array:
         """The Hessian (r p, r p) of the losses at this point with the weights q (n,)."""
