@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Log, Metric, Result, finish, relative
+from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .newton import balanced
 
 _BLOCK = 1 << 12
@@ -30,9 +31,9 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
     At zero scores all losses are tied, and each class gets half of the kept mass, unless it is smaller. `rare` is the
-    sign of such a class.
+    sign of such a class. Its losses are the larger ones, so m is dropped from it.
     """
-    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2) - objective.m
     if rare is None:
         rare = 1 if masses[1] <= masses[0] else -1
         if not objective.design.fit_intercept or 2.0 * masses.min() >= objective.kept:
@@ -52,6 +53,45 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     if objective.n_outputs > 1:
         return _of_several_classes(objective, tol, log)
     return _of_two_classes(objective, rng, tol, log)
+
+
+def constant_is_best_next_to(
+    objective: Objective, W: Array, rng: np.random.Generator, tol: float, log: Log
+) -> Result | None:
+    """A point next to equal scores, in the direction of W, with its certificate for m > 0; None if nothing is proved.
+
+    At equal scores all losses of a class tie at the upper cut, and any of them may be dropped. Next to them it is known
+    which rows are dropped. The other rows are a problem with m = 0, whose minimum has equal scores.
+    """
+    constant = equal_scores(objective)
+    level, lowest = objective.design.scores(constant), objective.value(constant)
+    change = objective.design.scores(W - constant).astype(np.float64)
+    size = float(np.abs(change).mean())
+    if not size > 0:
+        return None
+    length = 0.1 * tol * lowest / size  # slopes are at most 1, so F changes by less than the tolerance
+    W = constant + length * (W - constant)
+    s = objective.losses(level + length * change)
+    value = objective.value_at(W, s)
+    if value < (1.0 - 1e-12) * lowest or not cut_is_clean(objective, s):
+        return None
+    caps = np.asarray(objective.cutting(s).caps)
+    rows = np.flatnonzero(caps > 0)
+    mass = None if (caps[rows] == 1.0).all() else caps[rows]
+    rest = replace(objective.rows(rows, 0, objective.kept), sample_weight=mass)
+    proof = constant_is_best(rest, rng, 0.5 * tol, Log())
+    if proof is None:
+        return None
+    log("trivial", value)
+    return finish(W, value, 1, proof.certificate + relative(value - lowest, value), tol, 1, log, losses=s)
+
+
+def equal_scores(objective: Objective) -> Array:
+    """The parameters (r, p) of the best equal scores: zero, or with two classes the best intercept."""
+    W = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.loss.targets == "binary":
+        W[0, objective.design.d :] = best_constant(objective)[1]
+    return W
 
 
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
