@@ -145,6 +145,23 @@ def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial,
         assert 0 <= found.certificate <= 1e-6
 
 
+@pytest.mark.parametrize("k", [2460, 2520, 2580])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_zero_is_proved_up_to_the_largest_k_for_which_it_is_the_minimum(seed, k):
+    """Close to it the residual rises before it falls, which does not mean that the conditions are infeasible."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(3000, 20))
+    z = X @ rng.normal(size=20)
+    z = 3.0 * z / z.std() + rng.logistic(size=3000)
+    y, wild = np.where(z > np.quantile(z, 0.55), 1.0, -1.0), rng.random(3000) < 0.06
+    X[wild], y[wild] = 10.0 * X[wild], -y[wild]
+    objective = Objective(Design(X, True), y, Logistic(), 0.02 * k, 1, m=0, k=k)
+    lowest = newton(objective, rng.normal(scale=1e-3, size=(1, 21)), rng=rng)
+    assert lowest.certificate <= 1e-6
+    found = constant_is_best(objective, rng, 1e-6, Log())
+    assert (found is not None) == (lowest.value > np.log(2) * (1 - 1e-6))
+
+
 def test_zero_is_proved_for_single_precision_where_next_to_nothing_is_penalised():
     wide = problem(n=4000, d=5, k=3000, noise=20.0, C=1e13, seed=3)
     narrow = replace(wide, design=Design(wide.design.X.astype(np.float32), True), y=wide.y.astype(np.float32))
