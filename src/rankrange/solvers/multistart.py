@@ -43,6 +43,8 @@ _ENOUGH_ROWS = 10_000
 _RARE = 0.5
 # Equal scores are tried as the minimum if a search ends at most this share below them.
 _NEARLY_EQUAL = 1e-3
+# The number of steps after which the metric of a descent is computed anew.
+_STALE = 50
 
 
 def multistart(
@@ -139,6 +141,23 @@ def _steps(
     memory = None if few and max_iter > _PAIRS else _PAIRS
     settings |= {"max_iter": max_iter, "memory": memory, "tol": tol}
     return descend(objective.batch, starts, metric, lazily=objective.value_then_gradient, **settings)
+
+
+def _long_descent(
+    objective: Objective, part: Objective, starts: Array, curved: Array, max_iter: int, tol: float
+) -> tuple[Array, Array, int, Array]:
+    """Quasi-Newton steps with a new metric, the Hessian of `part`, every `_STALE` steps; returns the last one too.
+
+    The first metric is that of a minimum of few rows. If it is far from the minimum of all rows, 100 steps do not end.
+    """
+    ends, used = starts, 0
+    while True:
+        most = min(_STALE, max_iter - used)
+        ends, values, more = _steps(objective, ends, Metric(curved), most, tol)
+        used += more
+        if more < most or used >= max_iter:
+            return ends, values, used, curved
+        curved = hessian(part, ends[0])
 
 
 def _start_without_rare_rows(objective: Objective) -> Array:
@@ -295,10 +314,9 @@ def _on_all_rows(
             candidates = found[None]
         curved = hessian(part, candidates[0])
         del middle
-    del part  # copies of rows: the steps on all rows need their memory
     if low is not objective:
         # Steps in double precision take twice as long.
-        ends, values, used = _steps(low, candidates, Metric(curved), budget, 1e-6 if searched else 1e-5)
+        ends, values, used, curved = _long_descent(low, part, candidates, curved, budget, 1e-6 if searched else 1e-5)
         trivial = _constant(objective, low, rough.outward(ends), values, rng, tol, log)
         if trivial is not None:
             return trivial
@@ -306,6 +324,7 @@ def _on_all_rows(
         if budget > 0 and not searched:
             ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
         candidates = rough.outward(ends)
+    del part  # copies of rows: the steps on all rows need their memory
     metric = Metric(rough.outward_metric(curved))
     ends, _, n_iter = _steps(
         objective,
