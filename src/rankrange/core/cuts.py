@@ -100,12 +100,14 @@ def _select_untied(values: Array, m: int, k: int, trail: Trail | None) -> Select
         upper, part = _value_of_rank(values, m, trail, part)
         inside = values < upper
         if np.count_nonzero(inside) != n - m:
-            return _tied(trail, n, m, upper)
+            _remember_ties(trail, n, m, upper)
+            return None
     if k < n:
         lower, _ = _value_of_rank(values, k, trail, part)
         above = values >= lower
         if np.count_nonzero(above) != k:
-            return _tied(trail, n, k, lower)
+            _remember_ties(trail, n, k, lower)
+            return None
         inside = above if inside is None else np.logical_and(inside, above, out=inside)
     else:
         lower = part.min()
@@ -115,7 +117,7 @@ def _select_untied(values: Array, m: int, k: int, trail: Trail | None) -> Select
     return Selection(weights, _dot(weights, values), float(lower), float(upper))
 
 
-def _tied(trail: Trail | None, n: int, rank: int, value: Any) -> None:
+def _remember_ties(trail: Trail | None, n: int, rank: int, value: Any) -> None:
     """Remember that values tie at a cut: it probably stays there, and np.partition is slow if many values are equal."""
     if trail is not None:
         trail[n, rank] = (float(value), 0.0)
