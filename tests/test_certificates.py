@@ -200,6 +200,23 @@ def test_no_certificate_where_losses_tie_at_the_cut(loss, method):
         assert method is dca or not result.converged  # no step of dca lowers the objective, which it may say
 
 
+@pytest.mark.parametrize("rows", [3000, 20_000])
+@pytest.mark.parametrize("kind", ["logistic", "hinge", "softmax", "weighted", "float32", "rare"])
+def test_uninformative_labels_end_with_a_certificate_although_all_losses_tie(kind, rows):
+    rng = np.random.default_rng(0)
+    X, y, mass = rng.normal(size=(rows, 5)), rng.integers(3 if kind == "softmax" else 2, size=rows), None
+    if kind == "float32":
+        X = X.astype(np.float32)
+    if kind == "rare":
+        y = (np.arange(rows) % 4 == 0).astype(int)
+    if kind == "weighted":
+        mass = rng.integers(1, 4, rows).astype(float)
+    loss, k = "hinge" if kind == "hinge" else "logistic", 0.3 if kind == "softmax" else 0.45
+    fit = AoRRClassifier(0.1, k, loss=loss, C=10.0, random_state=0).fit(X, y, sample_weight=mass)
+    assert fit.certificate_ <= 1e-6
+    assert np.abs(fit.coef_).max() < 1e-3
+
+
 def test_one_row_repeated_at_the_cut_does_not_spoil_the_certificate():
     """Copies of a row move together: near W the same mass of them stays cut."""
     rng = np.random.default_rng(0)

@@ -11,12 +11,12 @@ from rankrange import AoRRClassifier
 from rankrange.core.aggregates import Stratified
 from rankrange.core.losses import LOSSES, Absolute, Hinge, Logistic, Softmax
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers.descent import Log
+from rankrange.solvers.descent import Log, cut_is_clean
 from rankrange.solvers.inner import convex
-from rankrange.solvers.inner.band import solve_band
+from rankrange.solvers.inner.band import near_cut, solve_band
 from rankrange.solvers.multistart import one_class_left
-from rankrange.solvers.newton import evaluate_at, lower_bound, newton
-from rankrange.solvers.trivial import constant_is_best
+from rankrange.solvers.newton import Curvature, evaluate_at, lower_bound, newton
+from rankrange.solvers.trivial import constant_is_best, constant_is_best_next_to
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
@@ -145,6 +145,23 @@ def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial,
         assert 0 <= found.certificate <= 1e-6
 
 
+@pytest.mark.parametrize("k", [2460, 2520, 2580])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_zero_is_proved_up_to_the_largest_k_for_which_it_is_the_minimum(seed, k):
+    """Close to it the residual rises before it falls, which does not mean that the conditions are infeasible."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(3000, 20))
+    z = X @ rng.normal(size=20)
+    z = 3.0 * z / z.std() + rng.logistic(size=3000)
+    y, wild = np.where(z > np.quantile(z, 0.55), 1.0, -1.0), rng.random(3000) < 0.06
+    X[wild], y[wild] = 10.0 * X[wild], -y[wild]
+    objective = Objective(Design(X, True), y, Logistic(), 0.02 * k, 1, m=0, k=k)
+    lowest = newton(objective, rng.normal(scale=1e-3, size=(1, 21)), rng=rng)
+    assert lowest.certificate <= 1e-6
+    found = constant_is_best(objective, rng, 1e-6, Log())
+    assert (found is not None) == (lowest.value > np.log(2) * (1 - 1e-6))
+
+
 def test_zero_is_proved_for_single_precision_where_next_to_nothing_is_penalised():
     wide = problem(n=4000, d=5, k=3000, noise=20.0, C=1e13, seed=3)
     narrow = replace(wide, design=Design(wide.design.X.astype(np.float32), True), y=wide.y.astype(np.float32))
@@ -163,6 +180,55 @@ def test_equal_scores_are_proved_in_any_unit_of_heavy_tailed_columns(unit):
     assert found is not None
     assert not found.w[0, :-1].any()
     assert found.certificate <= 1e-6
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("noise", "share", "trivial"), [(20.0, 0.5, True), (20.0, 0.15, True), (0.3, 0.5, False)])
+def test_next_to_equal_scores_a_certificate_for_m_above_zero_is_that_of_the_rows_that_remain(
+    noise, share, trivial, weighted
+):
+    """At equal scores all losses tie, and any of them may be dropped. Next to them it is known which ones are."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(300, 3))
+    z = X @ rng.normal(size=3) + noise * rng.normal(size=300)
+    y, mass = np.where(z > np.quantile(z, 1 - share), 1.0, -1.0), rng.integers(1, 4, size=300).astype(float)
+    total = mass.sum() if weighted else 300
+    objective = Objective(Design(X, True), y, Logistic(), 50.0, 1, round(0.08 * total), round(0.42 * total))
+    objective = replace(objective, sample_weight=mass if weighted else None)
+    found = constant_is_best_next_to(objective, rng.normal(size=(1, 4)), rng, 1e-6, Log())
+    assert (found is not None) == trivial
+    if found is not None:
+        s = objective.losses(objective.design.scores(found.w))
+        best = least_with_rows_cut(objective, "logistic", np.asarray(objective.cutting(s).caps))
+        assert cut_is_clean(objective, s)
+        assert found.value == pytest.approx(objective.value(found.w), rel=1e-12)
+        assert found.value == pytest.approx(best, rel=1e-6)
+        assert found.certificate <= 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_towards_equal_scores_keep_the_certificate_that_they_have(seed):
+    """One step further all losses tie, and nothing can be proved there."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(3000, 5)), rng.choice([-1.0, 1.0], 3000)
+    objective = Objective(Design(X, True), y, Logistic(), 1e4, 1, m=300, k=1350)
+    result = newton(objective, 1e-7 * rng.normal(size=(1, 6)), rng=rng, near=True)
+    assert result.value == pytest.approx(np.log(2), rel=1e-6)
+    assert result.certificate <= 1e-6
+
+
+def test_a_row_of_high_leverage_may_cross_the_cut_from_afar():
+    """Its loss moves a hundred times as far in a step, so it belongs to the band rather than rows nearer to the cut."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 3)), rng.choice([-1.0, 1.0], 400)
+    X[0] = [3.0, 90.0, -30.0]
+    objective = Objective(Design(X, True), y, Logistic(), 1e3, 1, m=0, k=200)
+    W = np.array([[0.01, 0.0, 0.0, 0.0]])
+    iterate = evaluate_at(objective, W)
+    distance = np.abs(iterate.s - iterate.lam)
+    assert np.count_nonzero(distance < distance[0]) > 300
+    reach = Curvature(objective, 400, rng).reach
+    assert 0 in near_cut(objective, iterate, objective.at(W).gradient, 200, reach).rows
 
 
 @pytest.mark.parametrize("weighted", [False, True])

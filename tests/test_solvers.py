@@ -13,6 +13,7 @@ from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
 from rankrange.solvers.descent import Metric, descend, is_duplicate
+from rankrange.solvers.multistart import _long_descent, hessian
 from rankrange.solvers.samples import subsample
 
 RNG = np.random.default_rng(3)
@@ -176,6 +177,21 @@ def test_every_random_state_finds_the_minimum_that_keeps_few_rows_of_a_rare_clas
         for seed in range(5)
     ]
     assert max(values) <= 1.05 * min(values)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_descent_replaces_a_metric_that_does_not_fit(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2000, 40)) * 10.0 ** rng.uniform(-2, 2, size=40)
+    z = X @ (rng.normal(size=40) / X.std(axis=0))
+    y = np.where(z + 3 * rng.logistic(size=2000) > 0, 1.0, -1.0)
+    problem = Objective(Design(X, True), y, LOSSES["logistic"](), 1e4, 1, m=200, k=2000)
+    start = np.append(rng.normal(size=40) / X.std(axis=0), 0.0)[None, None]
+    fitting = hessian(problem, np.zeros((1, 41)))
+    _, expected, _, _ = _long_descent(problem, problem, start, fitting, 100, 1e-5)
+    _, found, _, last = _long_descent(problem, problem, start, np.eye(41), 150, 1e-5)
+    assert found[0] <= 1.01 * expected[0]
+    assert (np.diag(last) != 1.0).all()
 
 
 @pytest.mark.parametrize("seed", [2, 7])

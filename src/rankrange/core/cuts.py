@@ -24,11 +24,16 @@ from .mass_cuts import Cut as Cut
 
 # Below this many values, np.partition is faster than sampling pivots first.
 _SAMPLED_FROM = 1 << 14
+# From this many values on, a search near the last cut is faster than np.partition.
+_FOLLOWED_FROM = 1 << 12
+# From this many values on, blocks that fit into the cache are faster than few calls.
+_BLOCKS_FROM = 1 << 17
 _SAMPLE_SIZE = 1 << 15  # the largest sample; smaller sets get a smaller sample
 # The last cut of each rank and how far it moved: {(number of values, rank): (value, move)}.
 Trail = dict[tuple[int, int], tuple[float, float]]
 _REACH = 5.0  # the next cut is searched within this many moves of the last one
-_FORGET = 0.5  # the factor of the last move in the estimate of the next one
+_OVERFLOW = 1e38  # about the largest number of single precision
+_FORGET = 0.1  # the factor of the last move in the estimate of the next one
 # The size of blocks that fit into the cache: several passes over a block cost little more than one.
 BLOCK = 1 << 15
 
@@ -58,9 +63,9 @@ def select(
     m and k are counts, or masses if there are weights; 0 <= m < k <= n is not checked. `out` receives the weights,
     `trail` is as in `cuts_of`.
     """
-    if out is None and len(values) < _SAMPLED_FROM:
+    if out is None and len(values) < (_SAMPLED_FROM if sample_weight is not None or trail is None else _BLOCKS_FROM):
         if sample_weight is None:
-            chosen = _select_untied(values, int(m), int(k))
+            chosen = _select_untied(values, int(m), int(k), trail)
         else:
             chosen = _select_untied_masses(values, m, k, sample_weight)
         if chosen is not None:
@@ -89,22 +94,20 @@ def select(
     return Selection(weights, total, lower.value, upper.value)
 
 
-def _select_untied(values: Array, m: int, k: int) -> Selection | None:
+def _select_untied(values: Array, m: int, k: int, trail: Trail | None) -> Selection | None:
     """The selection of few values if none are tied at a cut, in few NumPy calls; otherwise None."""
     n, part, inside, upper = len(values), values, None, math.inf
     if m:
-        part = values.copy()
-        part.partition(n - m)
-        upper, part = part[n - m], part[: n - m]
+        upper, part = _value_of_rank(values, m, trail, part)
         inside = values < upper
         if np.count_nonzero(inside) != n - m:
+            _remember_ties(trail, n, m, upper)
             return None
     if k < n:
-        part = part if m else values.copy()
-        part.partition(n - k)
-        lower = part[n - k]
+        lower, _ = _value_of_rank(values, k, trail, part)
         above = values >= lower
         if np.count_nonzero(above) != k:
+            _remember_ties(trail, n, k, lower)
             return None
         inside = above if inside is None else np.logical_and(inside, above, out=inside)
     else:
@@ -113,6 +116,55 @@ def _select_untied(values: Array, m: int, k: int) -> Selection | None:
         inside = np.ones(n, dtype=bool)
     weights = inside.astype(values.dtype)
     return Selection(weights, _dot(weights, values), float(lower), float(upper))
+
+
+def _remember_ties(trail: Trail | None, n: int, rank: int, value: Any) -> None:
+    """Remember that values tie at a cut: it probably stays there, and np.partition is slow if many values are equal."""
+    if trail is not None:
+        trail[n, rank] = (float(value), 0.0)
+
+
+def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) -> tuple[Any, Array]:
+    """The value of a rank, and the values that remain for lower ranks.
+
+    It is looked for near its last value. Otherwise the values `among` are partitioned: all, or what remained before.
+    """
+    n = len(values)
+    last, moved = (math.nan, math.nan) if trail is None else trail.get((n, rank), (math.nan, math.nan))
+    value = None
+    if (n >= _FOLLOWED_FROM and moved >= 0) or moved == 0:
+        value = _value_near(values, rank, last, moved)
+    if value is None and n >= _SAMPLED_FROM:
+        cuts = _sampled_cuts(values, [rank])
+        value = None if cuts is None else cuts[0].value
+    if value is None:
+        part = among.copy() if among is values else among
+        part.partition(n - rank)
+        value, among = part[n - rank], part[: n - rank]
+    if trail is not None:
+        move = abs(float(value) - last)
+        trail[n, rank] = (float(value), max(move, _FORGET * moved) if math.isfinite(moved) else move)
+    return value, among
+
+
+def _value_near(values: Array, rank: int, last: float, moved: float) -> Any:
+    """The value of a rank if it lies within some moves of the last one and few other values do; otherwise None."""
+    number, reach = values.dtype.type, _REACH * moved
+    if not abs(last) + reach < _OVERFLOW:
+        return None
+    low, high = number(last - reach), number(last + reach)
+    inner = values > low
+    over = np.count_nonzero(inner)
+    if over < rank:
+        return low if np.count_nonzero(values >= low) >= rank else None
+    inner &= values < high
+    if np.count_nonzero(inner) > len(values) // 8:
+        return None
+    few, position = values[inner], over - rank
+    if position >= len(few):
+        return None
+    few.partition(position)
+    return few[position]
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
@@ -156,8 +208,10 @@ def cuts_of(
     if len(values) >= _SAMPLED_FROM:
         cuts = _sampled_cuts(values, ranks) if trail is None else _followed_cuts(values, ranks, trail)
     if cuts is None:
-        # in ascending order, rank r is at position n - r
-        found = values_at(values, [len(values) - rank for rank in ranks])
+        if trail is not None and len(values) < _SAMPLED_FROM:
+            found = [_value_of_rank(values, rank, trail, values)[0] for rank in ranks]
+        else:  # in ascending order, rank r is at position n - r
+            found = values_at(values, [len(values) - rank for rank in ranks])
         cuts = [_cut_of(values, float(value), rank) for value, rank in zip(found, ranks, strict=True)]
     return cuts[0], cuts[1] if m else _NO_CUT
 

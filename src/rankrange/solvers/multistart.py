@@ -22,7 +22,7 @@ from .majorise import bilevel, by_products
 from .newton import applies, close_enough, newton
 from .samples import Rough, hessian_rows, identifying_mass, in_single_precision, rare_left, screen_rows, subsample
 from .starts import low_leverage_rows, one_step, rough_metric, simple_and_random_starts
-from .trivial import best_constant, constant_is_best
+from .trivial import constant_is_best, constant_is_best_next_to, equal_scores
 
 # Rounds of screening on a subsample: the number of starts that remain after each round, and its steps.
 _ROUNDS = ((4, 4), (2, 8))
@@ -41,6 +41,10 @@ _PAIRS, _FULL_MATRIX = 10, 100
 _ENOUGH_ROWS = 10_000
 # If m leaves less than this share of the rare classes, a sample may have too few of their rows.
 _RARE = 0.5
+# Equal scores are tried as the minimum if a search ends at most this share below them.
+_NEARLY_EQUAL = 1e-3
+# The number of steps after which the metric of a descent is computed anew.
+_STALE = 50
 
 
 def multistart(
@@ -111,6 +115,18 @@ def multistart(
     return _on_all_rows(objective, ends, rng, tol, max_iter, log)
 
 
+def _constant(
+    objective: Objective, part: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, log: Log
+) -> Result | None:
+    """The minimum next to equal scores, if no end of a search on `part` is clearly lower and it can be proved."""
+    classes = objective.loss.targets in ("binary", "classes") and type(objective.aggregate) is Ranked
+    if not classes or not objective.total > objective.k > objective.m > 0:
+        return None
+    if float(values.min()) < (1.0 - _NEARLY_EQUAL) * part.value(equal_scores(part)):
+        return None
+    return constant_is_best_next_to(objective, ends[int(values.argmin())], rng, tol, log)
+
+
 def _steps(
     objective: Objective,
     starts: Array,
@@ -125,6 +141,23 @@ def _steps(
     memory = None if few and max_iter > _PAIRS else _PAIRS
     settings |= {"max_iter": max_iter, "memory": memory, "tol": tol}
     return descend(objective.batch, starts, metric, lazily=objective.value_then_gradient, **settings)
+
+
+def _long_descent(
+    objective: Objective, part: Objective, starts: Array, curved: Array, max_iter: int, tol: float
+) -> tuple[Array, Array, int, Array]:
+    """Quasi-Newton steps with a new metric, the Hessian of `part`, every `_STALE` steps; returns the last one too.
+
+    The first metric is that of a minimum of few rows. If it is far from the minimum of all rows, 100 steps do not end.
+    """
+    ends, used = starts, 0
+    while True:
+        most = min(_STALE, max_iter - used)
+        ends, values, more = _steps(objective, ends, Metric(curved), most, tol)
+        used += more
+        if more < most or used >= max_iter:
+            return ends, values, used, curved
+        curved = hessian(part, ends[0])
 
 
 def _start_without_rare_rows(objective: Objective) -> Array:
@@ -196,6 +229,9 @@ def _search_all_rows(
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
     ends, values, _ = _steps(low, starts, metric, min(100, max_iter), 1e-5)
     log("screen", float(values.min()))
+    trivial = _constant(objective, low, rough.outward(ends), values, rng, tol, log)
+    if trivial is not None:
+        return trivial
     best = int(values.argmin())
     curved = hessian(low, ends[best])
     found = _searched_nearby(low, ends[best], float(values[best]), Metric(curved), len(_NEARBY), max_iter)
@@ -269,20 +305,26 @@ def _on_all_rows(
     if low.design.n > 5 * size:
         middle = subsample(low, size, rng)
         candidates, values, _ = _steps(middle, candidates, Metric(curved), 30, 1e-5)
+        trivial = _constant(objective, middle, rough.outward(candidates), values, rng, tol, log)
+        if trivial is not None:
+            return trivial
         searched = objective.m > 0 and middle.design.n >= _ENOUGH_ROWS
         if searched:
             found = _searched_nearby(middle, candidates[0], float(values[0]), Metric(curved), len(_NEARBY), max_iter)
             candidates = found[None]
         curved = hessian(part, candidates[0])
         del middle
-    del part  # copies of rows: the steps on all rows need their memory
     if low is not objective:
         # Steps in double precision take twice as long.
-        ends, values, used = _steps(low, candidates, Metric(curved), budget, 1e-6 if searched else 1e-5)
+        ends, values, used, curved = _long_descent(low, part, candidates, curved, budget, 1e-6 if searched else 1e-5)
+        trivial = _constant(objective, low, rough.outward(ends), values, rng, tol, log)
+        if trivial is not None:
+            return trivial
         budget -= used
         if budget > 0 and not searched:
             ends = _searched_nearby(low, ends[0], float(values[0]), Metric(curved), 1, budget)[None]
         candidates = rough.outward(ends)
+    del part  # copies of rows: the steps on all rows need their memory
     metric = Metric(rough.outward_metric(curved))
     ends, _, n_iter = _steps(
         objective,
@@ -340,6 +382,9 @@ def _polish(
         if result.converged or result.n_iter >= max_iter:
             return result
         W, n_iter = result.w, result.n_iter
+        trivial = _constant(objective, objective, W[None], np.array([result.value]), rng, tol, log)
+        if trivial is not None:
+            return replace(trivial, n_iter=trivial.n_iter + n_iter)
     left = max_iter - n_iter
     result = bilevel(
         objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True, each_step=by_products
@@ -411,9 +456,7 @@ def _rough_ordinary_fit(objective: Objective, rng: np.random.Generator) -> Array
 
 def _path_from_constant(objective: Objective, W: Array) -> Array:
     """Points (5, r, p) on the line from W, the first, to the best model with equal scores for all rows, the last."""
-    constant = np.zeros_like(W)
-    if objective.loss.targets == "binary":
-        constant[0, objective.design.d :] = best_constant(objective)[1]
+    constant = equal_scores(objective)
     return np.array([constant + length * (W - constant) for length in (1.0, 0.3, 0.1, 0.03, 0.0)])
 
 

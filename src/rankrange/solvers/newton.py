@@ -98,8 +98,8 @@ def newton(
         # While rows may still cross the upper cut, a further step may gain more than the gap.
         if relative(gap, iterate.value) <= (0.5 * tol if objective.m > 0 else tol):
             end = _end_of(objective, iterate, proposal)
-            if end is None:
-                break
+            if end is None or (_ties(objective, end) and not _ties(objective, iterate)):
+                break  # where losses tie at the upper cut, for example at equal scores, nothing could be proved
             same = np.array_equal(end.is_cut, iterate.is_cut)
             if same or n_iter >= max_iter or iterate.value - end.value <= 0.01 * tol * iterate.value:
                 iterate, gap = (end, gap - (iterate.value - end.value)) if same else (iterate, gap)
@@ -116,7 +116,7 @@ def newton(
         iterate = taken
         log(phase, iterate.value)
     certificate = np.inf
-    if np.isfinite(gap) and (objective.m == 0 or cut_is_clean(objective, iterate.s)):
+    if np.isfinite(gap) and not _ties(objective, iterate):
         certificate = relative(gap, iterate.value)
     reason = "losses tie at the upper cut" if np.isfinite(gap) else "the steps are still too long"
     return finish(iterate.W, iterate.value, n_iter, certificate, tol, max_iter, log, losses=iterate.s, reason=reason)
@@ -128,6 +128,11 @@ def _end_of(objective: Objective, iterate: Iterate, proposal: Proposal) -> Itera
         return None
     end = evaluate_at(objective, iterate.W + proposal.step, proposal.scores)
     return end if end.value < iterate.value else None
+
+
+def _ties(objective: Objective, iterate: Iterate) -> bool:
+    """Whether different rows tie at the upper cut, so that it is not known which of them stay dropped."""
+    return objective.m > 0 and not cut_is_clean(objective, iterate.s)
 
 
 def hessian_rows(objective: Objective) -> int:
@@ -218,7 +223,7 @@ class _Loop:
     def _kinked(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A step in which rows near the lower cut may cross it; their final weights give the gap."""
         objective, little = self.objective, self.tol * iterate.value
-        band = near_cut(objective, iterate, gradient, self.width)
+        band = near_cut(objective, iterate, gradient, self.width, self.curvature.reach)
         hessian = self.curvature.hessian(iterate, self._weights(iterate))
         step, weights, gain = band.solve(hessian, self._enough(iterate))
         self.shared = band.rows, weights * objective.kept
@@ -368,6 +373,11 @@ class Curvature:
         if self.objective.design.sparse:
             return np.asarray(X.multiply(X) @ scale) + 1.0
         return np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, len(X), _BLOCK)]) + 1.0
+
+    @cached_property
+    def reach(self) -> Array:
+        """How far the score of each row moves in a step, relative to other rows: its norm with standardised columns."""
+        return np.sqrt(self._lengths)
 
     def hessian(self, iterate: Iterate, q: Array) -> Array:
         """The Hessian (r p, r p) of the losses at this point with the weights q (n,)."""

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Log, Metric, Result, finish, relative
+from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .newton import balanced
 
 _BLOCK = 1 << 12
@@ -30,9 +31,9 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
     At zero scores all losses are tied, and each class gets half of the kept mass, unless its mass is smaller. `rare` is
-    the sign of such a class.
+    the sign of such a class. Its losses are the larger ones, so m is dropped from it.
     """
-    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2)
+    masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2) - objective.m
     if rare is None:
         rare = 1 if masses[1] <= masses[0] else -1
         if not objective.design.fit_intercept or 2.0 * masses.min() >= objective.kept:
@@ -54,6 +55,45 @@ def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float,
     return _of_two_classes(objective, rng, tol, log)
 
 
+def constant_is_best_next_to(
+    objective: Objective, W: Array, rng: np.random.Generator, tol: float, log: Log
+) -> Result | None:
+    """A point next to equal scores, in the direction of W, with its certificate for m > 0; None if nothing is proved.
+
+    At equal scores all losses of a class tie at the upper cut, and any of them may be dropped. Next to them it is known
+    which rows are dropped. The other rows are a problem with m = 0, whose minimum has equal scores.
+    """
+    constant = equal_scores(objective)
+    level, lowest = objective.design.scores(constant), objective.value(constant)
+    change = objective.design.scores(W - constant).astype(np.float64)
+    size = float(np.abs(change).mean())
+    if not size > 0:
+        return None
+    length = 0.1 * tol * lowest / size  # slopes are at most 1, so F changes by less than the tolerance
+    W = constant + length * (W - constant)
+    s = objective.losses(level + length * change)
+    value = objective.value_at(W, s)
+    if value < (1.0 - 1e-12) * lowest or not cut_is_clean(objective, s):
+        return None
+    caps = np.asarray(objective.cutting(s).caps)
+    rows = np.flatnonzero(caps > 0)
+    mass = None if (caps[rows] == 1.0).all() else caps[rows]
+    rest = replace(objective.rows(rows, 0, objective.kept), sample_weight=mass)
+    proof = constant_is_best(rest, rng, 0.5 * tol, Log())
+    if proof is None:
+        return None
+    log("trivial", value)
+    return finish(W, value, 1, proof.certificate + relative(value - lowest, value), tol, 1, log, losses=s)
+
+
+def equal_scores(objective: Objective) -> Array:
+    """The parameters (r, p) of the best equal scores: zero, or with two classes the best intercept."""
+    W = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.loss.targets == "binary":
+        W[0, objective.design.d :] = best_constant(objective)[1]
+    return W
+
+
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
     """`constant_is_best` for two classes: balancing weights are found on two samples first, then on all rows.
 
@@ -66,8 +106,9 @@ def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, 
             rows = np.sort(rng.choice(n, size, replace=False, shuffle=False))
             part = _Balance(objective.rows(rows, 0, max(1, round(objective.k * size / n))), rare)
             unit = _root_mean_square(part.objective.design.X)
-            dual, missed = part.solve(dual, 8, 1e-3 * unit)
-            if missed > max(0.06, 0.6 * np.sqrt(p / size)) * unit:  # larger than the sampling error
+            error = max(0.06, 0.6 * np.sqrt(p / size)) * unit  # of a sample
+            dual, missed, least = part.solve(dual, 8, 1e-3 * unit, error)
+            if least > error:
                 return None
             if missed > 1e-3 * unit:  # this sample cannot be balanced, and its dual point is misleading
                 dual = np.zeros(p + 1)
@@ -104,7 +145,7 @@ def _proved(
     W: Array, value: float, balance: _Projection, dual: Array, max_steps: int, enough: float, tol: float, log: Log
 ) -> Result | None:
     """W with its certificate, if balancing weights are found from `dual`; otherwise None."""
-    dual, missed = balance.solve(dual, max_steps, enough)
+    dual, missed, _ = balance.solve(dual, max_steps, enough, enough)
     if missed > enough:
         return None
     certificate = relative(value - balance.lower_bound(dual), value)
@@ -112,6 +153,15 @@ def _proved(
         return None
     log("trivial", value)
     return finish(W, value, 1, certificate, tol, 1, log)
+
+
+class _Evaluation(NamedTuple):
+    """The dual objective, its gradient (the residual of the conditions), its slope far out, and its Hessian."""
+
+    height: float
+    residual: Array
+    slope: float
+    hessian: Array | None
 
 
 class _Projection(ABC):
@@ -122,8 +172,8 @@ class _Projection(ABC):
         self.strictness = strictness  # the factor by which the residuals of intercept and mass must be smaller
 
     @abstractmethod
-    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
-        """The dual objective, its gradient (the residual of the conditions), and its Hessian if `second`."""
+    def evaluate(self, dual: Array, second: bool) -> _Evaluation:
+        """The dual objective at a point, with its Hessian if `second`."""
 
     @abstractmethod
     def lower_bound(self, dual: Array) -> float:
@@ -139,40 +189,52 @@ class _Projection(ABC):
         sizes = np.linalg.norm(residual[columns]), self.strictness * np.linalg.norm(residual[~columns])
         return float(max(sizes)) / self.objective.kept
 
-    def solve(self, dual: Array, max_steps: int, enough: float) -> tuple[Array, float]:
+    def _least(self, dual: Array, at: _Evaluation) -> float:
+        """A lower bound on the residual of all weights: minus the slope of the dual objective far out along `dual`.
+
+        If it is positive, the conditions cannot be satisfied, and `dual` is a direction in which F decreases.
+        """
+        columns = self._of_columns(dual)
+        length = np.linalg.norm(dual[columns]) + np.linalg.norm(dual[~columns]) / self.strictness
+        return -at.slope / (float(length) * self.objective.kept) if length > 0 else 0.0
+
+    def solve(self, dual: Array, max_steps: int, enough: float, hopeless: float) -> tuple[Array, float, float]:
         """Newton steps from `dual`; the Hessian is reused while they gain much.
 
-        Returns the best point and its residual.
+        Returns the best point, its residual, and a lower bound on the residual. The steps end if the residual is at
+        most `enough` or the bound exceeds `hopeless`.
         """
-        height, residual, hessian = self.evaluate(dual, True)
-        best, least, waited, fresh = dual, self._missed(residual), 0, True
+        at = self.evaluate(dual, True)
+        hessian, fresh, best, missed = at.hessian, True, dual, self._missed(at.residual)
+        best_missed, least = missed, self._least(dual, at)
         # With few free rows the Hessian is singular in directions that change as other rows become free.
         many = self.objective.design.n >= 40 * self.objective.design.p
         for _ in range(max_steps):
-            missed = self._missed(residual)
-            if missed <= enough or waited > 3:  # satisfied, or infeasible (then steps grow without limit)
+            if missed <= enough or least > hopeless:
                 break
             if hessian is None:
-                hessian, fresh = self.evaluate(dual, True)[2], True
+                hessian, fresh = self.evaluate(dual, True).hessian, True
             if hessian is None or not hessian.any():  # no weight is free to move
                 break
-            step = -Metric(hessian).solve(residual)
+            step = -Metric(hessian).solve(at.residual)
             for length in 0.5 ** np.arange(8):
                 reached = self.evaluate(dual + length * step, False)
-                if reached[0] <= height + 1e-14 * abs(height):  # the accuracy of sums over many rows
+                if reached.height <= at.height + 1e-14 * abs(at.height):  # the accuracy of sums over many rows
                     break
             else:
                 if fresh:  # only rounding errors are left
                     break
                 hessian = None
                 continue
-            dual = dual + length * step
-            height, residual, _ = reached
-            hessian, fresh = hessian if many and self._missed(residual) <= 0.2 * missed else None, False
-            waited = 0 if self._missed(residual) < 0.7 * least else waited + 1
-            if self._missed(residual) < least:
-                best, least = dual, self._missed(residual)
-        return best, least
+            dual, at, before = dual + length * step, reached, missed
+            missed, last = self._missed(at.residual), least
+            least = max(least, self._least(dual, at))
+            if least > enough and least == last:  # infeasible, and the bound grows no more
+                break
+            hessian, fresh = hessian if many and missed <= 0.2 * before else None, False
+            if missed < best_missed:
+                best, best_missed = dual, missed
+        return best, best_missed, least
 
 
 class _Balance(_Projection):
@@ -233,13 +295,14 @@ class _Balance(_Projection):
             mass = 1.0 if objective.sample_weight is None else objective.sample_weight[block]
             yield A, mass, self.share + A @ dual, least
 
-    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
-        """The dual objective, which is minimised, its gradient (the residual of the conditions), and its Hessian."""
-        height, residual = 0.0, np.zeros(len(dual))
+    def evaluate(self, dual: Array, second: bool) -> _Evaluation:
+        height, slope, residual = 0.0, 0.0, np.zeros(len(dual))
         hessian = np.zeros((len(dual),) * 2) if second else None
         for A, mass, line, least in self._blocks(dual):
             inside = np.clip(line, least, 1.0)
             height += float((mass * inside * (line - 0.5 * inside)).sum())
+            change = line - self.share
+            slope += float((mass * np.maximum(change, least * change)).sum())
             residual += (mass * inside) @ A
             if hessian is not None:
                 A *= np.sqrt(mass * ((line == inside) & (least < 1.0)))[:, None]
@@ -247,7 +310,8 @@ class _Balance(_Projection):
         residual[-1] -= self.objective.kept
         if hessian is not None:  # columns that are zero in all rows with free weights
             hessian[np.diag_indices_from(hessian)] += 1e-12 * float(np.diag(hessian).max())
-        return height - float(dual[-1]) * self.objective.kept, residual, hessian
+        taken = float(dual[-1]) * self.objective.kept
+        return _Evaluation(height - taken, residual, slope - taken, hessian)
 
 
 class _ClassBalance(_Projection):
@@ -269,14 +333,15 @@ class _ClassBalance(_Projection):
         line = objective.kept / objective.total + (self.of_class * Z).sum(axis=0) - Z.mean(axis=0) + dual[-1]
         return line, np.clip(line, 0.0, 1.0)
 
-    def evaluate(self, dual: Array, second: bool) -> tuple[float, Array, Array | None]:
+    def evaluate(self, dual: Array, second: bool) -> _Evaluation:
         objective = self.objective
         line, inside = self._weights(dual)
-        q = self.mass * inside
-        height = float((q * (line - 0.5 * inside)).sum()) - float(dual[-1]) * objective.kept
+        q, taken = self.mass * inside, float(dual[-1]) * objective.kept
+        height = float((q * (line - 0.5 * inside)).sum()) - taken
+        slope = float((self.mass * np.maximum(line - objective.kept / objective.total, 0.0)).sum()) - taken
         sums = objective.design.adjoint(self.of_class * q)
         residual = np.append((sums - sums.mean(axis=0)).ravel(), q.sum() - objective.kept)
-        return height, residual, self._hessian(self.mass * (line == inside)) if second else None
+        return _Evaluation(height, residual, slope, self._hessian(self.mass * (line == inside)) if second else None)
 
     def _hessian(self, free: Array) -> Array:
         objective, r, p = self.objective, self.objective.n_outputs, self.objective.design.p

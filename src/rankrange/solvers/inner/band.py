@@ -66,9 +66,14 @@ def _nearest(distance: Array, width: int) -> Array:
     return np.flatnonzero(distance <= np.partition(few, position)[position])
 
 
-def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> Band:
-    """The rows whose losses are nearest to the lower cut, represented by their tangents."""
-    rows = _nearest(np.abs(iterate.s - iterate.lam), width)
+def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int, reach: Array) -> Band:
+    """The rows whose losses are nearest to the lower cut, represented by their tangents.
+
+    A distance is relative to how far a loss moves in a step: its slope times `reach`, the norm of the row. A
+    high-leverage row may cross the cut from far away.
+    """
+    moves = reach * np.sqrt(np.einsum("rn,rn->n", iterate.U, iterate.U))
+    rows = _nearest(np.abs(iterate.s - iterate.lam) / np.maximum(moves, 1e-300), width)
     caps = objective.caps_at(iterate.s, rows)
     rows, caps = rows[caps > 0], caps[caps > 0]
     X, slopes = rows_of(objective.design, rows), iterate.U[:, rows].astype(np.float64).T
