@@ -377,9 +377,11 @@ class ElasticNet:
         return at.intercept, at.Z
 
     def _intercept_of(self, h: Array, intercept: Array) -> Array:
-        """The best intercepts for fixed weights if they have a closed form and are finite; otherwise as given."""
+        """The best intercepts for fixed weights if they have a closed form and are finite, or nearby ones."""
         if isinstance(self.loss, Squared):
             return np.array([h @ self.y / h.sum()])
+        if isinstance(self.loss, Huber):
+            return np.array([np.median(self.y[h > 0])])
         if isinstance(self.loss, Logistic | Softmax):
             codes = (self.y > 0).astype(np.intp) if isinstance(self.loss, Logistic) else self.y
             total = np.bincount(codes, weights=h, minlength=max(self.n_outputs, 2))
