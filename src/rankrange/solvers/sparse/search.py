@@ -142,23 +142,24 @@ def trimmed_net(
         fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
-    if isinstance(net.loss, Absolute):
-        smooth, delta = narrow_huber(net)
-        alike = cut._replace(C=cut.C / delta)
-        found = trimmed_net(
-            smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
-        )
-        return _concentrate(net, cut, found, tol, max_iter, report)
     columns = _screened(net)
     part = replace(net, X=net.columns[:, columns])
+    smooth, alike = part, cut._replace(k=None)
+    if isinstance(net.loss, Absolute):
+        smooth, delta = narrow_huber(part)
+        alike = alike._replace(C=cut.C / delta)
     begin = None if start is None else (start[0][:, columns], start[1])
-    fine = _finalists(part, cut._replace(k=None), begin, n_starts, rng, max_iter, exchange, report)
-    if cut.k is not None:
-        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(fine)]
+    fine = _finalists(smooth, alike, begin, n_starts, rng, max_iter, exchange, report)
+    if cut.k is not None or smooth is not part:
+        fine = _distinct(sorted(fine, key=lambda fit: fit.value))
+        if smooth is not part:  # a fit of absolute losses takes many times as long
+            fine = fine[: _PARENTS if _is_small(part) else 1]
+        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in fine]
     best = min(fine, key=lambda fit: fit.value)
     coef, _ = net.zero()
     coef[:, columns] = best.coef
-    return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+    last = tol if smooth is not part else min(tol, _LAST)
+    return _concentrate(net, cut, best._replace(coef=coef), last, max_iter, report)
 
 
 def narrow_huber(net: ElasticNet) -> tuple[ElasticNet, float]:
