@@ -405,11 +405,31 @@ def random_starts(net: sparse.ElasticNet, cut: sparse.Cut, rng: np.random.Genera
             h = np.zeros(n)
             few = rng.choice(n, 3 if net.n_outputs == 1 else 6, replace=False)
             h[few] = every.sum() / len(few)
-        fit = part.fit(h, tol=1e-2, max_rounds=5)
-        ends.append(sparse.follow(part, mine, (fit.coef, fit.intercept), tol=1e-3, max_iter=100))
-    ends.sort(key=lambda fit: fit.value)
+        ends.append(concentrated(part, mine, part.fit(h, tol=1e-2, max_rounds=5), 1e-3))
+    ends.sort(key=lambda end: end[0])
     count = 1 if part is net else 10
-    return min(sparse.follow(net, cut, fit[:2], tol=1e-6, max_iter=100).value for fit in ends[:count])
+    return min(concentrated(net, cut, fit, 1e-6)[0] for _, fit in ends[:count])
+
+
+def concentrated(net: sparse.ElasticNet, cut: sparse.Cut, fit: sparse.Net, tol: float) -> tuple[float, sparse.Net]:
+    """Concentration steps, each a fit to this tolerance, until the objective falls no more; its value and the fit."""
+
+    def trimmed(fit: sparse.Net) -> tuple[float, np.ndarray]:
+        cost = net.losses(net.scores(fit.coef, fit.intercept))
+        h = cut.weights(cost)
+        return float(h @ cost) + net.penalty(fit.coef), h
+
+    value, h = trimmed(fit)
+    for _ in range(100):
+        after = net.fit(h, fit[:2], tol=tol)
+        now, kept = trimmed(after)
+        if now > value:
+            break
+        settled = np.array_equal(kept, h)
+        value, h, fit = now, kept, after
+        if settled:
+            break
+    return value, fit
 
 
 def starts(repeats: int, first: int) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -76,13 +77,17 @@ class Stratified:
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
         """For each class its rows and the cut at its share of m; classes without dropped rows are left out."""
-        sizes = np.bincount(self.groups, weights=mass)
+        sizes = map(len, self._members) if mass is None else np.bincount(self.groups, weights=mass)
         found: list[tuple[Array | slice, Cut]] = []
-        for group, quota in enumerate(quotas(np.array([float(m)]), sizes[None].astype(np.float64))[0]):
+        for rows, quota in zip(self._members, _quotas_of(float(m), *map(float, sizes)), strict=True):
             if quota > 0:
-                rows = np.flatnonzero(self.groups == group)
                 found.append((rows, cuts_of(s[rows], 0, quota, None if mass is None else mass[rows])[0]))
         return found
+
+    @cached_property
+    def _members(self) -> list[Array]:
+        """The rows of each class."""
+        return [np.flatnonzero(self.groups == group) for group in range(int(self.groups.max()) + 1)]
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
         """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows."""
@@ -339,6 +344,12 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
     "extremile": lambda classes: RankWeights("extremile", tau=0.8),
     "winsorised": lambda classes: RankWeights("winsorised", m=0.1, k=0.9),
 }
+
+
+@lru_cache(maxsize=256)
+def _quotas_of(m: float, *sizes: float) -> tuple[float, ...]:
+    """`quotas` of one m, which repeats in each step of a fit."""
+    return tuple(quotas(np.array([m]), np.array([sizes]))[0].tolist())
 
 
 def quotas(m: Array, sizes: Array) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.transition import wrong_rate
@@ -54,7 +55,11 @@ def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Ma
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][predicted].mean()))
     share = min(wrong_rate(logs[best][predicted], codes[predicted]), _MOST)
     cut = [
-        follow(net.take(train), Cut(round(share * len(train)), None, float(path_C[best]), codes[train]), path[best][:2])
+        follow(
+            net.take(train),
+            Cut(round(share * len(train)), None, float(path_C[best]), Stratified(codes[train])),
+            path[best][:2],
+        )
         for train, path_C, path in zip(trains, Cs, paths, strict=True)
     ]
     return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(net, cut, folds))}

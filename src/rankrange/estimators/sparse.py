@@ -12,6 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
@@ -85,7 +86,8 @@ def fit_sparse(
     log = Log(print if estimator.verbose else None)
     unit = C * (k - m)  # solvers use the objective relative to the mean of the kept losses
     plain = _plain(targets, n_outputs)
-    classes = np.unique(plain, return_inverse=True)[1] if getattr(estimator, "stratify", False) else None
+    by_class = getattr(estimator, "stratify", False)
+    classes = Stratified(np.unique(plain, return_inverse=True)[1]) if by_class else None
     found = trimmed_net(
         net,
         Cut(m, mass, C, classes, k if k < total else None),

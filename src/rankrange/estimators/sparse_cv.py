@@ -20,6 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from ..compatibility import check_sample_weight
+from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.cuts import select
 from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
@@ -268,7 +269,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         """The cut that drops this share of the rows, but never all; its C is set later, along a path."""
         n = len(net.y)
         m = min(round(share * n), n - 1) if mass is None else share * float(mass.sum())
-        classes = np.unique(net.y, return_inverse=True)[1] if self._by_class() else None
+        classes = Stratified(np.unique(net.y, return_inverse=True)[1]) if self._by_class() else None
         return Cut(m, mass, 1.0, classes)
 
     def __sklearn_tags__(self) -> Any:

@@ -33,6 +33,8 @@ from .weights import Fixed, Smoothed, Weights, largest
 _FIRST, _GROWTH = 64, 2
 # The largest numbers of proximal steps and of Newton steps on one working set.
 _STEPS, _POLISH = 4, 12
+# The tolerance of the quadratic model of a single step.
+_ROUGH = 1e-4
 # The least number of entries of a block that stays sparse if it is mostly zeros.
 _LARGE = 100_000
 # The smallest tolerance for which squared losses need no Newton step after the quadratic model.
@@ -195,6 +197,29 @@ class ElasticNet:
             return self._sharpened(h, None, start, tol)
         return self._minimise(Fixed(h), start, tol, max_rounds)
 
+    def step(self, h: Array, start: tuple[Array, Array]) -> Net:
+        """One proximal Newton step on one working set: the objective does not increase, and no gap is proved.
+
+        The parameters are those of `fit`. The loss must be smooth.
+        """
+        kept = np.flatnonzero(h)
+        if 2 * len(kept) < len(h):
+            return self.take(kept).step(h[kept], start)
+        rows = Fixed(h)
+        if self._has_one_class(rows):
+            return self._minimise(rows, start, _ROUGH, 1)
+        coef, intercept = start
+        if coef.any():
+            Z = self.scores(coef, intercept)
+        else:
+            intercept, Z = self._best_intercept(intercept, rows)
+        gradient = self.gradient(self.slopes(Z) * h)
+        part = _Columns(self, self._working_set(coef, gradient, _FIRST), rows)
+        at = part.proximal_step(part.start(coef, intercept, Z), _ROUGH)
+        flat = np.zeros(coef.size)
+        flat[part.numbers] = at.theta
+        return Net(flat.reshape(coef.shape), at.intercept, at.value, np.inf, 1)
+
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
         """The problem with the Huber loss, which is nearly delta times the absolute loss; and delta."""
         delta = max(delta, 1e-300)
@@ -276,11 +301,10 @@ class ElasticNet:
         )
 
     def _minimise(self, rows: Weights, start: tuple[Array, Array], tol: float, max_rounds: int) -> Net:
-        kept = rows.h > 0
-        if isinstance(self.loss, Logistic) and self.fit_intercept and abs(self.y[kept].sum()) == kept.sum():
-            # Only one class remains: its intercept may grow without limit, and no coefficient is needed.
+        if self._has_one_class(rows):
+            # Its intercept may grow without limit, and no coefficient is needed.
             coef, intercept = self.zero()
-            intercept[:] = _LARGE_INTERCEPT * np.sign(self.y[kept].sum())
+            intercept[:] = _LARGE_INTERCEPT * np.sign(rows.h @ self.y)
             value = rows.total(self.losses(self.scores(coef, intercept)))
             return Net(coef, intercept, value, value, 1)
         coef, intercept = start[0].copy(), start[1].copy()
@@ -304,6 +328,13 @@ class ElasticNet:
                 break
         return Net(coef, intercept, value, gap, rounds)
 
+    def _has_one_class(self, rows: Weights) -> bool:
+        """Whether only one of two classes remains."""
+        if not (isinstance(self.loss, Logistic) and self.fit_intercept):
+            return False
+        y = self.y[rows.h > 0]
+        return bool(abs(y.sum()) == len(y))
+
     def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
         """The duality gap with the current weights, which is also that of the smoothed problem, and the gradient."""
         weights = rows.at(self.losses(Z))
@@ -311,13 +342,13 @@ class ElasticNet:
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
         """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes."""
-        flat, slope = coef.ravel(), np.abs(gradient.ravel())
-        used = np.flatnonzero(flat)
-        room = max(size, 2 * len(used)) - len(used)
-        slope[used] = -1.0
-        if len(slope) - len(used) <= room:
+        slope = np.abs(gradient.ravel())
+        used = np.flatnonzero(coef.ravel())
+        count = max(size, 2 * len(used))
+        if count >= len(slope):
             return np.arange(len(slope))
-        return np.union1d(used, np.argpartition(-slope, room)[:room])
+        slope[used] = np.inf
+        return np.sort(np.argpartition(-slope, count)[:count])
 
     def _descend(
         self, part: _Columns, coef: Array, intercept: Array, Z: Array, tol: float
@@ -339,12 +370,28 @@ class ElasticNet:
 
     def _best_intercept(self, intercept: Array, rows: Weights) -> tuple[Array, Array]:
         """The best intercepts if all coefficients are zero, and the scores."""
-        Z = np.repeat(intercept[:, None], len(self.y), axis=1)
         if not self.fit_intercept:
-            return intercept, Z
+            return intercept, np.repeat(intercept[:, None], len(self.y), axis=1)
+        if isinstance(rows, Fixed):
+            intercept = self._intercept_of(rows.h, intercept)
+        Z = np.repeat(intercept[:, None], len(self.y), axis=1)
         part = _Columns(self, np.zeros(0, dtype=np.intp), rows)
         at, _ = part.polished(part.start(self.zero()[0], intercept, Z), 0.0, steps=100)
         return at.intercept, at.Z
+
+    def _intercept_of(self, h: Array, intercept: Array) -> Array:
+        """The best intercepts for fixed weights if they have a closed form and are finite, or nearby ones."""
+        if isinstance(self.loss, Squared):
+            return np.array([h @ self.y / h.sum()])
+        if isinstance(self.loss, Huber):
+            return np.array([np.median(self.y[h > 0])])
+        if isinstance(self.loss, Logistic | Softmax):
+            codes = (self.y > 0).astype(np.intp) if isinstance(self.loss, Logistic) else self.y
+            total = np.bincount(codes, weights=h, minlength=max(self.n_outputs, 2))
+            if total.all():
+                logs = np.log(total)
+                return logs[1:] - logs[:1] if self.n_outputs == 1 else logs - logs.mean()
+        return intercept
 
     def model(self, Z: Array, h: Array) -> _Model:
         """The quadratic model of the weighted losses at the scores Z."""
@@ -471,7 +518,7 @@ class _Columns:
             M, E = np.vstack([M, tied[0]]), np.vstack([E, tied[1]])
             response = np.concatenate([response, tied[0] @ at.theta + tied[1] @ at.intercept])
         if net.fit_intercept:
-            back = np.linalg.pinv(E)
+            back = E.T / (E[:, 0] @ E[:, 0]) if E.shape[1] == 1 else np.linalg.pinv(E)
             of_columns, of_response = back @ M, back @ response
             M, response = M - E @ of_columns, response - E @ of_response
         theta = quadratic_net(M, response, net.l1_ratio, at.theta, tol * at.value)

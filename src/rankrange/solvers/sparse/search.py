@@ -6,9 +6,12 @@ Random starts are elastic nets of a few rows, as in the sparse LTS literature (A
 Hoffmann and Filzmoser 2018). They are compared after two rough steps, and the best are continued. Further starts are
 the ordinary net, one without high-leverage rows and, if m allows it, nets without one of the classes.
 
-Concentration steps end in one of many local minima. Small tables have more random starts, and from each of the best
-fits single rows are exchanged until no exchange lowers the objective. Then the search restarts from random halves of
-the rows that the best fits keep.
+Concentration steps end in one of many local minima. Small tables have more random starts, and from the end of each,
+single rows are exchanged until no exchange lowers the objective. Then the search restarts from random halves of the
+rows that the best fits keep.
+
+Rows change in most steps, so a step of the search takes one proximal Newton step instead of a fit; only the last steps,
+from the best end, are fits.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ Report = Callable[[str, float], object]
 
 # The number of rows of a random start: for a numeric target, and for each class.
 _ROWS, _ROWS_OF_CLASS = 3, 2
-# The number and the tolerance of rough steps; the number of continued starts per random start, and their tolerance.
+# The number of steps before starts are compared, the tolerance of starts, the number of continued starts per random
+# start, and the tolerance of fits that are only compared.
 _ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 0.3, 1e-4
 # The number of starts that are always tried, and the share of random starts in a row that may bring no improvement.
 _FIRST, _PATIENCE = 6, 0.4
@@ -43,8 +47,10 @@ _LAST = 1e-10
 _CANDIDATES, _OUT, _SLACK = 8, 2, 1.02
 # The largest number of entries of X (times classes) for exchanges of rows, which would take many ordinary fits.
 _SMALL = 50_000
-# The factor of random starts for small tables, the number of rounds of restarts there, and of fits that they restart.
-_MORE, _ROUNDS, _PARENTS = 3, 3, 3
+# Small tables: the factors of random starts and of restarts, the rounds of restarts, and the fits that they restart.
+_MORE, _RESTARTS, _ROUNDS, _PARENTS = 6, 3, 3, 3
+# The relative gain below which steps with the same rows end.
+_SMALL_GAIN = 1e-6
 # The largest number of working sets of a fit that is only compared.
 _FEW_ROUNDS = 10
 # The delta of the Huber loss that replaces the absolute loss, relative to the mean deviation of the targets.
@@ -60,20 +66,20 @@ _OUTER = 0.3
 class Cut(NamedTuple):
     """Which rows are dropped: the mass m of the largest losses, the mass of each row (None means 1 each), and C.
 
-    With `groups`, the class of each row, the same share of each class is dropped. With `k`, only the mass k - m of the
+    With `groups`, the classes of the rows, the same share of each is dropped. With `k`, only the mass k - m of the
     largest remaining losses counts.
     """
 
     m: float
     mass: Array | None
     C: float
-    groups: Array | None = None
+    groups: Stratified | None = None
     k: float | None = None
 
     def weights(self, losses: Array) -> Array:
         """C times the kept mass of each row."""
         if self.groups is not None:
-            left = Stratified(self.groups).caps(losses, self.m, self.mass)
+            left = self.groups.caps(losses, self.m, self.mass)
             return self.all(len(losses)) if left is None else self.C * np.asarray(left, dtype=np.float64)
         total = len(losses) if self.mass is None else float(self.mass.sum())
         return self.C * np.asarray(select(losses, self.m, total, self.mass).weights, dtype=np.float64)
@@ -136,23 +142,24 @@ def trimmed_net(
         fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
-    if isinstance(net.loss, Absolute):
-        smooth, delta = narrow_huber(net)
-        alike = cut._replace(C=cut.C / delta)
-        found = trimmed_net(
-            smooth, alike, start, n_starts=n_starts, rng=rng, tol=_FINE, max_iter=max_iter, exchange=exchange
-        )
-        return _concentrate(net, cut, found, tol, max_iter, report)
     columns = _screened(net)
     part = replace(net, X=net.columns[:, columns])
+    smooth, alike = part, cut._replace(k=None)
+    if isinstance(net.loss, Absolute):
+        smooth, delta = narrow_huber(part)
+        alike = alike._replace(C=cut.C / delta)
     begin = None if start is None else (start[0][:, columns], start[1])
-    fine = _finalists(part, cut._replace(k=None), begin, n_starts, rng, max_iter, exchange, report)
-    if cut.k is not None:
-        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in _distinct(fine)]
+    fine = _finalists(smooth, alike, begin, n_starts, rng, max_iter, exchange, report)
+    if cut.k is not None or smooth is not part:
+        fine = _distinct(sorted(fine, key=lambda fit: fit.value))
+        if smooth is not part:  # a fit of absolute losses takes many times as long
+            fine = fine[: _PARENTS if _is_small(part) else 1]
+        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in fine]
     best = min(fine, key=lambda fit: fit.value)
     coef, _ = net.zero()
     coef[:, columns] = best.coef
-    return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+    last = tol if smooth is not part else min(tol, _LAST)
+    return _concentrate(net, cut, best._replace(coef=coef), last, max_iter, report)
 
 
 def narrow_huber(net: ElasticNet) -> tuple[ElasticNet, float]:
@@ -183,26 +190,25 @@ def _finalists(
     exchange: bool,
     report: Report,
 ) -> list[Net]:
-    """Results of concentration steps from the starts that are best after rough steps; for a small table, from all.
+    """Results of concentration steps from the starts that are best after two steps; for a small table, from all.
 
-    In a small table the ranking after two steps hardly predicts the final one. There rows of the best results are
-    exchanged, and the search restarts from some of the rows that they keep.
+    In a small table the ranking after two steps hardly predicts the final one. There rows are exchanged in every result,
+    because its rank before the exchanges says little about the rank after them, and the search restarts from some of
+    the rows that the best results keep.
     """
-    small = exchange and _is_small(net)
-    n_starts *= _MORE if small else 1
-    count = max(3, round(_FINALISTS * n_starts))
-    rough = _competing(
-        net, cut, _starts(net, cut, start, n_starts, rng, small), n_starts if small else _PATIENCE * n_starts
-    )
-    rough.sort(key=lambda fit: fit.value)
-    for fit in rough:
+    if not (exchange and _is_small(net)):
+        rough = _competing(net, cut, _starts(net, cut, start, n_starts, rng, False), _PATIENCE * n_starts)
+        rough.sort(key=lambda fit: fit.value)
+        for fit in rough:
+            report("start", fit.value)
+        count = max(3, round(_FINALISTS * n_starts))
+        return [_descend(net, cut, fit, max_iter) for fit in _distinct(rough)[:count]]
+    fine = [_descend(net, cut, fit, max_iter) for fit in _starts(net, cut, start, _MORE * n_starts, rng, True)]
+    for fit in fine:
         report("start", fit.value)
-    fine = [_concentrate(net, cut, fit, _FINE, max_iter) for fit in _distinct(rough)[: len(rough) if small else count]]
-    if not small:
-        return fine
-    fine.sort(key=lambda fit: fit.value)
-    fine = [_exchanged(net, cut, fit, max_iter) for fit in _distinct(fine)[:count]]
-    return _restarted(net, cut, fine, n_starts, rng, max_iter)
+    seen: set[bytes] = set()
+    fine = [_exchanged(net, cut, fit, max_iter, seen) for fit in fine]
+    return _restarted(net, cut, fine, _RESTARTS * n_starts, rng, max_iter, seen)
 
 
 def _screened(net: ElasticNet) -> Array | slice:
@@ -241,7 +247,7 @@ def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float
     found: list[Net] = []
     without_gain = 0
     for number, fit in enumerate(starts):
-        after = _concentrate(net, cut, fit, _ROUGH, _ROUGH_STEPS)
+        after = _descend(net, cut, fit, _ROUGH_STEPS)
         better = not found or after.value < min(each.value for each in found)
         found.append(after)
         without_gain = 0 if better else without_gain + 1
@@ -252,7 +258,10 @@ def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float
 
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
     """Take concentration steps from one start, as along a path of penalties; parameters as in `trimmed_net`."""
-    return _concentrate(net, cut, Net(*start, np.inf, np.inf, 0), tol, max_iter)
+    fit = Net(*start, np.inf, np.inf, 0)
+    if cut.m > 0 and cut.k is None and not isinstance(net.loss, Absolute):
+        fit = _descend(net, cut, fit, max_iter)
+    return _concentrate(net, cut, fit, tol, max_iter)
 
 
 def inner_rows(net: ElasticNet, share: float) -> Array:
@@ -276,15 +285,14 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
     losses = net.losses(net.scores(fit.coef, fit.intercept))
     h = cut.weights(losses)
     value = cut.value(net, fit, losses, h)
-    last = report is not None
     for _ in range(max_steps):
-        rounds = 50 if last else _FEW_ROUNDS
+        rounds = _FEW_ROUNDS if report is None else 50
         after = net.fit(h, (fit.coef, fit.intercept), top=cut.top, tol=tol, max_rounds=rounds)
         losses = net.losses(net.scores(after.coef, after.intercept))
         kept = cut.weights(losses)
         now = cut.value(net, after, losses, kept)
-        if now > value:  # at the minimum, up to rounding errors
-            return fit._replace(value=value)
+        if now > value:  # at the minimum, up to rounding errors; the bound that `after` proves holds for both
+            return fit._replace(value=value, gap=max(0.0, value - after.value + after.gap))
         settled = np.array_equal(kept, h) or value - now <= 1e-13 * abs(now)
         fit, h, value = after._replace(value=now), kept, now
         if report is not None:
@@ -292,6 +300,29 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
         if settled:
             return fit
     return fit._replace(gap=np.inf)
+
+
+def _descend(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
+    """Concentration steps that lower the objective without minimising it, as the rows change in most of them anyway.
+
+    They end if the kept rows stay and the objective hardly falls. The loss must be smooth, and all kept rows count.
+    """
+    losses = net.losses(net.scores(fit.coef, fit.intercept))
+    h = cut.weights(losses)
+    value = cut.value(net, fit, losses, h)
+    for _ in range(max_steps):
+        after = net.step(h, (fit.coef, fit.intercept))
+        losses = net.losses(net.scores(after.coef, after.intercept))
+        kept = cut.weights(losses)
+        now = cut.value(net, after, losses, kept)
+        gain = value - now
+        if gain <= 0:
+            break
+        settled = gain <= _SMALL_GAIN * abs(now) and np.array_equal(kept, h)
+        fit, h, value = after, kept, now
+        if settled:
+            break
+    return fit._replace(value=value)
 
 
 def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
@@ -305,16 +336,22 @@ def _is_small(net: ElasticNet) -> bool:
     return len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
 
 
-def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
-    """Exchange a kept row for a dropped one, then concentrate, until no promising exchange lowers the objective."""
+def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int, seen: set[bytes]) -> Net:
+    """Exchange a kept row for a dropped one, then concentrate, until no promising exchange lowers the objective.
+
+    Exchanges also end at kept rows that were `seen`, from which an earlier call has continued.
+    """
     for _ in range(max_steps):
         losses = net.losses(net.scores(fit.coef, fit.intercept))
         h = cut.weights(losses)
+        if h.tobytes() in seen:
+            break
+        seen.add(h.tobytes())
         dropped = np.flatnonzero(h == 0)
         for row in dropped[np.argsort(losses[dropped], kind="stable")][:_CANDIDATES]:
             after = _exchange(net, cut, fit, h, row)
             if after.value < fit.value * (1 - 1e-6):
-                fit = _concentrate(net, cut, after, _FINE, max_steps)
+                fit = _descend(net, cut, after, max_steps)
                 break
         else:
             break
@@ -322,7 +359,13 @@ def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
 
 
 def _restarted(
-    net: ElasticNet, cut: Cut, fine: list[Net], n_starts: int, rng: np.random.Generator, max_steps: int
+    net: ElasticNet,
+    cut: Cut,
+    fine: list[Net],
+    n_starts: int,
+    rng: np.random.Generator,
+    max_steps: int,
+    seen: set[bytes],
 ) -> list[Net]:
     """Restarts from random halves of the rows that the best fits keep, in rounds until none is lower.
 
@@ -342,11 +385,11 @@ def _restarted(
             h *= 2 * (rng.random(len(h)) < 0.5)
             if not h.any():
                 continue
-            start = net.fit(h, (parent.coef, parent.intercept), tol=_ROUGH, max_rounds=_FEW_ROUNDS)
-            ends.append(_concentrate(net, cut, start, _FINE, max_steps))
+            start = net.step(h, (parent.coef, parent.intercept))
+            ends.append(_descend(net, cut, start, max_steps))
         ends.sort(key=lambda fit: fit.value)
         new = _distinct(fine + ends)[len(fine) :][:_PARENTS]
-        fine = fine + [_exchanged(net, cut, end, max_steps) for end in new]
+        fine = fine + [_exchanged(net, cut, end, max_steps, seen) for end in new]
     return fine
 
 
@@ -355,18 +398,18 @@ def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
     mass = 1.0 if cut.mass is None else float(cut.mass[row])
     trial = h.copy()
     trial[row] = cut.C * mass
-    more = net.fit(trial, (fit.coef, fit.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS)
+    more = net.step(trial, (fit.coef, fit.intercept))
     costs = costs_of_rows(net, more, trial, trial[row])
     costs[row] = -np.inf
     if cut.groups is not None:
-        costs[cut.groups != cut.groups[row]] = -np.inf
+        costs[cut.groups.groups != cut.groups.groups[row]] = -np.inf
     found = fit
     for out in np.argsort(-costs, kind="stable")[:_OUT]:
         if not more.value - costs[out] <= fit.value * _SLACK:
             break
         without = trial.copy()
         without[out] -= trial[row]
-        after = net.fit(without, (more.coef, more.intercept), tol=_FINE, max_rounds=_FEW_ROUNDS)
+        after = net.step(without, (more.coef, more.intercept))
         found = min(found, _cut_anew(net, cut, after), key=lambda each: each.value)
     return found
 
@@ -381,7 +424,7 @@ def _starts(
     """
     n = len(net.y)
     every = cut.all(n)
-    ordinary = net.fit(every, tol=_ROUGH)
+    ordinary = net.step(every, net.step(every, net.zero())[:2])
     near = ordinary.coef, ordinary.intercept
     yield ordinary
     if start is not None:
@@ -398,12 +441,12 @@ def _starts(
             yield net.fit(cut.weights(first), near, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
     for i in range(n_starts):
         if half and i % 2:
-            yield net.fit(cut.weights(rng.random(n)), tol=_ROUGH, max_rounds=5)
+            yield net.step(cut.weights(rng.random(n)), net.zero())
             continue
         rows = _few_rows(codes, every, rng)
         h = np.zeros(n)
         h[rows] = every.sum() / len(rows)
-        yield net.fit(h, tol=_ROUGH, max_rounds=5)
+        yield net.step(h, net.zero())
 
 
 def _strata(net: ElasticNet) -> Array | None:
