@@ -192,8 +192,8 @@ def _finalists(
 ) -> list[Net]:
     """Results of concentration steps from the starts that are best after two steps; for a small table, from all.
 
-    In a small table the ranking after two steps hardly predicts the final one. There rows are exchanged in every result,
-    because its rank before the exchanges says little about the rank after them, and the search restarts from some of
+    In a small table the ranking after two steps hardly predicts the final one. There rows are exchanged in all results,
+    because the rank before the exchanges says little about the rank after them, and the search restarts from some of
     the rows that the best results keep.
     """
     if not (exchange and _is_small(net)):
