@@ -170,7 +170,7 @@ class LabelNoisePosterior:
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
-        """The posterior of new rows, from out-of-fold predictions of the same members."""
+        """The posterior of new rows, from predictions of the same members by models not fitted to these rows."""
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
             raise ValueError(
