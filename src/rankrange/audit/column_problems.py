@@ -364,7 +364,10 @@ def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
 
 
 def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
-    """Up to 200 bins with equal numbers of rows. Each text has its own bin; texts after the first 200 share one."""
+    """The bin of each row; 0 is for missing cells. Numbers have up to 200 bins with equal numbers of rows.
+
+    Each text has its own bin; texts after the first 199 share one.
+    """
     if column.values is None:
         assert column.codes is not None
         return np.minimum(column.codes[sample] + 1, _MAX_BINS)

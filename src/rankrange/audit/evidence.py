@@ -151,7 +151,10 @@ class Values:
         return 0.5, f"the middle half of {of} is {middle}"
 
     def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The word of a text that is most typical of the other group, with its frequency in both groups."""
+        """The frequency and the sentence for the word of a text that is most typical of the other group.
+
+        The frequency is that in `group`; the sentence has both. Without such a word they are 1 and "".
+        """
         words = set() if other is None else self._words(i)
         if other is None or not words:
             return 1.0, ""

@@ -383,7 +383,8 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Array, jobs: int) -> list[RowProblem]:
     """Find rows that differ in few cells, or in all cells by very little, if chance does not explain it.
 
-    If wider tolerances give many more such pairs, similar rows are normal in this table, for example in a time series.
+    If wider tolerances give many more such pairs, similar rows are normal in this table, for example in a time series,
+    and none is reported.
     """
     identifying = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _IDENTIFYING]
     if len(identifying) < 4:

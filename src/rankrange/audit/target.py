@@ -376,7 +376,7 @@ def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
 
 
 def _with_all_classes(parts: Array, target: Target, option: str, trains_on: Any) -> Array:
-    """Return the folds if the training rows of each fold have all classes; raise an error otherwise."""
+    """Return the folds if the training rows of each fold have each class at least twice; otherwise raise an error."""
     if target.task == "classes":
         for f in range(int(parts.max()) + 1):
             counts = np.bincount(target.y[trains_on(parts, f)], minlength=len(target.names))

@@ -86,7 +86,7 @@ class GroupRisk:
         return float(share @ means), self._spread(share)
 
     def smoothed(self, s: Array, width: float) -> Smoothed:
-        """`exact` with group weights that change smoothly over mean losses within `width`."""
+        """Like `exact`, with group weights that are continuous in the mean losses; a larger `width` smooths more."""
         found = self.spectrum.smoothed(self.means(s), width)
         return Smoothed(found.value, self._spread(found.weights), found.blocks)
 

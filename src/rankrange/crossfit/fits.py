@@ -338,7 +338,7 @@ class Fits:
         n_random: int,
         report: Report,
     ) -> Fits:
-        """All candidates for the choice of m: a path of increasing m, and a search at each share."""
+        """All candidates for m: the fit with m = 0, a path of increasing m, and a search at each share."""
         n_sets = len(sets.masses)
         m, k = masses_of(sets, shares, k_share)
         plain = ordinary(sets)

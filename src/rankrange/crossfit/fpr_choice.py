@@ -108,7 +108,8 @@ class Chosen(NamedTuple):
 def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
     """The candidates, logistic fits first. A given range with a given C is a single candidate.
 
-    If the range is chosen (train_fpr="auto"), a number C is the centre of the grid.
+    If the range is chosen (train_fpr="auto"), a number C is the centre of a grid of three C for n up to `FOLDS_UP_TO`,
+    and the only C for larger n.
     """
     middle = 1.0 if C == "auto" else float(C)
     Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]

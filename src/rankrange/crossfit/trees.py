@@ -132,7 +132,7 @@ class _TreeTask:
     seed: int
 
     def fitted(self) -> tuple[Boosted, TreeSettings]:
-        """The best trees and their settings."""
+        """The boosted trees and their settings; the larger model if its out-of-fold likelihood is clearly better."""
         boosted = self.boosted(_ROUNDS, rich=False)
         if boosted.gaining and len(self.codes) >= _LARGER_FROM:
             larger_model = self.boosted(_MORE_ROUNDS, rich=True)

@@ -208,7 +208,7 @@ class DeviceData(FullData):
         return DeviceIterate(W, *value, lower, upper, certain, rows, weights, found.least, between, crossing)
 
     def _band_reach(self, near: _ListedRows, request: Request, lower: Cut | None) -> float:
-        """The distance from the lower cut within which all rows are listed."""
+        """A distance from the lower cut within which all rows are listed, and about `band_size` rows at most."""
         if lower is None or request.lower is None:
             return 0.0
         high = request.upper.high if _merged(request) and request.upper is not None else request.lower.high

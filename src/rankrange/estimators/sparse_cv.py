@@ -170,7 +170,10 @@ class _SparseCV(SparseCoef, BaseEstimator):
         raise NotImplementedError
 
     def _choose(self, scores: Array, Cs: Array, shares: Array) -> None:
-        """Choose the m with the best score, and its largest penalty within one standard error of it (rule="one-se")."""
+        """Choose the m and the penalty with the best (lowest) score.
+
+        With rule="one-se" the penalty is the largest at that m whose score is within one standard error of the best.
+        """
         mean, folds = scores.mean(axis=2), scores.shape[2]
         # One split has no standard error, and the best score is taken.
         error = scores.std(axis=2, ddof=1) / np.sqrt(folds) if folds > 1 else np.zeros_like(mean)

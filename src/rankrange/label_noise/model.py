@@ -12,7 +12,8 @@ models that have learnt how noisy the labels are.
 zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
 wrong labels of a class have a Dirichlet prior with equal probabilities. If the predictions are hardly better than
 the class frequencies, the curves show nothing: either the true classes cannot be predicted, or wrong labels hide them.
-Then the rates keep their prior, and high rates gain probability, because they make weak predictions likely.
+In the first case the rates keep their prior; in the second, high rates are more likely. Both likelihoods are averaged
+geometrically.
 
 **Posterior.** The posterior is a sum over a grid of rates, exact given the curves. Likelihoods are raised to powers
 below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
@@ -170,7 +171,7 @@ class LabelNoisePosterior:
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
-        """The posterior of new rows, from out-of-fold predictions of the same members."""
+        """The posterior of new rows, from predictions of the same members by models not fitted to these rows."""
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
             raise ValueError(
@@ -432,7 +433,7 @@ class _Hypotheses(NamedTuple):
 
     @classmethod
     def _parts(cls, prior: NoisePrior, shared_evidence: Array, class_evidence: Array, constant: float) -> _Hypotheses:
-        """Prior times one kind of evidence, where `kinds` are logarithms before normalisation."""
+        """Prior times evidence; `kinds` are unnormalised log probabilities, `shared` and `by_class` normalised."""
         some = 1.0 - prior.no_error
         with np.errstate(divide="ignore"):
             shared, by_class = (np.log(part) for part in prior.rates(len(class_evidence)))

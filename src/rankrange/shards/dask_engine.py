@@ -164,7 +164,7 @@ class DaskShards:
             self.client.cancel(futures)
 
     def _wait(self, futures: list[Any]) -> None:
-        """Wait until all are done. Raise an error if there are no workers, because Dask would wait forever."""
+        """Wait until all are done. Raise an error if scheduler or workers are gone, because Dask would wait forever."""
         from distributed import wait
 
         alone_since: float | None = None

@@ -62,7 +62,10 @@ class Iterate:
 
 
 class Movable(NamedTuple):
-    """Rows that are certainly kept: their mass, and a function from parameters to their `tangent_sums`."""
+    """Sampled rows that are certainly kept, whose tangents can be moved to other parameters than those of the pass.
+
+    `mass` is their total weight, and `sums` a function from parameters W to their `tangent_sums` at W.
+    """
 
     mass: float
     sums: Callable[[Array], Array]

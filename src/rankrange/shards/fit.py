@@ -108,7 +108,8 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The result of the steps on all rows, the certificate and the number of steps.
 
-    If steps on all rows are cheap, steps on the sample come first only if the fit is not certified without them.
+    Steps on the sample come first. If steps on all rows are cheap (`full.smooth`), a run without steps on the sample
+    precedes; if it is not certified, a run with them follows, and the better of both is returned.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}

@@ -143,7 +143,7 @@ class Scan(ShardList):
         return shards
 
     def worth_spilling(self) -> bool:
-        """Whether a copy would save much decoding and the disk has enough space for it."""
+        """Whether an uncompressed copy on disk would save much decoding, and the disk has enough space for it."""
         needed = self.n_rows * self.n_columns * np.dtype(self.layout.dtype).itemsize
         return needed >= _MIN_SPILL and not _in_memory(tempfile.gettempdir()) and _free_disk() >= 3 * needed
 

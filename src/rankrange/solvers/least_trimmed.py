@@ -112,7 +112,10 @@ class Coordinates:
 
 
 def _spread(centred: Array, X: Array, centre: Array) -> Array:
-    """The scale (d,) of each column: its median absolute deviation; if that is 0, the mean one; if that is 0 too, 1."""
+    """The scale (d,) of each column: the median absolute deviation of the sampled rows `centred`.
+
+    If that is 0, their mean absolute deviation; if that is 0 too, the one of all rows; for a constant column 1.
+    """
     scale = np.median(np.abs(centred), axis=0)
     for j in np.flatnonzero(scale == 0):
         scale[j] = np.abs(centred[:, j]).mean() or np.abs(X[:, j].astype(np.float64) - centre[j]).mean() or 1.0

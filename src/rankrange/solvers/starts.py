@@ -59,7 +59,7 @@ def _standardised(design: Design) -> Any:
 def simple_and_random_starts(
     objective: Objective, low_leverage: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
-    """The ordinary fit, the fits without high-leverage rows, and random ones."""
+    """Rough fits (one Newton step) to all rows and to both sets of low-leverage rows, and random starts."""
     all_rows = np.ones_like(low_leverage[0])
     fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, low_leverage[1])]
     fits.append(one_step(objective, low_leverage[0], metric))

@@ -106,7 +106,7 @@ class ClassNoise(Resizable):
         return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
 
     def trust(self) -> Tensor:
-        """Array (classes,): the trust in disagreements with the labels of each class, from 0 to 1."""
+        """Array (classes,): trust_c of the module's docstring, from 0 (disagreements are noise) to 1."""
         return self._between(TRAIN_LOW, TRAIN_HIGH)
 
     def p_wrong_factor(self) -> Tensor:

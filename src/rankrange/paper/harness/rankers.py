@@ -124,7 +124,10 @@ def power(
     metric: str = METRIC,
     bar: float = 0.0,
 ) -> str:
-    """Estimate how many splits would decide the open comparisons; parameters as in `paired`."""
+    """A sentence with the number of splits that would decide the comparisons that are still undecided.
+
+    A comparison is decided if one - other is two standard errors from `bar`. Other parameters are those of `paired`.
+    """
     found = {" ".join(pair): results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return splits_needed({name: each for name, each in found.items() if each[2] > 1}, bar)
 

@@ -92,7 +92,7 @@ class Bounds:
         return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
-        """`_lower_bound` for a loss that is not a maximum of margins, in blocks, without vectors of length n.
+        """`_lower_bound` for a loss that is not a maximum of margins, in blocks, without further arrays of length n.
 
         If all rows have full weight (rho is None), the slopes are computed at shifted scores, at which they sum to
         zero.

@@ -226,9 +226,10 @@ class ElasticNet:
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
     def _sharpened(self, h: Array, top: float | None, at: tuple[Array, Array], tol: float) -> Net:
-        """Minimise absolute or largest losses by decreasing smoothing; the smooth problems prove the gap.
+        """Minimise the sum of absolute losses, or of the largest losses, by problems with decreasing smoothing.
 
-        The Huber loss with a small delta is nearly delta times the absolute loss, so weights are divided by delta.
+        Each of them gives a lower bound on the minimum, and the best bound gives the gap. The Huber loss with a small
+        delta is nearly delta times the absolute loss, so weights are divided by delta.
         """
         smooth, delta, used = self, 1.0, 0
         if not at[0].any() and self.fit_intercept and isinstance(self.loss, Absolute):
@@ -267,9 +268,10 @@ class ElasticNet:
         return best
 
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
-        """Solve linear programs over a set of columns, which grows until no other violates its optimality condition.
+        """Column generation: solve linear programs over a growing set of columns.
 
-        The first set has the columns with a nonzero coefficient in `near` or a steep slope in `gradient`.
+        It ends when no column outside the set violates its optimality condition. The first set has the columns with a
+        nonzero coefficient in `near` or a large entry in `gradient`.
         """
         best, working = near, np.flatnonzero((np.abs(gradient[0]) > _STEEP) | (near.coef[0] != 0))
         for _ in range(_PROGRAMS):
