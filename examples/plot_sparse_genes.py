@@ -17,7 +17,7 @@ from rankrange import AoRRRegressorCV
 from rankrange.plots import path
 
 small = bool(os.environ.get("RANKRANGE_SMALL"))
-n, p = (80, 150) if small else (100, 1000)
+n, p = (100, 200) if small else (100, 1000)
 rng = np.random.default_rng(0)
 
 # %%
@@ -32,7 +32,7 @@ y[mixed_up] = rng.normal(15, 3, size=len(mixed_up))
 # %%
 # Both choose their penalty by cross-validation.
 lasso = LassoCV(cv=5, max_iter=5000).fit(X, y)
-robust = AoRRRegressorCV((0.0, 0.1, 0.2), n_penalties=8 if small else 25, eps=0.01, random_state=0).fit(X, y)
+robust = AoRRRegressorCV((0.0, 0.1, 0.2), n_penalties=8 if small else 25, random_state=0).fit(X, y)
 print(f"m = {robust.m_}, of the mixed-up samples {robust.dropped_[mixed_up].sum()} of {len(mixed_up)} were dropped")
 for name, coef in (("lasso", lasso.coef_), ("AoRRRegressorCV", robust.coef_)):
     print(f"{name}: {np.isin(genes, np.flatnonzero(coef)).sum()} of 5 genes among {np.count_nonzero(coef)}")

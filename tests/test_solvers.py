@@ -196,7 +196,7 @@ def test_a_long_descent_replaces_a_metric_that_does_not_fit(seed):
 
 @pytest.mark.parametrize("seed", [7, 9])
 def test_no_random_state_is_above_the_descent_from_equal_scores_that_drop_rows_of_a_rare_class_only(seed):
-    """m leaves 8 of 220 rows of the rare class. Without this start, half of the random states end up to 29% above it."""
+    """m leaves 8 of 220 rows of the rare class. Without this start, half of the random states end up to 29% above."""
     rng = np.random.default_rng(seed)
     n, d, left = 500, 30, 8
     X = (rng.random((n, d)) < rng.uniform(0.1, 0.9, size=d)).astype(float)
