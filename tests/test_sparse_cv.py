@@ -170,6 +170,20 @@ def test_a_model_without_columns_and_a_choice_at_the_end_are_warned_of():
     assert model.path_["C"][-1] == model.C_
 
 
+@pytest.mark.parametrize(
+    ("settings", "advice"),
+    [
+        ({"n_penalties": 1}, "no smaller penalty was compared; raise n_penalties"),
+        ({"rule": "best", "n_penalties": 5}, "no smaller penalty predicts better; use another m"),
+        ({"n_penalties": 5}, "no smaller penalty predicts better by one standard error; use rule='best'"),
+    ],
+)
+def test_the_remedy_for_a_model_without_columns_is_never_the_setting_in_use(settings, advice):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.warns(UserWarning, match=f"all coefficients are zero.*{advice}"):
+        AoRRRegressorCV((0.0,), random_state=0, **settings).fit(X, np.ones(40))
+
+
 def test_one_split_has_no_standard_error_and_takes_the_best():
     X, y, _ = wide(1, 0.0, n=60, d=20)
     split = [(np.arange(40), np.arange(40, 60))]
@@ -322,3 +336,5 @@ def test_messages_of_find_label_issues_name_what_is_wrong():
         find_label_issues(X, "b")
     with pytest.raises(ValueError, match="needs a classifier with predict_proba, got the regressor AoRRRegressor"):
         find_label_issues(X, y, estimator=AoRRRegressor())
+    with pytest.raises(ValueError, match="estimator must be a classifier, got 'forest'; pass for example"):
+        find_label_issues(X, y, estimator="forest")

@@ -1,9 +1,11 @@
 """The l1-penalised members of the label-noise ensemble: on wide tables only, out of fold, and worth having."""
 
 import numpy as np
+import pandas as pd
 from sklearn.metrics import average_precision_score
 
 from rankrange import find_label_issues
+from rankrange.audit import audit_table
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.sparse_member import sparse_predictions
 
@@ -49,3 +51,13 @@ def test_wrong_labels_of_a_wide_table_are_found_by_the_columns_that_matter():
     weight = {name: share for name, share, _ in issues.members}
     assert weight["sparse"] + weight["sparse robust"] > 0.5
     assert average_precision_score(truth, issues.p_wrong) > average_precision_score(truth, without.p_wrong) + 0.1
+
+
+def test_an_audit_names_sparse_models_in_words():
+    X, y, _ = genes(4, 100, 200)
+    table = pd.DataFrame(X).add_prefix("gene ").assign(label=np.where(y == 1, "ill", "well"))
+    audit = audit_table(table, "label")
+    disagreeing = [s.why for s in audit.suspects(20) if "sparse" in s.why]
+    assert disagreeing
+    assert all("; a sparse linear model '" in text for text in disagreeing)
+    assert any("The best, the sparse linear model, agrees" in note for note in audit.result.notes)

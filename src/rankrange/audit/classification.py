@@ -28,6 +28,8 @@ _MEMBER_NAMES = {
     "robust": "the robust one",
     "boosting": "boosted trees",
     "forest": "a forest",
+    "sparse": "a sparse linear model",
+    "sparse robust": "a robust sparse linear model",
     "neighbours": "the labels of the nearest rows",
     "model": "the given model gives",
 }
@@ -121,6 +123,8 @@ _NAMES = {
     "robust": "the robust linear model",
     "boosting": "boosted trees",
     "forest": "the forest",
+    "sparse": "the sparse linear model",
+    "sparse robust": "the robust sparse linear model",
     "neighbours": "the labels of the nearest rows",
     "model": "the given model",
 }

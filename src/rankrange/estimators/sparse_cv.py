@@ -113,15 +113,20 @@ class _SparseCV(SparseCoef, BaseEstimator):
 
     def _warn_of_the_choice(self) -> None:
         """Warn if no column is used, or if a penalty beyond the path may be better."""
+        Cs = self.path_["C"]
         if not self.coef_.any():
+            others = f"another m, a score_trim above the share of outliers (got {self.score_trim!r})"
+            if len(Cs) == 1:
+                reason = "no smaller penalty was compared; raise n_penalties"
+            elif self.rule == "one-se":
+                reason = f"no smaller penalty predicts better by one standard error; use rule='best', {others}"
+            else:
+                reason = f"no smaller penalty predicts better; use {others}"
             warnings.warn(
-                f"all coefficients are zero with the chosen C={self.C_:.3g}: no smaller penalty predicts better by one "
-                "standard error; use rule='best', another m, a score_trim above the share of outliers (got "
-                f"{self.score_trim!r}), or look at path_['score']",
+                f"all coefficients are zero with the chosen C={self.C_:.3g}: {reason}, or look at path_['score']",
                 UserWarning,
                 stacklevel=3,
             )
-        Cs = self.path_["C"]
         if len(Cs) > 1 and Cs[-1] == self.C_:
             warnings.warn(
                 f"the chosen C={self.C_:.3g} is the largest that was compared, and a larger one may be better; set "

@@ -249,6 +249,8 @@ def estimator_predictions(
     """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
+    if not hasattr(estimator, "fit"):
+        raise ValueError(f"estimator must be a classifier, got {estimator!r}; pass for example GaussianNB()")
     if is_regressor(estimator):
         raise ValueError(
             f"find_label_issues needs a classifier with predict_proba, got the regressor {type(estimator).__name__}; "
