@@ -50,7 +50,7 @@ class Summary:
 
     @property
     def tvalues(self) -> Array:
-        """Coefficients divided by their standard errors."""
+        """Coefficients divided by their standard errors; 0 for a coefficient of 0 whose error is 0 as well."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.coef == 0, 0.0, self.coef / self.bse) + 0.0 * self.bse
 
@@ -79,7 +79,7 @@ class Summary:
         return f"[{tail:.3g}", f"{1 - tail:.3g}]"
 
     def _cells(self) -> list[tuple[str, ...]]:
-        """The cells of the table as text: p-values with three decimals, other values with four significant digits."""
+        """The cells of the table as text: t with two decimals, p-values with three, other values with four digits."""
         rows = zip(self.coef, self.bse, self.tvalues, self.pvalues, *self.conf_int().T, strict=True)
         return [
             (_number(c), _number(s), f"{t:.2f}", f"{p:.3f}", _number(low), _number(high))
