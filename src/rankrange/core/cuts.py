@@ -454,7 +454,7 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight equally."""
+    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight in proportion to their mass."""
 
     name: ClassVar[str] = "ranked"
     linear: ClassVar[bool] = True

@@ -87,7 +87,7 @@ class PairTop:
         return u, v
 
     def weights(self, u: Array, v: Array) -> tuple[Array, Array]:
-        """The weights p and q at these scores; ties share equally."""
+        """The weights p and q at these scores, each with sum 1; ties share in proportion to their caps."""
         p = _top(-u, self.positive_caps, self.kept_positives)
         return p, _top(v, self.negative_caps, self.kept_negatives)
 
@@ -96,7 +96,10 @@ class PairTop:
         return self.at_scores(w, *self.scores(w))
 
     def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
-        """The objective at w with scores u and v; a lower bound on it if other `weights` (p, q) are given."""
+        """The objective at w, whose scores are u and v, with its own or the given weights (p, q).
+
+        Other weights within the caps give a lower bound on the objective.
+        """
         p, q = self.weights(u, v) if weights is None else weights
         i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
