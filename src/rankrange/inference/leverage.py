@@ -43,7 +43,11 @@ class Diagnostics:
 
     @property
     def kinds(self) -> Array:
-        """The kind of each row: one of "regular", "vertical outlier", "good leverage point", "bad leverage point"."""
+        """The kind of each row: one of "regular", "vertical outlier", "good leverage point", "bad leverage point".
+
+        Vertical outliers and bad leverage points have residuals beyond `residual_cut`. Good and bad leverage points
+        have distances beyond `distance_cut`.
+        """
         off, far = np.abs(self.residuals) > self.residual_cut, self.distances > self.distance_cut
         return np.array(KINDS)[off + 2 * far]
 

@@ -60,7 +60,7 @@ class Summary:
         return 2 * student.sf(np.abs(self.tvalues), self.df)
 
     def conf_int(self) -> Array:
-        """Confidence intervals (p, 2)."""
+        """Confidence intervals (p, 2) at `level`; if there are `other` estimates, they cover the intervals of both."""
         reach = student.ppf((1 + self.level) / 2, self.df) * self.bse
         other = self.coef if self.other is None else self.other
         return np.column_stack([np.minimum(self.coef, other) - reach, np.maximum(self.coef, other) + reach])
@@ -105,7 +105,7 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The summary as HTML for notebooks; names are escaped."""
+        """The summary as HTML for notebooks; all text is escaped."""
         head = "".join(f"<th>{escape(name)}</th>" for name in ("", *COLUMNS, *self._ends()))
         rows = "".join(
             f"<tr><th>{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
