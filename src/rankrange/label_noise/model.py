@@ -342,7 +342,10 @@ def _confidence(P: Array, predicted: Array, least: float) -> Array:
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """log((1 + total) / rank), where the rank is the mass from the most confident row on; ties get their mean rank."""
+    """Array (n,): log((1 + total mass) / rank).
+
+    The rank is the mass from the most confident row on; ties get their mean rank.
+    """
     values, value_of = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(value_of, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
