@@ -1,6 +1,6 @@
 """The mathematics of the package: ranges, selection, losses, aggregates, objectives, and a first model of label noise.
 
-May import: `errors`, NumPy and SciPy. Modules are imported when they are first used.
+May import: `errors`, NumPy, SciPy and threadpoolctl. Modules are imported when they are first used.
 """
 
 import importlib

@@ -12,7 +12,8 @@ Optional methods decide which solvers can be used:
 - `upper` (the weights of the dropped losses) is a subgradient of the convex function that DCA linearises.
 - `majorant` (a convex function and the tangent at s that is subtracted from it, which give a convex upper bound that
   equals the objective at s) is minimised and certified by the smoothing solver.
-- `start` (an aggregate with `caps` and its m) is the simpler problem whose solution starts the smoothing solver.
+- `start` (an aggregate with `caps`, and its m: the given mass or a fraction) is the simpler problem whose solution
+  starts the smoothing solver.
 - `top` (the weights of the dropped losses for many sets of losses at once) lets many fits share their products with X.
 
 A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
@@ -49,7 +50,7 @@ class Aggregate(Protocol):
         s : ndarray of shape (n,)
             The losses of all rows.
         m, k : float
-            The ranks to keep, m+1 to k, as masses: 0 <= m < k <= n.
+            The ranks to keep, m+1 to k, as masses: 0 <= m < k <= the total mass.
         mass : ndarray of shape (n,) or None
             The mass of each row; None means 1 each.
 
@@ -67,8 +68,9 @@ class Aggregate(Protocol):
 class Stratified:
     """The ranked range with the same share dropped in each class, which protects rare classes.
 
-    The m_c largest losses of each class c are dropped, where m_c is proportional to the size of the class and sums to
-    m. Of the remaining losses the k - m largest are kept. For k = n this is a trimmed mean within classes.
+    The m_c largest losses of each class c are dropped. The m_c sum to m and are proportional to the sizes of the
+    classes; if m and all sizes are integers, they are rounded to integers. Of the remaining losses the k - m largest
+    are kept. For k = n this is a trimmed mean within classes.
     """
 
     groups: Array  # the class of each row, 0..G-1
@@ -139,7 +141,7 @@ class Soft:
             )
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and the two levels of the sigmoid cuts."""
+        """Weights, total and the two cuts, at which the sigmoids are 1/2; infinite if nothing is cut there."""
         units = np.ones(len(s)) if mass is None else mass
         low, high = self._top(s, k, units), self._top(s, m, units)
         return Selection((low[1] - high[1]).astype(s.dtype), low[0] - high[0], low[2], high[2])
@@ -185,8 +187,8 @@ class Soft:
 class WorstGroup:
     """The largest of the groups' mean losses, or the average of the largest ones.
 
-    The m_g largest losses of each group g are dropped first, where m_g is proportional to the size of the group and
-    sums to m; k is not used. Tied groups share the weight equally.
+    The m_g largest losses of each group g are dropped first, as in `Stratified`. k does not affect the objective: no
+    small losses are dropped. Tied groups share the weight equally.
 
     Parameters
     ----------
@@ -219,7 +221,7 @@ class WorstGroup:
         return GroupRisk(Spectrum(*_first(share)), self.groups, caps), None
 
     def start(self, m: float) -> tuple[Any, float]:
-        """The aggregate and the m of the fit from which the solver starts: the trimmed mean within groups."""
+        """The aggregate and the m, as given, of the fit from which the solver starts: a trimmed mean within groups."""
         return Stratified(self.groups), m
 
 
@@ -233,15 +235,15 @@ class RankWeights:
         The weights, finite and not negative; only their ratios matter. A name: "extremile" (tau), "exponential" (rate),
         "superquantile" (alphas, weights), "trimmed" (m, k), "winsorised" (m, k) or "close-k" (center, width), with the
         parameters in parentheses. Or an array of weights with that of the largest loss first, which is interpolated if
-        there are more or fewer rows. Or a function of the rank share u in (0, 1), where 0 is the largest loss; it is
-        integrated over the interval of each rank.
+        there are more or fewer rows. Or a function of the rank share u in (0, 1), the rank divided by n, so small u are
+        large losses; it is integrated over the interval of each rank.
     **params
-        The parameters of the named weights.
+        The parameters of the named weights. Ranks such as m and k are shares of the rows, in [0, 1].
 
     Notes
     -----
     If larger losses never have smaller weights, the weighted mean is convex, and fits are certified. Otherwise it is a
-    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator are not used.
+    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator have no effect.
 
     The window of "close-k" has a fixed rank; in the paper of that name it follows the loss at the decision boundary.
     Models with a lambda cannot be pickled; pass a named function.
@@ -278,7 +280,7 @@ class RankWeights:
         return on_ranks(self.source, _FINE).convex
 
     def on(self, values: Any, sample_weight: Any = None) -> Array:
-        """The weights of the values (n,), which sum to 1; tied values share equally."""
+        """Weights (n,) of the values (n,), which sum to 1; tied values share in proportion to their sample weights."""
         s = np.asarray(values, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"values must be finite, of shape (n,) with n >= 1, got shape {s.shape}; check them")
@@ -315,8 +317,8 @@ class RankWeights:
     def start(self, m: float) -> tuple[Any, float]:
         """The aggregate and the m, as a fraction, of the trimmed fit from which the solver starts.
 
-        m is the largest u for which the mean weight of the ranks up to u is at most half of the overall mean, and 0 if
-        this u is not below 1/2.
+        m is the largest rank share u such that the losses up to u, the largest ones, have a total weight of at most
+        u / 2, half of that under equal weights. It is 0 if this u is not below 1/2.
         """
         spectrum = on_ranks(self.source, _FINE)
         under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]
@@ -348,7 +350,7 @@ AGGREGATES: dict[str, Callable[[Array], Any]] = {
 
 @lru_cache(maxsize=256)
 def _quotas_of(m: float, *sizes: float) -> tuple[float, ...]:
-    """`quotas` of one m, which repeats in each step of a fit."""
+    """`quotas` for a single m, as a tuple; cached, because each step of a fit repeats the call."""
     return tuple(quotas(np.array([m]), np.array([sizes]))[0].tolist())
 
 

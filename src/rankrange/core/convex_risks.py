@@ -2,7 +2,8 @@
 
 `RowRisk` weights rows by rank, `GroupRisk` weights the mean losses of groups by rank. `exact` returns the value and the
 weights. `smoothed` returns a smooth lower bound whose weights lie in the same polytope; they prove a lower bound on the
-minimum. `bend` is the part of the second derivative that comes from the change of the weights.
+minimum over the coefficients of a model. `bend` is the part of the second derivative that comes from the change of the
+weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ROWS = 4096  # rows per dense block
 
 @dataclass(frozen=True, eq=False)
 class RowRisk:
-    """The weighted mean of the losses, times a factor; larger losses never have smaller weights."""
+    """The mean of the losses, weighted by rank, times a factor; larger losses never have smaller weights."""
 
     spectrum: Spectrum
     mass: Array | None = None
@@ -34,12 +35,16 @@ class RowRisk:
         return float(q @ s), q
 
     def smoothed(self, s: Array, width: float) -> Smoothed:
-        """`exact` with weights that change smoothly over losses within `width`."""
+        """Like `exact`, with weights that are continuous in the losses; a larger `width` smooths more."""
         found = self.spectrum.smoothed(s, width, self.mass)
         return Smoothed(self.factor * found.value, self.factor * found.weights, found.blocks)
 
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
-        """The sum over i and j of (dq_i / ds_j) g_i g_j', a matrix (p, p), where g_i = slope_i x_i."""
+        """The sum over i and j of (dq_i / ds_j) g_i g_j', a matrix (p, p), where g_i = slope_i x_i.
+
+        `slope` (n,) has the derivatives of the losses with respect to the scores. `blocks` is a result of `smoothed`
+        with this `width`.
+        """
         p = np.full(len(slope), 1.0 / len(slope)) if self.mass is None else self.mass / float(self.mass.sum())
         sizes = np.bincount(blocks)
         shared = sizes[blocks] > 1
@@ -86,12 +91,18 @@ class GroupRisk:
         return float(share @ means), self._spread(share)
 
     def smoothed(self, s: Array, width: float) -> Smoothed:
-        """Like `exact`, with group weights that are continuous in the mean losses; a larger `width` smooths more."""
+        """Like `exact`, with group weights that are continuous in the mean losses; a larger `width` smooths more.
+
+        The blocks of the result are those of the groups in `present`, not of rows.
+        """
         found = self.spectrum.smoothed(self.means(s), width)
         return Smoothed(found.value, self._spread(found.weights), found.blocks)
 
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
-        """The part of the second derivative (p, p) that comes from the change of the group weights."""
+        """The part of the second derivative (p, p) that comes from the change of the group weights.
+
+        The arguments are those of `RowRisk.bend`.
+        """
         index = np.zeros(len(self.sizes), dtype=np.intp)
         index[self.present] = np.arange(len(self.present))
         share = np.divide(self.caps, self.sizes[self.groups], out=np.zeros(len(self.caps)), where=self.caps > 0)
@@ -113,14 +124,14 @@ class GroupRisk:
 
 
 def _scaled(design: Any, rows: Array, slope: Array) -> Array:
-    """The rows of [X, 1], each multiplied by its slope, as a dense array."""
+    """These rows of [X, 1], or of X without an intercept, each multiplied by its slope, as a dense array."""
     block = design.X[rows]
     block = (block.toarray() if sp.issparse(block) else block) * slope[:, None]
     return np.column_stack([block, slope]) if design.fit_intercept else np.asarray(block, dtype=np.float64)
 
 
 def _times(left: Any, design: Any) -> Array:
-    """The product left @ [X, 1] as a dense array."""
+    """The product left @ [X, 1], or left @ X without an intercept, as a dense array."""
     product = left @ design.X
     product = product.toarray() if sp.issparse(product) else np.asarray(product, dtype=np.float64)
     if not design.fit_intercept:

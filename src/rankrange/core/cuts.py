@@ -1,8 +1,9 @@
-"""Selection of the largest losses, with ties shared equally. All selection on the CPU happens in this module.
+"""Selection of the largest losses on the CPU, with ties shared equally.
 
 The weights of phi_k, the sum of the k largest values, are 1 above the cut s_[k] and 0 below; values tied at the cut
 share the remaining weight equally. The weights of the ranked range phi_k - phi_m are the difference of the two. With
-sample weights, ranks are cumulative weights, and a cut may fall inside a value.
+sample weights, ranks are cumulative weights, a cut may fall inside a value (`mass_cuts` finds these cuts), and ties
+share in proportion to their weights.
 
 `select` and `cuts_of` take one set of losses, `select_rows` and `top_weights` many sets at once. `Ranked` is the
 default aggregate of objectives. Inputs are not validated; `rankrange.core.select` has the validated public functions.
@@ -39,9 +40,10 @@ BLOCK = 1 << 15
 
 
 class Selection(NamedTuple):
-    """The result of a selection: the weights, the weighted sum (in float64), and the two cuts.
+    """The result of a selection: the weights, the total, the lower cut `lam` and the upper cut `lam_hat`.
 
-    If many rows are selected together, total and cuts have one entry per row.
+    The total is the weighted sum in float64; for the soft ranked range it is the soft sum. If many sets are selected
+    together, total and cuts have one entry per set.
     """
 
     weights: Array
@@ -125,9 +127,10 @@ def _remember_ties(trail: Trail | None, n: int, rank: int, value: Any) -> None:
 
 
 def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) -> tuple[Any, Array]:
-    """The value of a rank, and the values that remain for lower ranks.
+    """The value of a rank, and an array that contains all values ranked after it.
 
-    It is looked for near its last value. Otherwise the values `among` are partitioned: all, or what remained before.
+    The value is first searched near its last one in `trail`, then, if there are many values, with a sample. If both
+    fail, `among` is partitioned: all values, or the array that an earlier call returned.
     """
     n = len(values)
     last, moved = (math.nan, math.nan) if trail is None else trail.get((n, rank), (math.nan, math.nan))
@@ -148,7 +151,10 @@ def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) 
 
 
 def _value_near(values: Array, rank: int, last: float, moved: float) -> Any:
-    """The value of a rank if it lies within some moves of the last one and few other values do; otherwise None."""
+    """The value of a rank if it lies within 5 times `moved` of its `last` value; otherwise None.
+
+    The result is also None if more than an eighth of the values lie so close.
+    """
     number, reach = values.dtype.type, _REACH * moved
     if not abs(last) + reach < _OVERFLOW:
         return None
@@ -332,7 +338,10 @@ def _sampled_cuts(
 
 
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
-    """The cuts, searched in brackets around the last ones; from a sample if a bracket is wide or misses its cut."""
+    """The cuts, searched in brackets around the last ones, and from a sample if a bracket is wide or misses its cut.
+
+    The result is exact, or None if the sample fails as well. `trail` is updated.
+    """
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
     brackets = [(number(value - _REACH * moved), number(value + _REACH * moved)) for value, moved in last]
@@ -391,7 +400,10 @@ def _sampled_rows(n: int, sample_size: int = _SAMPLE_SIZE) -> Array:
 
 
 def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
-    """Two values that bracket the quantile `share` of the whole set, at six standard deviations."""
+    """Two values of the sorted sample, or infinities, that bracket the quantile `share` of the whole set.
+
+    The bracket extends six standard deviations to each side.
+    """
     size = len(sample)
     reach = 6.0 * math.sqrt(size * share * (1.0 - share)) + 8.0
     low, high = math.floor(size * share - reach), math.ceil(size * share + reach)
@@ -399,7 +411,7 @@ def _bracket(sample: Array, share: float) -> tuple[Any, Any]:
 
 
 def _values_of_ranks(values: Array, ranks: Array) -> Array:
-    """The value (S, 1) of one rank, from the largest, in each row of values (S, n)."""
+    """Array (S, 1): the value of rank ranks[i] in row i of values (S, n), where rank 1 is the largest."""
     n = values.shape[1]
     if (ranks == ranks[0]).all():
         index = n - ranks[0]
@@ -412,9 +424,10 @@ def _values_of_ranks(values: Array, ranks: Array) -> Array:
 
 
 def top_weights(values: Array, mass: Array, top: Array) -> Array:
-    """Weights (S, n) of the largest values of each row up to the total `top` (S,); ties at the cut share equally.
+    """Weights (S, n) of the largest values of each row, which sum to `top` (S,).
 
-    `mass` (S, n) is the largest weight of each value. Masses of 0 and 1 may be bool, which is faster.
+    `mass` (S, n) is the largest weight of each value. Ties at the cut share in proportion to their mass. If all masses
+    are 0 or 1 and `top` has integers, `mass` may be bool, which is faster.
     """
     units = mass.dtype == bool
     inside = np.where(mass if units else mass > 0, values, -np.inf)
@@ -441,7 +454,7 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight equally."""
+    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight in proportion to their mass."""
 
     name: ClassVar[str] = "ranked"
     linear: ClassVar[bool] = True
@@ -464,7 +477,7 @@ class Ranked:
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
 
     def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """The rows tied at the upper cut, if the cut divides them."""
+        """A list of one array, the rows tied at the upper cut; empty if the cut does not divide ties or m = 0."""
         return blurred_rows(s, self.cuts(s, m, mass))
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
@@ -477,7 +490,7 @@ class Ranked:
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
-    """Weights of the largest losses, at most `caps` (None means 1 each), that sum to K; ties share equally."""
+    """Weights of the largest losses that sum to K, at most `caps` (None means 1 each); ties share in proportion."""
     if caps is None:
         return select(s, 0, K).weights
     inside = caps > 0

@@ -62,7 +62,7 @@ class PiecewiseLinear(Loss, Protocol):
     """
 
     def margins(self, y: Array, z: Array) -> Array:
-        """The linear functions (n, J) of the scores; the loss is their maximum, or 0."""
+        """The margins (n, J), which are linear functions of the scores; minus infinity for one that does not exist."""
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
         """The derivative of the sum of the margins, weighted by a (n, J), with respect to z."""
@@ -142,7 +142,7 @@ class Logistic:
         return s, slope
 
     def of_margin(self, t: Array) -> tuple[Array, Array]:
-        """The losses log(1 + exp(t)) and their derivative at t = -y z; t is overwritten."""
+        """The losses log(1 + exp(t)) and their derivative with respect to t, where t = -y z; t is overwritten."""
         # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
         e = np.abs(t)
         np.negative(e, out=e)
@@ -170,7 +170,7 @@ class Hinge:
         return np.maximum(0, 1 - y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and -y for positive losses."""
+        """The losses, and the derivative: -y if the loss is positive, otherwise 0."""
         s = self.value(y, z)
         return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
 
@@ -289,7 +289,7 @@ class Softmax:
         return self._parts(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and the softmax probabilities minus 1 for class y."""
+        """The losses, and the derivative: the softmax probabilities, from which 1 is subtracted for class y."""
         s, ratios, others, of_label = self._parts(y, z)
         ratios /= 1 + others
         # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
@@ -313,7 +313,7 @@ class Softmax:
         return np.diag(h @ p) - (p * h[:, None]).T @ p
 
     def _parts(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
-        """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the indices of the classes y.
+        """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the flat indices of classes y.
 
         The logarithm of 1 plus that sum is accurate for small losses. Arrays are class-major, because NumPy sums and
         copies short rows slowly.
@@ -342,7 +342,10 @@ class CrammerSinger:
         return self._rivals(y, z)[1]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses; if positive, the derivative is 1 for the highest other class (shared by ties) and -1 for y."""
+        """The losses, and the derivative: 1 for the highest other class (ties share it) and -1 for class y.
+
+        The derivative is 0 if the loss is 0.
+        """
         others, s = self._rivals(y, z)
         slope = (others == others.max(axis=1, keepdims=True)).astype(z.dtype)
         slope /= slope.sum(axis=1, keepdims=True)
@@ -434,7 +437,10 @@ class TKML:
         return self._rivals(y, z)[2]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses; the derivative is 1 for the score to lower and -1 for the one to raise, both shared by ties."""
+        """The losses, and the derivative: 1 for the score to lower plus -1 for the score to raise; ties share each.
+
+        The derivative is 0 if the loss is 0.
+        """
         high, low, s, mask, exceeds_k = self._rivals(y, z)
         # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
         to_lower = (z == high[:, None]) & ~(exceeds_k[:, None] & mask)

@@ -32,7 +32,7 @@ class Cut(NamedTuple):
 
 
 def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
-    """The cuts at which the cumulative mass from the largest value reaches each of `masses`, which do not increase."""
+    """The cuts at which the cumulative mass from the largest value reaches each of `masses`."""
     if not weights.all():
         values, weights = values[weights > 0], weights[weights > 0]
     weights = weights.astype(np.float64, copy=False)

@@ -36,7 +36,7 @@ MAX_FACTORED = 1000
 
 
 class Design:
-    """X, with a column of ones if there is an intercept; dense or sparse, never copied."""
+    """X, dense or sparse, with a column of ones if there is an intercept; X is stored without a copy."""
 
     def __init__(self, X: Any, fit_intercept: bool) -> None:
         self.X = X
@@ -69,7 +69,7 @@ class Design:
         return z
 
     def adjoint(self, R: Array) -> Array:
-        """sum_i R[:, i] x_i, the transpose of `scores`."""
+        """sum_i R[:, i] x_i for R (r, n): an array (r, p), the adjoint of `scores`."""
         out = np.empty((len(R), self.p))
         if len(R) == 1 and self.n <= _BLOCK and not self.sparse:
             out[0, : self.d] = R[0].astype(self.X.dtype, copy=False) @ self.X
@@ -96,7 +96,7 @@ class Design:
         return total
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:
-        """sum_i h_i x_i x_i' for h >= 0, over all or the given rows; in dense blocks, without a copy of X."""
+        """sum_i h_i x_i x_i' (p, p) over all rows, or over `rows`, with one h_i >= 0 for each; without a copy of X."""
         total = np.zeros((self.p, self.p))
         count = self.n if rows is None else len(rows)
         root = np.sqrt(h)
@@ -131,7 +131,10 @@ class Design:
         return self.X.multiply(self.X).T
 
     def signed(self, y: Array) -> Design:
-        """The rows -y x, with a column -y for the intercept: their scores are the margins -y z of a binary target."""
+        """The rows -y x, with a column -y for the intercept: their scores are the margins -y z of a binary target.
+
+        X must be dense. The rows are a copy, which is cached for this y.
+        """
         if self._signed is None or self._signed[0] is not y:
             rows = np.empty((self.n, self.p), dtype=self.X.dtype, order="F")
             np.multiply(self.X, -y[:, None], out=rows[:, : self.d])
@@ -194,8 +197,8 @@ class _Problem:
     def gap_left(self, gradients: Array) -> Array:
         """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
 
-        C / 2 times the squared gradient of the coefficients is the duality gap if no losses are tied. The intercept has
-        no penalty, so twice its squared gradient is added.
+        C / 2 times the squared norm of the gradient in the coefficients is the duality gap if no losses are tied. The
+        intercept has no penalty, so twice the square of its derivative is added.
         """
         d = self.design.d
         coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
@@ -281,7 +284,7 @@ class Objective(_Problem):
         return replace(self, m=self.m / unit, k=k, sample_weight=None if (weight == 1.0).all() else weight)
 
     def select(self, s: Array) -> Selection:
-        """The weights that the aggregate gives to the losses s (n,)."""
+        """Weights, total and cuts of the losses s (n,) by the aggregate."""
         return self.aggregate.select(s, self.m, self.k, self.sample_weight)
 
     def value(self, W: Array) -> float:
@@ -307,7 +310,7 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """`Design.signed` for few rows in single precision with a binary target; otherwise None.
+        """`Design.signed` for a small dense float32 X, the logistic loss and the ranked range; otherwise None.
 
         A search in single precision consists of many short evaluations, and these rows save the products with y.
         """
@@ -318,7 +321,7 @@ class Objective(_Problem):
         return None
 
     def value_then_gradient(self, W: Array) -> tuple[float, Callable[[], Array]]:
-        """The objective at W, and a function that computes a gradient there only if it is called."""
+        """The objective at W, and a function that computes a gradient there; call it at most once."""
         if self._margins is not None:
             return self._by_margins(W, self._margins)
         s, slope = self.losses_and_slopes(self.design.scores(W))
@@ -346,7 +349,10 @@ class Objective(_Problem):
         return chosen.total / self.kept + self.penalty(W), gradient
 
     def batch(self, Ws: Array) -> tuple[Array, Array]:
-        """Values (S,) and gradients (S, r, p) for S sets of parameters; one product with X if r = 1."""
+        """Values (S,) and gradients (S, r, p) for S sets of parameters Ws (S, r, p).
+
+        If r = 1 and the aggregate is the ranked range, all sets share their products with X.
+        """
         if len(Ws) == 1:
             value, gradient = self.value_and_gradient(Ws[0])
             return np.array([value]), gradient[None]
@@ -378,7 +384,7 @@ class Objective(_Problem):
         )
 
     def values(self, Ws: Array) -> Array:
-        """The values (S,) for S sets of parameters; one product with X."""
+        """The values (S,) for S sets of parameters Ws (S, r, p); one product with X."""
         Z = self.design.scores(Ws.reshape(-1, self.design.p)).reshape(len(Ws), self.n_outputs, -1)
         return np.array([self.value_at(W, self.losses(z)) for W, z in zip(Ws, Z, strict=True)])
 
@@ -393,7 +399,7 @@ class Objective(_Problem):
     def cutting(self, s: Array) -> TopSum:
         """The convex problem with the dropped rows fixed as they are at the losses s.
 
-        It is an upper bound on F that equals F where the losses are s; ties at the cut are dropped in equal parts.
+        It is an upper bound on F, and equals F if the losses are s. Ties at a cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
         return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
@@ -410,7 +416,10 @@ class Objective(_Problem):
         return self.aggregate.blurred(s, self.m, self.sample_weight)
 
     def tilted(self, W: Array) -> TopSum:
-        """phi_k minus the tangent of phi_m at W, the convex subproblem of DCA; an upper bound on F."""
+        """The convex subproblem of DCA: phi_m in F is replaced by its linearisation at W.
+
+        Up to a constant, which is left out, it is an upper bound on F if the loss is convex, and equals F at W.
+        """
         tangent = np.zeros_like(W)
         if self.m > 0:
             s, slope = self.losses_and_slopes(self.design.scores(W))
@@ -421,7 +430,7 @@ class Objective(_Problem):
         )
 
     def average(self, rows: Array | None = None) -> TopSum:
-        """The problem of the mean loss of all rows, or of the rows of a mask."""
+        """The problem of the mean loss, with the same C, of all rows or of the rows of a mask (n,)."""
         caps = self.sample_weight
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)
@@ -461,7 +470,7 @@ class TopSum(_Problem):
 
     @property
     def takes_all(self) -> bool:
-        """Whether K is the sum of the caps. Then nothing is dropped."""
+        """Whether K is at least the sum of the caps, up to rounding errors. Then each row has its cap as weight."""
         return self.capacity * (1.0 - 1e-14) <= self.K
 
     def weights(self, s: Array) -> Array:
@@ -471,7 +480,7 @@ class TopSum(_Problem):
         return top_within(s, self.caps, self.K)
 
     def lower_cut(self, s: Array) -> float:
-        """The K-th largest of the losses s."""
+        """The K-th largest of the losses s; with caps, the loss at which the sum of the caps from the top reaches K."""
         if self.caps is None:
             return float(cuts_of(s, 0, self.K)[0].value)
         inside = self.caps > 0
@@ -499,6 +508,6 @@ class TopSum(_Problem):
         return Point(value, self.gradient(slope, q, W), Z, s, q)
 
     def gradient(self, slope: Array, q: Array, W: Array) -> Array:
-        """The gradient at W, where the losses have the slopes (r, n) and the weights q (n,)."""
+        """The gradient at W, given the slopes (r, n) and the weights q (n,) of the losses there."""
         gradient = self.design.adjoint(slope * (q / self.scale)) + self.penalty_gradient(W)
         return gradient if self.tilt is None else gradient - self.tilt

@@ -7,7 +7,7 @@ objective is
 
     G(w) = ||w||^2 / 2 + C M (mean of l(u_i - v_j) over the kept pairs, with weights p_i q_j)
 
-with the mass M of the kept positives.
+with the scores u_i of the positives and v_j of the negatives, and the mass M of the kept positives.
 
 An intercept cancels in every pair. If no hard rows are dropped (lo = 0, and tpr up to 1), G is the maximum of convex
 functions over the weights p and q. `PairTop` fixes the dropped rows. It is convex, an upper bound on G, and equal to G
@@ -40,7 +40,10 @@ class Masses(NamedTuple):
 
 
 class PairPoint(NamedTuple):
-    """The objective at w with the weights that give it: p of the positives, q of the negatives, each summing to 1."""
+    """The objective at w: its value and gradient, scores and weights.
+
+    The positives have the scores u and the weights p, the negatives v and q. The weights of each class sum to 1.
+    """
 
     w: Array
     value: float
@@ -84,7 +87,7 @@ class PairTop:
         return u, v
 
     def weights(self, u: Array, v: Array) -> tuple[Array, Array]:
-        """The weights p and q at these scores; ties share equally."""
+        """The weights p and q at these scores, each with sum 1; ties share in proportion to their caps."""
         p = _top(-u, self.positive_caps, self.kept_positives)
         return p, _top(v, self.negative_caps, self.kept_negatives)
 
@@ -93,7 +96,10 @@ class PairTop:
         return self.at_scores(w, *self.scores(w))
 
     def at_scores(self, w: Array, u: Array, v: Array, weights: tuple[Array, Array] | None = None) -> PairPoint:
-        """The objective at w with scores u and v; a lower bound on it if other `weights` (p, q) are given."""
+        """The objective at w, whose scores are u and v, with its own or the given weights (p, q).
+
+        Other weights within the caps give a lower bound on the objective.
+        """
         p, q = self.weights(u, v) if weights is None else weights
         i, j = _inside(p), _inside(q)
         losses, pull = self.loss.sums(u[i], v[j], q[j], (0, 1))
@@ -121,9 +127,10 @@ class PairTop:
         return np.eye(len(point.w)) + self.scale * (matrix - cross - cross.T)
 
     def lines(self, point: PairPoint, positive: bool, rows: Array) -> tuple[Array, Array]:
-        """The loss per unit of weight on each of these rows and its gradient (rows, p), with other weights fixed.
+        """The loss per unit of weight of each of these rows, times `scale`, and its gradient (rows, p).
 
-        `rows` are indices of positives if `positive` is True, otherwise of negatives.
+        The weights of the other class are fixed. `rows` are indices of positives if `positive` is True, otherwise of
+        negatives.
         """
         sign = -1.0 if positive else 1.0
         scores, other = (point.u, point.v) if positive else (point.v, point.u)
@@ -206,7 +213,7 @@ class PairObjective:
 
 
 def _top(s: Array, caps: Array, kept: float) -> Array:
-    """Weights of the largest s, up to the mass `kept`, scaled to sum to 1; all zero if `kept` is 0."""
+    """Weights of the largest s, at most `caps`, that sum to `kept`; then scaled to sum to 1. All 0 if `kept` is 0."""
     if kept <= 0:
         return np.zeros_like(s)
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:

@@ -1,8 +1,8 @@
 """Pair losses l(u - v) of a positive with score u and a negative with score v, summed without forming all pairs.
 
-The function l is convex and decreasing. `sums` adds the loss or its derivatives over the negatives for each positive.
-The squared hinge uses sorting and cumulative sums, O(n log n). The logistic loss uses Chebyshev interpolation on panels
-of scores, O(n), to 13 digits. By symmetry, `sums(loss, -v, -u, ...)` adds over the positives for each negative.
+The function l is convex and never increases. `sums` adds the loss or its derivatives over the negatives for each
+positive. The squared hinge uses sorting and cumulative sums, O(n log n). The logistic loss uses Chebyshev interpolation
+on panels of scores, O(n), to 13 digits. By symmetry, `sums(-v, -u, ...)` adds over the positives for each negative.
 
 A new pair loss is one class and one entry in `PAIR_LOSSES`; the contract tests run over the table.
 """
@@ -109,7 +109,11 @@ class PairLogistic:
 def _by_panels(
     u: Array, v: Array, R: Array, orders: tuple[int, ...], kernel: Callable[[Array, int], Array]
 ) -> list[Array]:
-    """Sums of the kernel between panels of scores, and of its linear limit for v far above u."""
+    """The sums of `PairLoss.sums` for R (b, c), approximated on panels, which are intervals of scores.
+
+    Between near panels the kernel is interpolated. Between far panels it has its limit: 0 if v is below u, otherwise
+    linear in v - u (order 0), 1 (order 1) or 0 (order 2).
+    """
     origin = min(float(u.min()), float(v.min()))
     by_u, by_v = np.argsort(u, kind="stable"), np.argsort(v, kind="stable")
     u, v, R = u[by_u] - origin, v[by_v] - origin, R[by_v]

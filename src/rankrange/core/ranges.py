@@ -63,7 +63,7 @@ class RankedRange:
     Raises
     ------
     TypeError, ValueError
-        If m or k is neither a count nor a fraction, or if m is not below k.
+        If m or k is neither a count nor a fraction, or if both are counts or both fractions and m is not below k.
 
     Examples
     --------
@@ -123,12 +123,12 @@ class RankedRange:
         Returns
         -------
         tuple of float
-            m and k as sums of weights.
+            m and k as sums of weights. An int is such a sum already; a float is a fraction of the total.
 
         Raises
         ------
         ValueError
-            Unless 0 <= m < k <= total.
+            Unless 0 <= m < k <= total; and for the median, if `whole` is False.
 
         Examples
         --------
@@ -351,7 +351,7 @@ class ThresholdRange:
         Returns
         -------
         tuple of int
-            m and k.
+            m, the number of values above lam_hat, and k, the number above lam.
 
         Raises
         ------

@@ -3,9 +3,9 @@
 The rank share of a value is its rank divided by n. All these means are defined by W(u), the total weight of the share u
 of the values that are largest: W(0) = 0, W(1) = 1, and W is nondecreasing. A row that covers the rank shares from a to
 b gets the weight W(b) - W(a). So a sample weight of 2 equals two copies of the row, and tied values share the weight of
-their ranks. W is stored as a `Spectrum`, linear between knots. If W is concave, larger losses have larger weights, and
-the weighted mean is a convex function of the losses s: the maximum of the inner product q . s over all weights q that
-the spectrum majorises. Any other W is a difference of two concave functions.
+their ranks. W is stored as a `Spectrum`, linear between knots. If W is concave, larger losses never have smaller
+weights, and the weighted mean is a convex function of the losses s: the maximum of the inner product q . s over all
+weights q that the spectrum majorises. Any other W is a difference of two concave functions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROUNDING = 1e-12
 
 
 class Smoothed(NamedTuple):
-    """A smoothed weighted mean: its value, its gradient `weights`, and the blocks of values that share weights.
+    """A smoothed weighted mean: its value, its gradient `weights`, and a partition of the values into blocks.
 
     The derivative of the weight of a value depends only on the values of its block; it is 0 for a block of one value.
     """
@@ -78,8 +78,8 @@ class Spectrum:
     def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
         """The maximum of q . s - width / 2 * (variance of the densities of q) over all q that the spectrum majorises.
 
-        The density of a value is its weight q divided by its share of the mass. The maximising q is a projection, which
-        is computed by isotonic regression of the sorted values.
+        Here s are the values. The density of a value is its weight q divided by its share of the mass. The maximising q
+        is a projection, which is computed by isotonic regression of the sorted values.
         """
         order, cell, p = self._cells(values, mass)
         positive = p > 0

@@ -56,7 +56,7 @@ class RowSpace:
 
 
 def spanned(X: Any) -> Any:
-    """X in coordinates of the span of its rows if there are fewer rows than columns, otherwise X itself.
+    """X in coordinates of the span of its rows; X itself if `RowSpace.of` returns None.
 
     Use it for fits with a squared penalty of which only the scores of these rows are needed.
     """

@@ -52,13 +52,13 @@ def ranked_range(
     Returns
     -------
     float or ndarray
-        One number per slice along `axis`, in the dtype of the values (float64 for integers). Sums are accumulated in
-        float64.
+        One number per slice along `axis`, in the dtype of the values (float64 for integers, float32 for float16). Sums
+        are accumulated in float64.
 
     Raises
     ------
     ValueError
-        Unless 0 <= m < k <= n, or if a value is NaN or infinite.
+        Unless 0 <= m < k <= n, if a value is NaN or infinite, or if the requested sum overflows.
 
     Examples
     --------
@@ -101,8 +101,8 @@ def range_weights(
 ) -> NDArray[Any]:
     """Weight of each value in the sum of the ranks m+1 to k.
 
-    The weights are the derivative of `ranked_range(..., reduction="sum")`. If values are tied at a cut, they are a
-    subgradient of the sum of the k largest values minus a subgradient of the sum of the m largest.
+    The weights are the derivative of `ranked_range(..., reduction="sum")`. If values are tied at a cut, the weights
+    are a subgradient of the sum of the k largest values minus a subgradient of the sum of the m largest.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def range_weights(
     Returns
     -------
     ndarray of the shape of `values`
-        Weights in [0, 1] that sum to k - m. Values tied at a cut share the remaining weight equally. With
-        `sample_weight` they lie in [0, sample_weight] and sum to k - m.
+        Weights in [0, 1] that sum to k - m in each slice. Values tied at a cut share the remaining weight equally. With
+        `sample_weight`, weights lie in [0, sample_weight], and tied values share in proportion to it.
 
     Examples
     --------
@@ -270,7 +270,8 @@ def as_range(m: Rank | RankedRange | ThresholdRange, k: Rank | None) -> RankedRa
 def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
     """Convert to floats: float16 to float32, integers and booleans to float64; anything else is an error.
 
-    The result has at least one dimension. A float array is not copied.
+    A single number is an error, and so are 64-bit integers beyond 2^53, which float64 cannot represent exactly. An
+    array of float32 or float64 is not copied.
     """
     try:
         array = np.asarray(values)

@@ -37,7 +37,10 @@ def _set(library: Any, count: int) -> None:
 
 @contextmanager
 def _limited(per_thread: bool) -> Iterator[None]:
-    """One thread for the libraries with one setting per calling thread (with OpenMP), or for the others."""
+    """Restrict some of the BLAS libraries to one thread: those that use OpenMP if `per_thread`, otherwise the others.
+
+    With OpenMP the number of threads is a setting of the calling thread, otherwise of the whole process.
+    """
     chosen = [one for one in _libraries() if (getattr(one, "threading_layer", None) == "openmp") == per_thread]
     before = [library.get_num_threads() for library in chosen]
     for library in chosen:
@@ -54,13 +57,16 @@ _limited_process = SharedContext(lambda: _limited(per_thread=False))
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Restrict BLAS to one thread; a setting of the whole process is restored after the last user has left."""
+    """A context manager that restricts BLAS to one thread.
+
+    Settings of the whole process are restored when the last Python thread leaves the context.
+    """
     with _limited_process(), _limited(per_thread=True):
         yield
 
 
 def threads_for(X: Any) -> AbstractContextManager[None]:
-    """Restrict BLAS to one thread for products with X, unless X is large.
+    """A context manager that restricts BLAS to one thread for products with X; it has no effect if X is large.
 
     Parameters
     ----------

@@ -41,9 +41,10 @@ IN_FRONT = 1e-9
 
 
 def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
-    """The maximum likelihood estimate of the share of wrong labels, given out-of-fold scores.
+    """The share of wrong labels, estimated by penalised maximum likelihood from out-of-fold scores.
 
     Scores are (n, classes), or (n,) for two classes; `codes` (n,) are the given labels, `mass` (n,) the row weights.
+    Many rows are reduced to fewer by `coarse` for the fit.
     """
     Z = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else np.asarray(scores, dtype=np.float64)
     share = np.ones(len(Z)) if mass is None else np.asarray(mass, dtype=np.float64)
@@ -59,7 +60,8 @@ def wrong_rate(scores: Array, codes: Array, mass: Array | None = None) -> float:
 def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
     """The transition matrix (true, given), from the probability `wrong` that each label is wrong.
 
-    P (n, classes) is the probability of each true class if the label is wrong.
+    P (n, classes) has the probabilities of the classes. If a label is wrong, its true class has the probabilities of P
+    without the given class, normalised. `mass` (n,) has the row weights.
     """
     rows, K = np.arange(len(codes)), P.shape[1]
     instead = P.copy()
@@ -73,8 +75,8 @@ def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
 def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float:
     """The temperature of out-of-fold probabilities that maximises the likelihood of the given labels.
 
-    Given labels are drawn from true classes by `transition`. A prior with standard deviation 1/2 on the log temperature
-    regularises fits to few rows.
+    Given labels are drawn from true classes by `transition`. A normal prior with standard deviation 1/2 on the log
+    temperature, which is limited to [-1, 3], regularises fits to few rows.
     """
     rows = np.arange(len(codes))
 
@@ -86,7 +88,10 @@ def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float
 
 
 def tempered(P: Array, temperature: float) -> Array:
-    """Probabilities (n, classes) to the power 1 / temperature, normalised; less extreme for temperatures above 1."""
+    """Probabilities (n, classes), at least 1e-4, to the power 1 / temperature, normalised.
+
+    Temperatures above 1 make them less extreme.
+    """
     return softmax(np.log(np.clip(P, MIN_PROBABILITY, 1.0)) / temperature)
 
 
@@ -117,7 +122,7 @@ def joined(robust: Array, ordinary: Array, share: float) -> Array:
 
 
 def normed(Z: Array) -> Array:
-    """Centre the scores of each row, and divide all by the median over the rows of the largest absolute score."""
+    """Centre the scores of each row, then divide all by the median over the rows of the largest absolute score."""
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
     return centred / (scale if scale > 0 else 1.0)
@@ -126,8 +131,8 @@ def normed(Z: Array) -> Array:
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
     """Reduce the number of rows: means over quantile bins of each class if there are two, otherwise every j-th row.
 
-    Returns the scores, labels and masses of the reduced rows. The model has few parameters, so the fit loses almost no
-    accuracy.
+    Returns the scores, labels and masses of the reduced rows; up to 2 * slices rows are returned unchanged. The model
+    has few parameters, so the fit loses almost no accuracy.
     """
     if len(Z) <= 2 * slices:
         return Z, codes, share

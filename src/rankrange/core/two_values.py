@@ -16,7 +16,7 @@ _SAMPLED, _MIN_ROWS = 2000, 20
 class Side(NamedTuple):
     """The rows of X in which a binary column has a given value.
 
-    `lacking` is True if another column, which is not binary, is constant on these rows.
+    `lacking` is True if another column, which is not binary, is constant on these rows, as far as a sample shows.
     """
 
     column: int
@@ -31,8 +31,9 @@ class Side(NamedTuple):
 def sides(X: Any) -> list[Side]:
     """Two `Side` objects, one per value, for each binary column with at least 20 rows of each value.
 
-    The list is empty for a sparse X. Missing cells have been filled with a constant. So if a binary column indicates
-    the missing cells of another column, that column is constant on the marked rows, and `lacking` is True.
+    The list is empty for a sparse X. Missing cells of X must have been filled with a constant. If a binary column then
+    indicates the missing cells of another column, that column is constant on the indicated rows, and `lacking` is True.
+    Columns are first examined on a sample of at most 2000 rows; those that are constant there are left out.
     """
     found: list[Side] = []
     if sp.issparse(X):

@@ -18,12 +18,15 @@ SAMPLES = 1_000
 
 
 def draws(n: int, rng: np.random.Generator) -> Array:
-    """The number of times (samples, n) that each of n rows is drawn in each bootstrap sample."""
+    """Array (samples, n): how often each of n rows is drawn in each of 1000 bootstrap samples."""
     return rng.multinomial(n, np.full(n, 1.0 / n), size=SAMPLES).astype(np.float64)
 
 
 def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, c: float, counts: Array) -> Array:
-    """Deviations (samples, p) of MM-estimates from b; `first` is the S-estimate and `scale` its scale."""
+    """Deviations (samples, p) of the MM-estimates of bootstrap samples from b.
+
+    `first` is the S-estimate, `scale` its scale, c the bisquare constant of the M-estimate; `counts` are from `draws`.
+    """
     Z, y = problem.Z, problem.y
     u, v = (y - Z @ b) / scale, (y - Z @ first) / scale
     w, slope = weight(u, c), psi_derivative(u, c)
@@ -38,12 +41,19 @@ def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, 
 
 
 def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float, counts: Array) -> Array:
-    """Deviations (samples, p) of trimmed fits from b; `cut` is as in `after_trimming`."""
+    """Deviations (samples, p) of the trimmed fits of bootstrap samples from b.
+
+    `cut` is the largest absolute residual of the `kept` rows in standard deviations; `counts` are from `draws`.
+    """
     return (problem.fit(counts * kept) - b) / (1 - lost_at_cut(cut))
 
 
 def resampled_reweighted(
     problem: TrimmedSquares, b: Array, kept: Array, cut: float, raw: Array, counts: Array
 ) -> Array:
-    """Deviations (samples, p) of reweighted fits from b; `raw` (samples, p) are those of the trimmed fits."""
+    """Deviations (samples, p) of the reweighted fits of bootstrap samples from b.
+
+    The `kept` rows lie within `cut` standard deviations of the trimmed fit. `raw` (samples, p) are the deviations of
+    the trimmed fits; `counts` are from `draws`.
+    """
     return problem.fit(counts * kept) - b + lost_at_cut(cut) * raw

@@ -51,7 +51,10 @@ _REWEIGHTED = {
 
 
 def half(n: int, p: int) -> int:
-    """The number of rows kept at the largest breakdown point, floor((n + p + 1) / 2); p includes the intercept."""
+    """The number of rows kept at the largest breakdown point: floor((n + p + 1) / 2), at most n.
+
+    p includes the intercept.
+    """
     return min((n + p + 1) // 2, n)
 
 
@@ -64,7 +67,8 @@ def kept_rows(alpha: float, n: int, p: int) -> int:
 def share_of(h: int, n: int, p: int) -> float:
     """The alpha for which `kept_rows` returns h.
 
-    Several values of alpha do, because h is rounded; this is the fraction with the smallest denominator.
+    Several values of alpha do, because h is rounded; this is the fraction with the smallest denominator. It is 1/2 if h
+    is below `half`, and 1 if h is n.
     """
     least = half(n, p)
     if h >= n or least >= n:
@@ -86,7 +90,10 @@ def consistency(share: float) -> float:
 
 
 def small_sample(n: int, slopes: int, fit_intercept: bool, alpha: float, *, reweighted: bool) -> float:
-    """The small-sample factor of the trimmed or of the reweighted fit; it tends to 1 for large n."""
+    """The small-sample factor of the scale of the trimmed or of the reweighted fit; it tends to 1 for large n.
+
+    `slopes` is the number of coefficients without the intercept; alpha is as in `kept_rows`.
+    """
     if slopes == 0 and not fit_intercept:
         return 1.0
     table = (_REWEIGHTED if reweighted else _RAW)[fit_intercept]
@@ -112,7 +119,8 @@ def _known(n: int, slopes: int, pair: tuple) -> float:
 def spread_of_core(residuals: np.ndarray, cut: float) -> float:
     """The standard deviation of a normal that has, within +-cut, the mean square of the residuals within +-cut.
 
-    Unlike the consistency factor of the kept share, this does not mistake gross outliers for the tails of a normal.
+    Unlike the consistency factor of the kept share, this does not mistake gross outliers for the tails of a normal. If
+    the residuals within +-cut are nearly uniform, it returns `cut`.
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0

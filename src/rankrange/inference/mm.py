@@ -25,16 +25,17 @@ _SCALE_STEPS = 4
 
 
 class Located(NamedTuple):
-    """Coefficients (p,) in the coordinates of the rows, and a scale."""
+    """Coefficients (p,) of the columns of `TrimmedSquares.Z`, and the scale of the residuals."""
 
     b: Array
     scale: float
 
 
 def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 100) -> Array:
-    """The scales (S,) at which the mean of rho over the residuals (S, n) is 1/2, by Newton's method.
+    """The scales (S,) at which the sum of rho over the residuals (S, n), divided by n - p, is 1/2; by Newton's method.
 
-    They tend to 0 if more than half of the residuals are 0.
+    They tend to 0 if more than half of the residuals are 0. `start` (S,) are initial scales, by default from the median
+    absolute residuals.
     """
     divisor = residuals.shape[1] - p
     if start is None:
@@ -68,7 +69,10 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, 
 
 
 def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
-    """Alternate steps of reweighted least squares and of the scale. Return the coefficients and their scales."""
+    """Alternate steps of reweighted least squares and of the scale, from each row of B (S, p), which is overwritten.
+
+    Returns the coefficients (S, p) and their scales (S,).
+    """
     residuals = problem.y - B @ problem.Z.T
     s = m_scale(residuals, problem.p, None, _SCALE_STEPS)
     moving = np.flatnonzero(s > 0)

@@ -26,10 +26,12 @@ class RobustFit:
     """One robust linear fit with its scale and its precision, in the units of the data.
 
     `method` is "LTS", "reweighted LTS", "MM", "least squares" or "exact fit". W (1, p) has the intercept last. `scale`
-    and `raw_scale` are robust standard deviations of the residuals of the final and of the trimmed fit. `weights` (n,)
-    are 1 or 0, or Tukey's weights for "MM", and `support` is a mask of the rows that the coefficients were fitted to.
-    `covariance` (p, p) is the sandwich estimate, NaN for coefficients that are not identified. `resample` maps the
-    counts of drawn rows (samples, n) to deviations of the coefficients (samples, p).
+    and `raw_scale` are robust standard deviations of the residuals of the final and of the trimmed fit; for "MM",
+    `scale` is that of the S-estimate. `weights` (n,) are 1 or 0, or Tukey's weights for "MM", and `support` is a mask
+    of the rows that the coefficients were fitted to. `residuals` (n,) are those of W. `covariance` (p, p) is the
+    sandwich estimate, NaN for coefficients that are not identified. `rank` is the number of linearly independent
+    columns, including the intercept. `resample` maps the counts of drawn rows (samples, n) to deviations of the
+    coefficients (samples, p).
     """
 
     method: str
@@ -73,7 +75,10 @@ class Rows:
 
 
 def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
-    """The trimmed fit W, or the reweighted or MM fit that follows it, with scale, weights and covariance."""
+    """The final fit with scale, weights and covariance, from the trimmed fit W and the mask of its kept rows.
+
+    It is the MM fit if `efficiency` is given, otherwise the reweighted fit if `reweight` is True, otherwise W itself.
+    """
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
     raw_scale = _raw_scale(rows, r, kept, h)
@@ -157,7 +162,7 @@ def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int
 
 
 def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
-    """The result if more than half of the rows lie on one hyperplane. All other rows are outliers, at any distance."""
+    """The result if the scale is 0, because most rows lie on one hyperplane. All rows off it are outliers."""
     on = np.abs(r) <= 8 * _rounding(rows.y)
     none = rows.in_units(np.zeros((rows.rank, rows.rank)))
     J = rows.to_given()
@@ -176,7 +181,7 @@ def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
 
 
 def _inflated(influence: Array, rows: Rows) -> Array:
-    """The covariance from influence values, with n - p as the divisor."""
+    """The covariance from the influence of each row, times n / (n - p)."""
     return influence.T @ influence * (rows.n / max(rows.n - rows.rank, 1))
 
 

@@ -50,7 +50,7 @@ class Summary:
 
     @property
     def tvalues(self) -> Array:
-        """Coefficients divided by their standard errors."""
+        """Coefficients divided by their standard errors; 0 for a coefficient of 0 whose error is 0 as well."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.coef == 0, 0.0, self.coef / self.bse) + 0.0 * self.bse
 
@@ -60,7 +60,7 @@ class Summary:
         return 2 * student.sf(np.abs(self.tvalues), self.df)
 
     def conf_int(self) -> Array:
-        """Confidence intervals (p, 2)."""
+        """Confidence intervals (p, 2) at `level`; if there are `other` estimates, they cover the intervals of both."""
         reach = student.ppf((1 + self.level) / 2, self.df) * self.bse
         other = self.coef if self.other is None else self.other
         return np.column_stack([np.minimum(self.coef, other) - reach, np.maximum(self.coef, other) + reach])
@@ -79,7 +79,7 @@ class Summary:
         return f"[{tail:.3g}", f"{1 - tail:.3g}]"
 
     def _cells(self) -> list[tuple[str, ...]]:
-        """The cells of the table as text: p-values with three decimals, other values with four significant digits."""
+        """The cells of the table as text: t with two decimals, p-values with three, other values with four digits."""
         rows = zip(self.coef, self.bse, self.tvalues, self.pvalues, *self.conf_int().T, strict=True)
         return [
             (_number(c), _number(s), f"{t:.2f}", f"{p:.3f}", _number(low), _number(high))
@@ -105,7 +105,7 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The summary as HTML for notebooks; names are escaped."""
+        """The summary as HTML for notebooks; all text is escaped."""
         head = "".join(f"<th>{escape(name)}</th>" for name in ("", *COLUMNS, *self._ends()))
         rows = "".join(
             f"<tr><th>{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -5,8 +5,9 @@ coefficients moves rows across the cut, which makes the objective flatter, and t
 effects are computed from the density of the losses at the cut.
 
 Trimming is also inconsistent for the logistic model. It drops correct labels that are unlikely, so coefficients of the
-remaining rows are too large. If no label is wrong, the coefficients are too large by the factor 1 / `temperature_`. If
-every dropped label is wrong, they are correct. The truth lies between, so intervals cover both.
+remaining rows are too large. If no label is wrong, the coefficients are too large by the factor 1 / `temperature_`, an
+attribute of the classifier. If every dropped label is wrong, they are correct. The truth lies between, so intervals
+cover both.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _LEFT = 0.25
 
 
 def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array) -> Array:
-    """The sandwich covariance (p, p) of b (p,); y is -1 or 1, `penalty` (p,) the curvature of the penalty."""
+    """The sandwich covariance (p, p) of the coefficients b (p,) of the rows Z (n, p).
+
+    y is -1 or 1, `kept` is a mask (n,), and `penalty` (p,) is the second derivative of the penalty.
+    """
     n, p = Z.shape
     margin = y * (Z @ b)
     wrong = expit(-margin)

@@ -42,20 +42,20 @@ class Costs:
 
     @property
     def flag_from(self) -> float:
-        """The smallest p_wrong at which dropping the row costs less than keeping it: p >= drop (1 - p)."""
+        """The smallest p_wrong at which dropping the row costs no more than keeping it: drop (1 - p) <= p."""
         return self.drop / (1.0 + self.drop)
 
     @property
     def review_from(self) -> float:
-        """The smallest p_wrong at which reviewing or dropping the row costs less than keeping it."""
+        """The smallest p_wrong at which reviewing or dropping the row costs no more than keeping it."""
         return min(self.review, self.flag_from)
 
 
 def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
     """The action for each row: "relabel", "drop", "look" (review it) or "".
 
-    A row is flagged if dropping it costs less than keeping it. A flagged row is relabelled if `p_best`, the posterior
-    probability of the suggested class (0 if none may be suggested), is at least 0.8, and dropped otherwise.
+    A row is flagged if dropping it costs no more than keeping it. A flagged row is relabelled if `p_best`, the
+    posterior probability of the suggested class (0 if none may be suggested), is at least 0.8, and dropped otherwise.
     """
     costs = Costs() if costs is None else costs
     sure = p_best >= SURE

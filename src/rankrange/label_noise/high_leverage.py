@@ -15,9 +15,10 @@ _MOSTLY_WRONG = 8.0
 
 
 def high_leverage_labels(P: Array, codes: Array) -> tuple[Array, float, tuple[float, float]]:
-    """p_wrong (n,) of high-leverage rows, which have a separate rate; the share of wrong labels and its 95% interval.
+    """p_wrong (n,) of high-leverage rows, the share of wrong labels among them, and its 95% interval.
 
-    P (n, classes) are predictions of models that were not fitted to any high-leverage row.
+    These rows have their own rate of wrong labels; the prior favours 0 and rates near 1. P (n, classes) are predictions
+    of models that were not fitted to any high-leverage row; `codes` (n,) are the given labels.
     """
     of_label = P[np.arange(len(codes)), codes]
     other = (1.0 - of_label) / (P.shape[1] - 1)

@@ -10,13 +10,13 @@ models that have learnt how noisy the labels are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
 zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
-wrong labels of a class have a Dirichlet prior with equal probabilities. If the predictions are hardly better than
-the class frequencies, the curves show nothing: either the true classes cannot be predicted, or wrong labels hide them.
-In the first case the rates keep their prior; in the second, high rates are more likely. Both likelihoods are averaged
-geometrically.
+distribution of the wrong labels of a class over the other classes has a symmetric Dirichlet prior. If the predictions
+are hardly better than the class frequencies, the curves show nothing: either the true classes cannot be predicted, or
+wrong labels hide them. In the first case the rates keep their prior; in the second, high rates are more likely. Both
+likelihoods are averaged geometrically.
 
-**Posterior.** The posterior is a sum over a grid of rates, exact given the curves. Likelihoods are raised to powers
-below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
+**Posterior.** The posterior of the rates is computed on a grid, exactly given the curves. Likelihoods are raised to
+powers below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
 hypotheses, and the posterior would be overconfident.
 """
 
@@ -71,7 +71,8 @@ class NoisePrior:
         Least probability that the predicted class is not the true one, even with the highest confidence.
     log_steepness, steepness_loss, log_steepness_sd : float
         Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if no row
-        of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation.
+        of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation. A row is hard
+        if its prediction is wrong, whatever its label.
     class_sd : float
         Standard deviation of the log steepness between the classes of one table.
     log_scale_sd : float
@@ -143,9 +144,9 @@ class LabelNoisePosterior:
     weights : dict of str to float
         The weight of each member of the ensemble.
     gains : dict of str to float
-        The gain in log likelihood of each member, and of "ensemble", over the class frequencies.
+        The gain in log likelihood of each member, and of "ensemble", over the class frequencies, after calibration.
     mean : ndarray of shape (n, classes)
-        The mixture of the members.
+        The mixture of the members; NaN for rows without a prediction.
     _rule : object
         The rule that computes the posterior of new rows.
 
@@ -171,7 +172,10 @@ class LabelNoisePosterior:
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
-        """The posterior of new rows, from predictions of the same members by models not fitted to these rows."""
+        """The posterior of new rows, from predictions of the same members by models not fitted to these rows.
+
+        Members with weight 0 may be left out. `codes` (n,) are the given labels.
+        """
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
             raise ValueError(
@@ -181,7 +185,7 @@ class LabelNoisePosterior:
         return self._rule.rows(P, np.asarray(codes))
 
     def without_rows(self) -> LabelNoisePosterior:
-        """The posterior without arrays of training rows, which is small enough to send to workers."""
+        """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers."""
         none = np.empty(0)
         return LabelNoisePosterior(
             none,
@@ -227,13 +231,18 @@ class LabelNoiseModel:
         Parameters
         ----------
         predictions : mapping of str to ndarray of shape (n, classes)
-            Out-of-fold probabilities by each member of the ensemble. Rows with NaN have no prediction: they get the
-            share of wrong labels as p_wrong.
+            Out-of-fold probabilities by each member of the ensemble. Rows with NaN in any member have no prediction:
+            they get the share of wrong labels as p_wrong.
         codes : ndarray of shape (n,)
             The given labels, 0..classes-1.
         weight : ndarray of shape (n,), optional
             Weights of the rows; weight 2 equals the row twice. Rows with weight 0 are predicted but not used in the
             fit.
+
+        Returns
+        -------
+        LabelNoisePosterior
+            The posterior of all rows.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         known = np.all([np.isfinite(P).all(axis=1) for P in every.values()], axis=0)
@@ -266,7 +275,7 @@ class LabelNoiseModel:
 def mixture_weights(likelihood: Array, mass: Array) -> Array:
     """The mixture weights (members,) that maximise the likelihood of the labels, by EM.
 
-    `likelihood` is (members, n).
+    `likelihood` (members, n) has the probability of the given label under each member, `mass` (n,) the row weights.
     """
     some = _sample(len(mass))
     likelihood, mass = likelihood[:, some], mass[some]
@@ -278,7 +287,7 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
 
 
 def _sample(n: int) -> Any:
-    """The rows from which weights are learnt: all of them, or a sample of many."""
+    """The rows to which mixture weights and calibration are fitted: all, or a fixed random sample of 200,000."""
     if n <= _WEIGHT_ROWS:
         return slice(None)
     return np.sort(np.random.default_rng(0).choice(n, _WEIGHT_ROWS, replace=False))
@@ -333,7 +342,10 @@ def _confidence(P: Array, predicted: Array, least: float) -> Array:
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """log((1 + total) / rank), where the rank is the mass from the most confident row on; ties get their mean rank."""
+    """Array (n,): log((1 + total mass) / rank).
+
+    The rank is the mass from the most confident row on; ties get their mean rank.
+    """
     values, value_of = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(value_of, weights=mass, minlength=len(values))
     rank = np.cumsum(tied) - 0.5 * (tied - 1.0)
@@ -511,7 +523,7 @@ class _Evidence(NamedTuple):
     hidden: Array
 
     def halved(self) -> _Evidence:
-        """Half of the evidence, for intervals that allow for model errors."""
+        """Half of the evidence, for intervals that allow for model errors; `hidden` stays."""
         return self._replace(
             shared=0.5 * self.shared,
             by_class=0.5 * self.by_class,
@@ -551,10 +563,11 @@ def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[t
 def _hidden(labels: Array, scale: Array) -> Array:
     """Array (classes, rates): the log likelihood of rates under uninformative predictions, from the mass of each label.
 
-    Wrong labels of a class are labels of other classes, so they are at most as many as these. If the true classes
-    cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates are likelier: the
-    information in predictions, as a share of the entropy of true labels, is about uniform over tables, and wrong labels
-    reduce it by the square of exp(-scale). The geometric mean of both likelihoods is taken.
+    The rows of a true class with a wrong label have the labels of other classes, so they cannot outnumber these labels.
+    If the true classes cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates
+    are more likely: the information in predictions, as a share of the entropy of true labels, is about uniform over
+    tables, and wrong labels multiply it by the square of exp(-scale), which is 1 minus the rates of errors from and to
+    a class. The geometric mean of both likelihoods is taken.
     """
     odds = (labels.sum() - labels + 0.5) / (labels + 0.5)
     error = np.sqrt(odds / labels.sum())
@@ -569,7 +582,8 @@ def _rank_evidence(
 
     The log steepness of a class has a normal prior around its expectation (`_usual_steepness`) plus the mean deviation
     of the other classes, because the classes of one table deviate similarly. If the rate is shared, the deviations are
-    those at this rate, otherwise those at the expected rate of each class.
+    those at this rate, otherwise the expected ones of each class. The expectation is over rates, weighted by prior,
+    ranks and `others`, the evidence (classes, rates) of the log odds.
     """
     usual, sd = np.stack([_usual_steepness(prior, groups, *low_high) for groups in by_rank]), prior.log_steepness_sd
     wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
@@ -601,7 +615,8 @@ def _rank_evidence(
 def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
     """Array (rates,): the expected log steepness of a class. It decreases with the share of hard rows.
 
-    The share of hard rows is the share of disagreements minus those due to wrong labels.
+    The share of hard rows is the share of wrong predictions, estimated from the disagreements of labels and
+    predictions under each rate of wrong labels.
     """
     contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
     hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)

@@ -50,7 +50,10 @@ class Groups(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """For each hypothesis the log of a, the shift b and the log evidence; and the share of surprises."""
+    """For each hypothesis the log of a (`scale`), the shift b and the log evidence; and the share of surprises.
+
+    The log evidence lacks the normalising constant of the prior, -log(scale_sd * shift_sd).
+    """
 
     scale: Array
     shift: Array
@@ -64,7 +67,7 @@ class Curves(NamedTuple):
 
 
 class CurvePrior(NamedTuple):
-    """Normal priors: log a around `scale` (one per hypothesis), b around 0; and the share of surprises."""
+    """Normal priors of log a, with mean `scale` (per hypothesis), and of b, with mean 0; and the share of surprises."""
 
     scale: Array
     scale_sd: float
@@ -73,7 +76,7 @@ class CurvePrior(NamedTuple):
 
 
 def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Curves:
-    """The most probable curve under each hypothesis (low, high), and its evidence."""
+    """The most probable curve under each hypothesis, given by its low and high rates, and the log evidence of each."""
     fit = _Fit(groups, low, high, prior)
     scale = np.broadcast_to(prior.scale, low.shape).astype(np.float64)
     shift, damping = np.zeros(len(low)), np.ones(len(low))
@@ -125,7 +128,7 @@ class _Fit(NamedTuple):
         return (plain * to_scale - cross * to_shift) / size, (square * to_shift - cross * to_scale) / size
 
     def curvature(self, scale: Array, p: Array, q: Array) -> tuple[Array, Array, Array]:
-        """Expected second derivatives: in log a, mixed, and in b."""
+        """Expected second derivatives of the negative log posterior: in log a, mixed, and in b."""
         weight = (self.groups.agree + self.groups.disagree) / (q * (1.0 - q)) * (self._slope * p * (1.0 - p)) ** 2
         along = np.exp(scale)[:, None] * self.groups.confidence
         square = (weight * along**2).sum(axis=1) + self.prior.scale_sd**-2

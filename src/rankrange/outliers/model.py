@@ -26,7 +26,7 @@ _NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
 
 @dataclass(frozen=True)
 class OutlierPosterior:
-    """p_wrong (n,) of each target, the share of outliers with its 95% interval, and the standardised residuals.
+    """p_wrong (n,) of each target, the share `rate` of outliers with its 95% interval, and the standardised residuals.
 
     `harm` is whether outliers harm the fits, in which case dropping them improves predictions.
     """
@@ -44,8 +44,9 @@ def outlier_posterior(
     """Estimate which residuals are outliers; NaN marks rows without a residual.
 
     The model is a mixture: a residual is clean, or an outlier from a normal at least three times as wide. The scale of
-    clean residuals is estimated from the smaller 70% of residuals, which is robust to outliers. EM estimates the share
-    and the width of outliers.
+    clean residuals comes from the 70% quantile of absolute residuals, which is robust to outliers. EM estimates the
+    share and the width of outliers. In standard deviations of clean residuals, no residual below 2 is an outlier, and
+    every residual above 30 is one.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def outlier_posterior(
         Weights of the rows; weight 2 equals the row twice.
     expected : ndarray of shape (n,), optional
         The absolute residual that a model expects for each row. Residuals are then divided by their local scale.
-    clean : {"normal", "skewed"}
+    clean : {"normal", "skewed"}, default="normal"
         The distribution of clean residuals. "normal" has one scale. It flags no row if the share of outliers is not
         significantly above 0, or if it is above 30%, because then the normal model does not fit. "skewed" has a
         separate width and tail shape on each side of zero. It averages over shapes, weighted by their likelihoods; the
@@ -64,7 +65,8 @@ def outlier_posterior(
     Returns
     -------
     OutlierPosterior
-        The posterior. For rows without a residual, p_wrong is the share of outliers.
+        The posterior. For rows without a residual or an expected one, and for rows of weight 0, p_wrong is the share of
+        outliers, and the standardised residual is 0.
     """
     mass = np.ones(len(residual)) if mass is None else mass
     present = np.isfinite(residual) & (mass > 0)
@@ -87,7 +89,10 @@ def outlier_posterior(
 
 
 def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array:
-    """Residuals divided by their overall or local scale; zero if the scale is zero."""
+    """Residuals divided by their local scale, if `expected` is given, and then by their overall scale.
+
+    If the overall scale is 0, they become 0 if `expected` is given and stay unchanged otherwise.
+    """
     if expected is not None:
         scale = local_scale(residual, expected, mass)
         residual = np.divide(residual, scale, out=np.zeros_like(residual), where=scale > 0)
@@ -96,7 +101,7 @@ def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array
 
 
 def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
-    """The mean with its 95% interval, which extends at least three rows beyond the mean."""
+    """The mean of p and the limits of its 95% interval; the upper one is at least mean + 3 / n (rule of three)."""
     n = float(mass.sum())
     mean = float(mass @ p) / n
     error = WIDTH * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
@@ -116,13 +121,13 @@ def _by_side(residual: Array, mass: Array) -> Array:
 
 
 def _clean_size(size: Array, side: Array, mass: Array) -> float:
-    """The 70% quantile of the residuals of one sign, or of all residuals if there are almost none of this sign."""
+    """The 70% quantile of the absolute residuals of one sign, or of all if fewer than 10 rows have this sign."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
     return quantile(size[rows], CLEAN_SHARE, mass[rows])
 
 
 def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, ...]) -> Array:
-    """The probability that each absolute residual is an outlier, averaged over shapes.
+    """The probability that each absolute residual is an outlier, averaged over shapes, weighted by likelihood.
 
     `clean_size` is the 70% quantile of clean absolute residuals.
     """

@@ -59,14 +59,20 @@ def _scale_of_part(residual: Array, mass: Array) -> float:
 
 
 def sizes(residual: Array) -> Array:
-    """Absolute residuals, clipped: the target of the model that predicts their size."""
+    """Absolute residuals, clipped at 3 robust standard deviations: the target of the model that predicts their size.
+
+    They are 0 for residuals that are not finite.
+    """
     size = np.abs(residual)
     limit = _CUT_BACK * robust_scale(residual[np.isfinite(residual)])
     return np.where(np.isfinite(size), np.minimum(size, limit), 0.0)
 
 
 def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
-    """Array (n,): the robust scale of rows with similar `expected` residuals, non-decreasing in `expected`."""
+    """Array (n,): the robust scale of rows with similar `expected` residuals, non-decreasing in `expected`.
+
+    It is at least a tenth of the overall scale, and equal to it if there are fewer than 80 rows.
+    """
     overall = robust_scale(residual, mass)
     parts = min(len(residual) // _PART, _PARTS)
     if parts < 2 or overall == 0.0:
@@ -90,7 +96,7 @@ class Widths:
 
     @classmethod
     def of(cls, residual: Array, X: Any) -> Widths:
-        """Select binary columns that affect the scale, one at a time, the most significant first."""
+        """Select values of binary columns with significantly larger residuals: at most 8, most significant first."""
         candidates, found = sides(X), cls()
         while candidates and len(found.sides) < _FOLLOWED:
             left = residual / found.of_rows(X)
@@ -111,7 +117,10 @@ class Widths:
 
 
 def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The log ratio of the scales of the rows in the mask `upper` and of the others, and its standard error."""
+    """The log ratio of the scale of the rows in the mask `upper` to that of the others, and its standard error.
+
+    The log ratio is 0 if one of the scales is 0.
+    """
     parts = [residual[side] for side in (upper, ~upper)]
     scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
     error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))
