@@ -1,7 +1,8 @@
-"""Solvers of the AoRR objective, one algorithm per module: `solve(name, objective, start, settings)` calls one by name.
+"""Solvers of the AoRR objective: `solve(name, objective, start, settings)` runs the solver of this name.
 
-Every solver takes an objective and a start, which may be None, and returns a `Result`. `SOLVERS` lists which methods of
-loss and aggregate each needs; this is checked before the solver runs. May import: `core`.
+`SOLVERS` is the table of the names. Its entries take an objective, a start, which may be None, and settings, and return
+a `Result`. They also list what each solver needs of the loss and of the aggregate; `solve` checks this first.
+May import: `core`.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class Settings:
     tol : float, default=1e-6
         The relative duality gap at which to stop.
     max_iter : int, default=200
-        Maximum number of iterations.
+        Maximum number of iterations; "subgradient" makes 50 times as many steps.
     n_starts : int, default=10
         Number of random starts.
     rng : numpy.random.Generator
-        The generator of random starts.
+        The generator of random starts and samples; by default seeded with 0.
     log : Log
         Receives progress messages.
     """
@@ -76,14 +77,14 @@ class Settings:
 
 
 class Solver(NamedTuple):
-    """An entry of the table of solvers: how to run it, and the methods that the aggregate must have.
+    """An entry of `SOLVERS`: how to run the solver, and what it needs of the loss and of the aggregate.
 
     Parameters
     ----------
     run : callable
         Called as run(objective, start, settings), returns a `Result`.
     exact : bool
-        Whether it needs curvature or margins of the loss (`rankrange.core.losses.needs`).
+        Whether it needs a convex loss with curvature or margins (`rankrange.core.losses.needs`).
     aggregate : tuple of str
         The methods that the aggregate must have.
     """
@@ -112,7 +113,10 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
 
 
 def _is_least_trimmed(objective: Objective) -> bool:
-    """Whether the objective is least trimmed squares (k = n) of dense rows without weights, with few enough columns."""
+    """Whether the search of least trimmed squares applies: squared losses, k = n, and m > 0 or no penalty (infinite C).
+
+    It is for dense rows without weights and with at most 200 columns.
+    """
     return (
         isinstance(objective.loss, Squared)
         and type(objective.aggregate) is Ranked
@@ -125,7 +129,7 @@ def _is_least_trimmed(objective: Objective) -> bool:
 
 
 def _nothing_to_prove(objective: Objective) -> bool:
-    """Whether no exact method applies: the aggregate has no `caps`, or the loss is not convex."""
+    """Whether no exact method of the ranked range applies: the aggregate has no `caps`, or the loss is not convex."""
     return not hasattr(objective.aggregate, "caps") or not is_convex(objective.loss)
 
 
@@ -148,7 +152,7 @@ def _subgradient(objective: Objective, start: Array | None, settings: Settings) 
 def _ordinary_fit(objective: Objective) -> Array:
     """The coefficients of a rough fit that drops no rows (m = 0).
 
-    They are a better start than zero, where all losses are tied and methods that use only the ranking would not move.
+    They are a better start than zero, where the losses of a classifier are all tied and no row ranks above another.
     """
     every = replace(objective, m=0, k=objective.total)
     return bilevel(every, np.zeros((objective.n_outputs, objective.design.p)), tol=1e-4).w

@@ -39,8 +39,8 @@ class Block:
 class Blocks:
     """The rows of a design with their labels, bool (n, L) or sparse, in blocks.
 
-    A block fits into the cache and never needs more than scikit-learn's `working_memory` (in MiB, 1024 by default; set
-    by `sklearn.set_config`).
+    A block fits into the cache and into scikit-learn's `working_memory` (in MiB, 1024 by default; set by
+    `sklearn.set_config`), unless one row alone does not, or all rows are in one block (`whole`).
     """
 
     design: Design

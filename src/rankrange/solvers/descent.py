@@ -45,7 +45,7 @@ class Result:
     Parameters
     ----------
     w : ndarray of shape (outputs, p)
-        The coefficients.
+        The coefficients, with the intercept, if there is one, as the last column.
     value : float
         The objective at w.
     n_iter : int
@@ -58,7 +58,7 @@ class Result:
         The name of the phase and the value after each step.
     certificate : float, default=inf
         An upper bound on (value - best) / value, where best is the minimum with the same rows dropped: the global
-        minimum for m = 0, a local minimum of F if s_[m] > s_[m+1]. Infinite if nothing is proved.
+        minimum for m = 0, a local minimum of F if no losses tie at the upper cut. Infinite if nothing is proved.
     losses : ndarray of shape (n,), optional
         The losses at w, if the solver has computed them.
     """
@@ -129,7 +129,11 @@ def finish(
 
 
 def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether s_[m] > s_[m+1], or all rows tied at the cut are equal. Then the same rows stay dropped near W."""
+    """Whether the rows dropped at W, whose losses are s, stay dropped nearby.
+
+    They do if s_[m] > s_[m+1], or if the rows tied at the upper cut are equal. More than 1000 tied rows are not
+    compared and count as different.
+    """
     return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
 
 
@@ -142,7 +146,10 @@ def _one_row_repeated(objective: Objective, tied: Array) -> bool:
 
 
 class Metric:
-    """An approximate Hessian (p, p), or its diagonal, for each row of W. It scales steps and measures distances."""
+    """An approximate Hessian (p, p), or its diagonal (p,), the same for each row of W (r, p).
+
+    It scales steps and measures distances.
+    """
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
@@ -169,7 +176,7 @@ class Metric:
 
 
 def _factor(matrix: Array, least: float) -> Array:
-    """Cholesky factor with the smallest ridge that rounding allows, at least `least`."""
+    """The upper Cholesky factor with the first ridge of `least`, 1e-7, 1e-4, 1 that works; the identity if none."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
         np.einsum("ii->i", raised)[:] += ridge
@@ -212,12 +219,16 @@ def descend(
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    A start is finished when a step lowers its value by less than the share `tol`, when no step lowers it, or when
-    `left`, which estimates the possible decrease from the gradients, is at most 10 tol of its value. With `numbered`
-    the starts have different objectives: the batch is called as batch(W, which), where `which` are their numbers. For
-    one start, `lazily` returns the value and a function for the gradient, and the run also ends if it is not likely to
-    fall below the value `beat`. `memory` is the number of pairs that L-BFGS keeps. None keeps all of them in one matrix
-    per start (BFGS), which takes less time if there are few parameters. `on_step` is called with the lowest value.
+    `batch` returns the values (S,) and gradients (S, r, p). A start is finished when a step lowers its value by less
+    than the share `tol`, when no step lowers it, or when `left`, which estimates the possible decrease from the
+    gradients, is at most 10 tol of its value. Several starts are also compared: one ends early if it is close to a
+    lower one, or if it is not likely to reach the third lowest value. With `numbered` the starts have different
+    objectives and are not compared: the batch is called as batch(W, which), where `which` are their numbers.
+
+    For one start, `lazily`, if given, replaces `batch`: it returns the value and a function for the gradient. A single
+    start also ends if it is not likely to fall below the value `beat`. `memory` is the number of pairs that L-BFGS
+    keeps. None keeps all of them in one matrix per start (BFGS), which takes less time if there are few parameters.
+    `on_step` is called with the lowest value after each iteration.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -272,7 +283,7 @@ def descend(
 
 
 def is_duplicate(W: Array, values: Array, metric: Metric) -> Array:
-    """Which starts (S,) are so close to a lower one, in the metric, that both will reach the same minimum."""
+    """Which points W (S, r, p) are so close to a lower one, in the metric, that both lead to the same minimum."""
     order = np.argsort(values, kind="stable")
     roots = metric.root(W[order]).reshape(len(W), -1)
     squares = _einsum("sp,sp->s", roots, roots)
@@ -315,7 +326,7 @@ def inverse_hessian(
 ) -> Array:
     """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric.
 
-    A pair is a step, the change of the gradient, and 1 / <step, change>; a pair with weight 0 has no effect.
+    A pair is a step, the change of the gradient, and 1 / <step, change>, or 0 if the pair is not to be used.
     """
     inner, times, inverse = numbers
     q = G.copy()
@@ -358,7 +369,7 @@ def _inverse_of(metric: Metric | None, shape: tuple[int, ...]) -> Array:
 
 
 class _Matrices:
-    """The inverse Hessian of BFGS as a matrix (q, q) per start. The first pair scales the metric."""
+    """The inverse Hessian of BFGS as a matrix (q, q) per start, with q = r p. The first pair scales the metric."""
 
     def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
         self.matrix, self.scaled = _inverse_of(metric, shape), False

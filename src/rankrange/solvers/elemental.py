@@ -29,14 +29,14 @@ _ROUNDS, _PARENTS = 3, 4
 
 
 class Fits(NamedTuple):
-    """Several trimmed fits: coefficients (S, p), kept rows (S, n) and objectives (S,)."""
+    """Several trimmed fits: coefficients (S, p), masks of the kept rows (S, n) and objectives (S,)."""
 
     B: Array
     kept: Array
     value: Array
 
     def best(self, count: int) -> Fits:
-        """The `count` lowest fits with distinct values, lowest first."""
+        """The lowest fits with distinct values, at most `count`, lowest first."""
         order = np.argsort(self.value, kind="stable")
         value = self.value[order]
         order = order[np.append(True, np.diff(value) > 1e-12 * np.abs(value[1:]))][:count]
@@ -44,7 +44,7 @@ class Fits(NamedTuple):
 
 
 def smallest(squares: Array, h: int) -> tuple[Array, Array]:
-    """Which h entries of each row (S, n) are its smallest, and their sums (S,)."""
+    """A mask (S, n) of the h smallest entries of each row, and their sums (S,); the choice among ties is arbitrary."""
     ordered = np.partition(squares, h - 1, axis=1)
     kept = squares <= ordered[:, h - 1 : h]
     for s in np.flatnonzero(np.count_nonzero(kept, axis=1) > h):  # ties at the cut
@@ -118,7 +118,10 @@ class TrimmedSquares:
         return Fits(B, kept, value)
 
     def exchange(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
-        """Exchange the pair of a kept and a dropped row with the largest gain, until no exchange gains."""
+        """Exchange a kept row for a dropped one, always the pair with the largest gain, until none gains.
+
+        Pairs are formed from at most 100 kept and 100 dropped rows. Concentration steps follow.
+        """
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
         for _ in range(steps):
@@ -137,7 +140,7 @@ class TrimmedSquares:
         return self.concentrate(self.keep(B))
 
     def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
-        """The exchange that lowers the objective most: row to keep, row to drop, change; None if none does.
+        """The exchange that lowers the objective most: row to keep, row to drop, change; None if none lowers it.
 
         The residuals and the leverages z'Az, where A is the inverse of the Gram matrix, give the change without a fit.
         """
@@ -206,9 +209,10 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Iterate the `ends` lowest fits to convergence, then restart `count` times per round from subsets of kept rows.
+    """Concentrate all fits, exchange rows in the lowest, and restart from subsets of the rows that these keep.
 
-    Rows that a good fit keeps are mostly regular, so fits to a few of them are good starts for nearby local minima.
+    At most `ends` fits are exchanged and returned. Each of three rounds has `count` restarts, which are fits to 2 p
+    rows that one of the best fits keeps. Such rows are mostly regular, so these are good starts for nearby minima.
     """
     fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
     size = min(2 * problem.p, problem.h)

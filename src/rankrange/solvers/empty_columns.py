@@ -17,9 +17,10 @@ _USED = 0.9
 
 
 def without_empty_columns(objective: Objective) -> tuple[Objective, Array | None]:
-    """The objective without empty columns, and the indices of the remaining columns of W.
+    """The objective without empty columns, and the indices of the remaining columns of W, the intercept included.
 
-    Returns the objective itself and None if at most a tenth of the columns is empty, or if X is not in CSR format.
+    Returns the objective itself and None if less than a tenth or all of the columns are empty, or if X is not in CSR
+    format.
     """
     design = objective.design
     X: Any = design.X

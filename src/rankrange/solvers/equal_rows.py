@@ -19,8 +19,8 @@ _BLOCK = 1 << 14
 def merged(objective: Objective) -> tuple[Objective, Array | None]:
     """The objective with equal rows merged into one of their total mass, and the index of the merged row for each row.
 
-    Returns the objective itself and None if more than half of the rows are distinct, if X is sparse, or if the target
-    is multi-label.
+    Equal rows have the same features, target and group. Returns the objective itself and None if more than half of the
+    rows are distinct or a sample of them has few repetitions, if X is sparse, or if the target is multi-label.
     """
     design, rows = objective.design, objective.design.n
     if design.sparse or rows <= 1 or objective.y.ndim > 1:

@@ -53,14 +53,14 @@ class LabelObjective(Objective):
         return self.value_at(W, self.losses_of(W))
 
     def at(self, W: Array) -> Point:
-        """The objective at W, without its scores, which may not fit into memory."""
+        """The objective at W with its gradient, but without the scores, which may not fit into memory."""
         s, down, up = self.moving_labels(W)
         chosen = self.select(s)
         gradient = self.pull(down, up, np.where(s > 0, chosen.weights / self.kept, 0.0)) + self.penalty_gradient(W)
         return Point(chosen.total / self.kept + self.penalty(W), gradient, np.empty(0), s, chosen.weights)
 
     def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
-        """The losses, and for each row the label to push down and the label to pull up."""
+        """The losses, and for each row the label to push down and the label to pull up, (n,) each."""
         parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
         if len(parts) == 1:
             return parts[0]
@@ -68,7 +68,7 @@ class LabelObjective(Objective):
         return s, down, up
 
     def pull(self, down: Array, up: Array, weights: Array) -> Array:
-        """sum_i weights_i (e_down - e_up) x_i', (L, p): the gradient of the weighted losses."""
+        """The gradient (L, p) of the weighted losses: sum_i weights_i (e_down - e_up) x_i', with unit vectors e."""
         n, n_labels = self.design.n, self.n_outputs
         if n_labels <= _DENSE_LABELS:
             slope = np.zeros((n, n_labels))
@@ -165,10 +165,11 @@ def descend_and_polish(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation`.
+    """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation` if pairs are few.
 
-    The other fits are one logistic regression per label with C / 10 and 10 C and, if rows are dropped, one without the
-    rows dropped at W. The history is that of the run from W, followed by that of the best other run if that is lower.
+    The other fits are logistic regressions of each label, with C / 10, with 10 C and, if rows are dropped, with C
+    without the rows dropped at W. The history has the run from W, then the best other run if it is lower, then
+    `by_separation`. `watch` gets no points of the other runs.
     """
     log = Log() if log is None else log
     result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
@@ -184,9 +185,9 @@ def descend_and_polish(
 
 
 def _mild_metric(objective: LabelObjective) -> Metric | None:
-    """A metric: the curvature of the penalty plus 0.02 X'X / n, because the piecewise linear F has little curvature.
+    """A metric: the curvature of the penalty plus 0.02 X'X / n, because piecewise linear losses have no curvature.
 
-    None if there are many columns.
+    None if there are more than 1500 columns.
     """
     if objective.design.p > 1500:
         return None
@@ -213,7 +214,8 @@ def _n_pairs(objective: LabelObjective) -> int:
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds, not minutes.
 
-    With the paper's loss, rows with more than k true labels have a loss of at least 1, so all their pairs stay active.
+    The limit is lower for the paper's loss: rows with more than k true labels have a loss of at least 1, so all their
+    pairs stay active.
     """
     return (
         _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
@@ -224,10 +226,10 @@ def _pairs_are_few(objective: LabelObjective) -> bool:
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
     """Sets of labels to push down and to pull up, bool (n, L) each, that define a convex upper bound of each loss.
 
-    [1 + max over `down` - min over `up`]_+ is an upper bound of the TKML loss and equals it at Z. This holds because
-    the (k+1)-th largest score is the minimum, over sets of k labels, of the largest score outside the set, and the k-th
-    largest true score is the maximum, over k true labels, of the smallest score among them. Rows whose loss is always 0
-    have empty sets. Of tied labels, true ones rank higher.
+    [1 + largest score in `down` - smallest score in `up`]_+ is an upper bound of the TKML loss and equals it at Z. This
+    holds because the (k+1)-th largest score is the minimum, over sets of k labels, of the largest score outside the
+    set, and the k-th largest true score is the maximum, over sets of k true labels, of the smallest score in the set.
+    Rows whose loss is always 0 have empty sets. Of tied labels, true ones rank higher.
     """
     n_true = true.sum(axis=1, keepdims=True)
     exceeds_k = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
@@ -240,7 +242,7 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
 
 
 def _ranks(Z: Array, true: Array) -> Array:
-    """The rank of each label in its row, from 0 for the highest."""
+    """The rank of each label in its row, 0 for the highest score; of tied labels, true ones rank higher."""
     order = np.lexsort((~true, -Z), axis=1)
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(Z.shape[1])[None, :], axis=1)
@@ -283,6 +285,11 @@ def by_separation(
     -------
     Result
         The final point and its certificate.
+
+    Raises
+    ------
+    ValueError
+        If the label pairs need more memory than scikit-learn's `working_memory`.
     """
     log = Log() if log is None else log
     needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])
@@ -315,7 +322,7 @@ def by_separation(
 
 
 def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
-    """The bound at W, and whether its sets are unique (no ties)."""
+    """The convex problem of `by_separation` at W, and whether its label sets and dropped rows are unique (no ties)."""
     (block,) = Blocks(objective.design, objective.y, whole=True)
     Z = block.scores(W).astype(np.float64, copy=False)
     down, up = separating_sets(block.true, Z, objective.loss)
@@ -327,7 +334,11 @@ def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
 
 
 def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: Array, up: Array, true: Array) -> bool:
-    """Whether the same labels and rows stay fixed near W: no tie between a label in a set and one left out of it."""
+    """Whether the label sets `down` and `up` and the dropped rows stay the same near W.
+
+    They do if no rows tie at the upper cut and, in kept rows with a positive loss, no label in a set ties with one left
+    out of it.
+    """
     if objective.m > 0:
         upper, _ = cuts_of(s, 0, objective.m, objective.sample_weight)
         if upper.taken < upper.tied and np.count_nonzero(s == upper.value) > 1:

@@ -1,8 +1,8 @@
 """Least trimmed squares with or without a ridge penalty: solver="auto" for squared losses with k = n.
 
-`elemental` searches up to a few thousand rows. With more rows, a random subset is searched first; its best fits are
-continued on a larger subset and then on all rows, with concentration steps only. For fixed kept rows the problem is
-quadratic, so the certificate is the gain of one more Newton step.
+Up to 1,000 rows are searched together (`elemental`). Up to 10,000 rows, a random subset is searched first, and its best
+fits are continued on all rows. With more, they are continued on a larger subset and then on all rows, by concentration
+steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of one more Newton step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BLOCK = 8192
 
 
 class Coordinates:
-    """The coordinates Z = [(X - centre) / scale, 1] T, with nearly orthogonal columns.
+    """The coordinates Z = [(X - centre) / scale, 1] T, where the matrix T makes the columns of Z nearly orthogonal.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows nearest to the centre if it has the rank of all rows, else from all rows."""
+        """T, from the half of the rows nearest to the centre if it has the rank of all rows, otherwise from all."""
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -74,7 +74,7 @@ class Coordinates:
         return half if half.shape[1] == whole.shape[1] else whole
 
     def _gram(self) -> Array:
-        """The Gram matrix of all rows; a subset may miss rare categories."""
+        """The Gram matrix of all rows in these coordinates; that of a subset may miss rare categories."""
         p = len(self.T)
         total = np.zeros((p, p))
         for start in range(0, len(self.X), _BLOCK):
@@ -106,7 +106,7 @@ class Coordinates:
         return np.abs(free).max(axis=1) <= 1e-8 * size
 
     def penalty(self, C_of_sum: float) -> Array:
-        """||coef||^2 / (2 C) as a quadratic form in these coordinates."""
+        """The matrix P of the penalty in these coordinates: b' P b = ||coef||^2 / (2 C), with scikit-learn's C."""
         S = self.T[: self.X.shape[1]] / self.scale[:, None]
         return S.T @ S / (2.0 * C_of_sum)
 
@@ -137,9 +137,9 @@ def _directions_of(gram: Array, n: int) -> Array:
 
 
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
-    """Minimise the sum of the n - m smallest squared residuals plus the penalty.
+    """Minimise the mean of the n - m smallest squared residuals plus the penalty.
 
-    The certificate refers to the minimum with the same rows kept.
+    The certificate refers to the minimum with the same rows kept. `settings` is a `rankrange.solvers.Settings`.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)
@@ -156,7 +156,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows or, if there are many rows, on two nested subsets."""
+    """The lowest fit (1, p) of a search on all rows; with more rows, on a subset and then on all or a larger subset."""
     n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (
@@ -192,7 +192,7 @@ class _All:
         self.at, self.y, self.h, self.P = at, y, h, P
 
     def part(self, rows: Array) -> TrimmedSquares:
-        """The problem on a subset of the rows."""
+        """The problem on a subset of the rows, of which the same share is kept."""
         h = max(round(self.h * len(rows) / len(self.y)), 1)
         return TrimmedSquares(self.at.rows(rows), self.y[rows], h, self.P)
 

@@ -1,8 +1,8 @@
 """Two majorise-minimise methods for the ranked range: each step minimises a convex upper bound that equals F at W.
 
 `bilevel` (section 3.1 of the paper) drops the m rows with the largest losses, solves the convex problem of the other
-rows, and repeats. `dca` (Algorithm 1 with exact inner solves) replaces phi_m by its tangent. The bound of `bilevel` is
-tighter: nowhere is it above that of `dca`.
+rows, and repeats. `dca` (Algorithm 1 with exact inner solves) replaces phi_m, the sum of the m largest losses, by its
+tangent. The bound of `bilevel` is tighter: nowhere is it above that of `dca`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def bilevel(
 ) -> Result:
     """Drop the rows with the m largest losses, fit the others, and repeat until the same rows are dropped.
 
-    The objective never increases.
+    The objective never increases. A fit minimises the mean of the k - m largest losses of the others plus the penalty.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def bilevel(
     tol : float
         The relative duality gap at which to stop.
     max_iter : int
-        Maximum number of steps.
+        Maximum number of steps of all inner solves together.
     log : Log, optional
         Receives progress messages.
     phase : str
@@ -102,7 +102,10 @@ def bilevel(
 
 
 def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:
-    """Solve the convex problem (m = 0) for sparse rows with many columns by products with X, from W or a rough fit."""
+    """Solve the convex problem (m = 0) without p x p matrices, only by products with X, from W or a rough fit.
+
+    For sparse rows with many columns and one score per row.
+    """
     objective = replace(objective, design=objective.design.unfactored())
     if W is not None:
         return bilevel(objective, W, tol=tol, max_iter=max_iter, log=log, phase="convex")
@@ -127,9 +130,9 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     tol : float
-        The relative duality gap at which to stop.
+        The relative duality gap of the inner solves. The run ends when a step gains at most a tenth of this share.
     max_iter : int
-        Maximum number of steps.
+        Maximum number of steps; each is one inner solve.
     log : Log, optional
         Receives progress messages.
 
@@ -165,7 +168,7 @@ def certify(objective: Objective, W: Array) -> float:
     Returns
     -------
     float
-        The relative gap; infinite if losses are tied at the cut or if the loss is not convex.
+        The relative gap; infinite if different rows tie at the upper cut or if the loss is not convex.
     """
     if not is_convex(objective.loss):
         return np.inf

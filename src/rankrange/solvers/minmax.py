@@ -45,13 +45,13 @@ def minmax(
     rate : float
         The step length.
     max_iter : int
-        Maximum number of steps.
+        Number of steps.
     batch_size : int, optional
-        Rows per step; by default all rows. Only then does the history have F after each step.
+        Rows per step; by default all rows. With fewer rows, the history has F only at the start and at the end.
     ranking : {"stream", "batch"}
-        Whether thresholds are updated over the batches or computed anew in each batch.
+        Whether a step updates the thresholds ("stream") or each batch has its own, computed from its losses ("batch").
     rng : numpy.random.Generator, optional
-        The random number generator.
+        Generator that shuffles the rows for mini-batches; by default seeded with 0.
     log : Log, optional
         Receives progress messages.
     watch : callable, optional

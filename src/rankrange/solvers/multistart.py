@@ -1,8 +1,9 @@
-"""The solver of solver="auto": many starts on a subsample, the best one continued on all rows, and a certificate.
+"""The usual solver of solver="auto": many starts on a subsample, the best continued on all rows, and a certificate.
 
-F has many local minima, and the start determines which one is found. The starts are screened together on a subsample,
-which is cheap. All rows are used only for a few quasi-Newton steps from a point near the minimum, in the metric of a
-subsample's Hessian. Final Newton steps lower F further and compute the certificate.
+If m > 0, F has many local minima, and the start determines which one is found. The starts are screened together on a
+subsample, which is cheap. All rows are used only for a few quasi-Newton steps from a point near the minimum, in the
+metric of a subsample's Hessian. Final Newton steps lower F further and compute the certificate. If m = 0, one start is
+enough.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def multistart(
     max_iter: int = 200,
     log: Log | None = None,
 ) -> Result:
-    """Minimise from `n_starts` random starts, the ordinary fit, a fit without high-leverage rows and, if given, W.
+    """Minimise from `n_starts` random starts, the ordinary fit, fits without high-leverage rows and, if given, W.
+
+    If m = 0, F is convex and one start is enough: W or a rough ordinary fit.
 
     Parameters
     ----------
@@ -118,7 +121,10 @@ def multistart(
 def _constant(
     objective: Objective, part: Objective, ends: Array, values: Array, rng: np.random.Generator, tol: float, log: Log
 ) -> Result | None:
-    """The minimum next to equal scores, if no end of a search on `part` is clearly lower and it can be proved."""
+    """The minimum next to equal scores, if no end of a search on `part` is clearly lower and it is proved.
+
+    Otherwise None, also for numeric targets and for k = n.
+    """
     classes = objective.loss.targets in ("binary", "classes") and type(objective.aggregate) is Ranked
     if not classes or not objective.total > objective.k > objective.m > 0:
         return None
@@ -146,9 +152,10 @@ def _steps(
 def _long_descent(
     objective: Objective, part: Objective, starts: Array, curved: Array, max_iter: int, tol: float
 ) -> tuple[Array, Array, int, Array]:
-    """Quasi-Newton steps with a new metric, the Hessian of `part`, every `_STALE` steps; returns the last one too.
+    """Quasi-Newton steps with a new metric, the Hessian of `part`, every 50 steps; `curved` is the first one.
 
-    The first metric is that of a minimum of few rows. If it is far from the minimum of all rows, 100 steps do not end.
+    Returns the ends, their values, the number of steps, and the last metric. The first one belongs to a minimum of few
+    rows. If that is far from the minimum of all rows, a descent in this metric alone takes more than 100 steps.
     """
     ends, used = starts, 0
     while True:
@@ -188,7 +195,7 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
 
 
 def one_class_left(objective: Objective, log: Log) -> Result | None:
-    """The minimum if the cut drops all rows of all classes but one; otherwise None.
+    """The minimum if m suffices to drop all classes but one and there is an intercept; otherwise None.
 
     F decreases to zero along the intercept of the remaining class.
     """
@@ -270,7 +277,7 @@ def _searched_nearby(
 
 
 def _cutting_more(objective: Objective, factor: float) -> Objective:
-    """The same objective with m multiplied by this factor, and the same number of rows kept."""
+    """The same objective with m multiplied by this factor; k moves by as much, but not beyond all rows."""
     m = min(objective.m * factor, 0.9 * objective.total)
     m = m if objective.sample_weight is not None else max(1, round(m))
     return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
@@ -285,7 +292,7 @@ _NEARBY: tuple[Callable[[Objective], Objective], ...] = (
 
 
 def _distinct(ends: Array, values: Array) -> Array:
-    """Distinct minima that are not far above the best; a subsample does not rank these reliably."""
+    """Distinct minima at most 20% above the best, lowest first; a subsample does not rank these reliably."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=-np.inf) > 1e-3 * np.abs(values[order])
     return ends[order][steps & (values[order] < 1.2 * values.min() + 1e-12)]
@@ -294,7 +301,10 @@ def _distinct(ends: Array, values: Array) -> Array:
 def _on_all_rows(
     objective: Objective, candidates: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Refine the candidates (S, r, p) on a subsample, and the best one on all rows in the metric of its Hessian."""
+    """Choose the candidate (S, r, p) that is lowest on a subsample, and refine it on larger samples and on all rows.
+
+    The metric is the Hessian of the subsample.
+    """
     rough = in_single_precision(objective) if objective.m > 0 else Rough(objective, None)
     low, candidates, budget = rough.objective, rough.inward(candidates), -(-max_iter // 2)
     part = subsample(low, hessian_rows(low), rng)
@@ -349,7 +359,10 @@ def _polish(
     log: Log,
     metric: Metric | None = None,
 ) -> Result:
-    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems."""
+    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems.
+
+    Sparse rows with many columns are first tried by products with X, without a Hessian.
+    """
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
     if by_products and objective.design.p <= MAX_FACTORED:
         result = bilevel(
@@ -393,7 +406,7 @@ def _polish(
 
 
 def _product_steps(design: Design) -> int:
-    """The number of Newton steps by conjugate gradients that cost as much as building one Hessian, the fallback."""
+    """The number of Newton steps by conjugate gradients, at least 10, that cost as much as building one Hessian."""
     return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
 
 
@@ -407,7 +420,7 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
     W : ndarray of shape (outputs, p)
         The initial coefficients.
     settings : Settings
-        Tolerance, number of iterations and starts.
+        Tolerance, number of iterations, random number generator and log; `n_starts` has no effect.
 
     Returns
     -------
@@ -469,7 +482,10 @@ def _constant_is_lowest(objective: Objective, values: Array) -> bool:
 def _convex_by_margins(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Minimise for m = 0 with margins or many parameters; with many rows, start from the solution of a subsample."""
+    """Minimise for m = 0 if the loss has margins or there are many parameters.
+
+    With many rows the start is the solution of a subsample.
+    """
     zero = np.zeros((objective.n_outputs, objective.design.p))
     screen = subsample(objective, screen_rows(objective), rng)
     if screen is objective:
@@ -492,7 +508,8 @@ def _convex_by_margins(
 def hessian(objective: Objective, W: Array) -> Array:
     """An approximate Hessian (p, p) of F at W, or its diagonal (p,) if there are many columns.
 
-    With several scores it is that of one score, for equal class probabilities. A piecewise linear loss has curvature 1.
+    With several scores it is that of one score, for equal class probabilities. A piecewise linear loss counts as having
+    curvature 1.
     """
     Z = objective.design.scores(W)
     q = objective.select(objective.losses(Z)).weights

@@ -39,7 +39,7 @@ _MAX_PARAMETERS = 600
 
 
 class Proposal(NamedTuple):
-    """A step (r, p), its expected gain, the scores at its end if they are known, and the gap at its start."""
+    """A step (r, p), its expected gain, the scores at its end if they are known, and the proved gap at its start."""
 
     step: Array
     gain: float
@@ -48,7 +48,7 @@ class Proposal(NamedTuple):
 
 
 def applies(objective: Objective) -> bool:
-    """Whether the loss has a Hessian that can be factored, or one margin per row."""
+    """Whether the loss has curvature or one margin per row, and the Hessian is small enough to be factored."""
     p, r = objective.design.p, objective.n_outputs
     if hasattr(objective.loss, "margins"):
         return r == 1 and objective.design.factored
@@ -83,7 +83,7 @@ def newton(
     near: bool = False,
     stop: float = 0.0,
 ) -> Result:
-    """Take Newton steps from W until the certificate is at most tol, or no step lowers F.
+    """Take at most `max_iter` Newton steps from W, until the certificate is at most tol or no step lowers F.
 
     `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
     would gain less than the share `stop` of F.
@@ -191,7 +191,7 @@ class _Loop:
         return self.width > before
 
     def _reached(self, iterate: Iterate, proposal: Proposal) -> int:
-        """The number of rows whose loss changes at least by its distance to the lower cut."""
+        """The number of rows whose loss changes in the proposed step by at least its distance to the lower cut."""
         change = np.einsum("rn,rn->n", iterate.U, self.objective.design.scores(proposal.step))
         return int(np.count_nonzero(np.abs(iterate.s - iterate.lam) <= np.abs(change)))
 
@@ -207,7 +207,10 @@ class _Loop:
         return self._kinked(iterate, gradient)
 
     def _smooth(self, iterate: Iterate, gradient: Array) -> Proposal:
-        """A plain Newton step, for k = n. Near convergence the gap is computed at the end of the step."""
+        """A plain Newton step, for k = n. Near convergence the gap is computed too.
+
+        It comes from tangents at the current scores or, if these do not prove the tolerance, at the end of the step.
+        """
         objective, little = self.objective, self.tol * iterate.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
             gap = iterate.value - lower_bound(objective, iterate.Z, iterate.q)
@@ -307,7 +310,7 @@ def _search(objective: Objective, iterate: Iterate, proposal: Proposal) -> tuple
 def _extrapolated(
     objective: Objective, iterate: Iterate, proposal: Proposal, end: Array, reached: Iterate
 ) -> tuple[Iterate, float]:
-    """Double the step while F decreases, if rows crossed the upper cut.
+    """Double the step, up to 64 times its length, while F decreases and more than two rows have crossed the upper cut.
 
     A step minimises the problem with the currently dropped rows. Rows that cross the cut reduce the curvature of F, so
     steps are too short if many cross. Extending a step needs no further pass over X.
@@ -350,9 +353,9 @@ def evaluate_at(objective: Objective, W: Array, Z: Array | None = None) -> Itera
 class Curvature:
     """Hessians from a sample of the rows, drawn in proportion to their curvature.
 
-    A row is drawn with a probability proportional to its share of the trace, after standardising the columns, and is
+    A row is drawn with a probability nearly proportional to its share of the trace, after scaling the columns, and is
     weighted by the inverse of that probability. A uniform sample would miss a few high-leverage rows or a rare class
-    that dominate the curvature, and steps would be too long.
+    that dominate the curvature, and steps would be too long. With several scores all rows count as equally curved.
     """
 
     def __init__(self, objective: Objective, size: int, rng: np.random.Generator) -> None:
@@ -364,7 +367,7 @@ class Curvature:
 
     @cached_property
     def _lengths(self) -> Array:
-        """1 + the squared norm of each row with standardised columns, divided by the number of columns."""
+        """1 plus the mean of the squared entries of each row, with columns scaled to a mean square of 1 in a sample."""
         X, few = self.objective.design.X, -(-self.objective.design.n // 2000)
         part = X[::few]
         part = part.toarray() if self.objective.design.sparse else part
@@ -376,11 +379,14 @@ class Curvature:
 
     @cached_property
     def reach(self) -> Array:
-        """How far the score of each row moves in a step, relative to other rows: its norm with standardised columns."""
+        """How far the score of each row moves in a step, relative to other rows: the norm of its scaled entries."""
         return np.sqrt(self._lengths)
 
     def hessian(self, iterate: Iterate, q: Array) -> Array:
-        """The Hessian (r p, r p) of the losses at this point with the weights q (n,)."""
+        """The Hessian (r p, r p) of F at this point with the weights q (n,), from the sample.
+
+        For a piecewise linear loss it is that of the penalty.
+        """
         objective = self.objective
         penalty = np.tile(objective.penalty_diagonal() + 1e-9, objective.n_outputs)
         if hasattr(objective.loss, "margins"):
@@ -421,9 +427,10 @@ class Curvature:
 
 
 def balancing_shift(objective: Objective, Z: Array, q: Array) -> float:
-    """The shift of all scores after which the slopes, weighted by q, sum to zero, as an unpenalised intercept requires.
+    """The number to subtract from all scores so that the slopes, weighted by q, sum to zero.
 
-    It is 0 with several scores, whose bound includes this step.
+    The bound requires this, because the intercept is not penalised. It is 0 without an intercept, and with several
+    scores, whose bound includes this step.
     """
     shift = 0.0
     for _ in range(4 if objective.design.fit_intercept and objective.n_outputs == 1 else 0):
@@ -449,7 +456,7 @@ def lower_bound(objective: Objective, Z: Array, q: Array) -> float:
 def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]:
     """A lower bound on the minimum with the same rows dropped: each loss is at least its tangent at the scores Z.
 
-    q are feasible weights. The second value is the gradient (r, p) of the weighted losses at Z.
+    q are feasible weights. The second value is the gradient (r, p) of the weighted mean of the losses at Z.
     """
     design, kept = objective.design, objective.kept
     if objective.n_outputs > 1:

@@ -7,8 +7,8 @@ the cut, and a Newton step must determine their weights: the losses of these row
 (`solve_band`), one class after the other. At a tie the two classes do not interact to first order, because moving
 weight among equal scores does not change the loss.
 
-If rows are dropped (fpr starts above 0), each round fixes the rows that are dropped at the current scores and minimises
-this upper bound, which equals the objective at these scores. No round increases the objective.
+If rows are dropped (fpr starts above 0 or tpr ends below 1), each round fixes the rows that are dropped at the current
+scores and minimises this upper bound, which equals the objective at these scores. No round increases the objective.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_COLUMNS = 1000
 
 @dataclass(eq=False)
 class _Lines:
-    """The rows of one class near its cut: their losses as linear functions values + A d, caps and current weights."""
+    """The rows of one class near its cut: losses as linear functions values + A d of the step d, caps and weights."""
 
     rows: Array
     values: Array
@@ -82,7 +82,7 @@ def solve_pairs(
 
 
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
-    """Minimise the convex problem from w to a relative gap of `tol`: the point, its gap, and the number of steps."""
+    """Minimise the convex problem from w to a relative gap of `tol`: the point, its absolute gap, and the steps."""
     point, gap, step = _started(problem, w, tol)
     if len(w) > _MAX_COLUMNS and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
@@ -117,9 +117,9 @@ def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, 
 def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
     """Find a start from zero, where all rows are tied, so that the weights and the gradient depend on the direction.
 
-    Each such gradient gives a linear lower bound (a plane). If no linear model ranks the mean of the kept positives
-    above the highest negatives, zero is the minimum, and a combination of planes proves it. Otherwise the combination
-    with the smallest gradient gives a direction away from zero.
+    Each such gradient gives a linear lower bound (a plane). If no linear model gives the kept positives a higher mean
+    score than the kept negatives, zero is the minimum, and a combination of planes proves it. Otherwise the combination
+    with the smallest gradient gives a direction away from zero. Returns the point, its gap and the number of steps.
     """
     d = problem.positives.d
     zero = problem.at(np.zeros(d))
@@ -203,7 +203,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
 
 
 def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Array], d: Array) -> float:
-    """The decrease of the model: a quadratic plus, for each class, the weighted sum of the largest linear functions."""
+    """The decrease of the model by the step d: a quadratic plus, for each class, the sum of the largest `_Lines`."""
     model = float(point.gradient @ d) + 0.5 * float(d @ hessian @ d)
     for band, now in zip(bands, start, strict=True):
         ahead = band.values + band.A @ d
@@ -215,7 +215,7 @@ def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Arr
 
 
 def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
-    """Feasible weights of all rows, with those of the bands from the small problems."""
+    """Feasible weights (p, q) of all positives and negatives; the rows of the bands have the weights found there."""
     p, q = point.p.copy(), point.q.copy()
     for band in bands:
         weights = p if band.positive else q
@@ -225,7 +225,7 @@ def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:
 
 
 def _with_sum(weights: Array, caps: Array, total: float) -> Array:
-    """The weights with the rounding error of their sum corrected."""
+    """The weights, changed within [0, caps] so that they sum to `total`, which they miss by a rounding error."""
     lost = total - float(weights.sum())
     room = caps - weights if lost > 0 else weights
     size = float(room.sum())

@@ -75,7 +75,7 @@ def _prior(blocks: Blocks, mass: Array) -> Array:
 
 
 def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
-    """An upper bound of the Hessian of every label's logistic loss; None if X has too many columns."""
+    """A metric that is an upper bound of the Hessian of every label's problem; None if X has over 1500 columns."""
     if design.p > _METRIC_COLUMNS:
         return None
     matrix = 0.25 * design.gram(mass)

@@ -1,4 +1,4 @@
-"""Samples of the rows: their size, their m and k, and their share of rare classes."""
+"""Samples of the rows: their size, their m and k, and their share of rare classes; and rows in single precision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPIED = 10_000_000
 
 
 class Rough(NamedTuple):
-    """An objective in single precision, and the means that were subtracted from the columns of X."""
+    """An objective in single precision, and the means subtracted from the columns of X (None if none were)."""
 
     objective: Objective
     centre: Array | None
@@ -54,7 +54,7 @@ class Rough(NamedTuple):
 def in_single_precision(objective: Objective) -> Rough:
     """The objective in single precision, in which a search takes half as long.
 
-    It is unchanged for numeric targets and for an X that is sparse, large or already in single precision.
+    It is unchanged for numeric targets, and for an X that is sparse, large, not float64 or beyond the range of float32.
 
     With an intercept, shifting columns does not change the problem, so their means are subtracted first. The
     differences then have all digits of single precision.
@@ -76,9 +76,10 @@ def in_single_precision(objective: Objective) -> Rough:
 
 
 def screen_rows(objective: Objective) -> int:
-    """The number of rows for screening starts: twelve per parameter, within limits.
+    """The number of rows for screening starts: twelve per column, within limits.
 
-    If m leaves few rows of the rare classes, the sample is large enough to expect two of them per parameter.
+    If m leaves few rows of the rare classes, the sample is large enough to expect two of them per column, but has at
+    most 20,000 rows.
     """
     p, r = objective.design.p, objective.n_outputs
     left = max(identifying_mass(objective), 1.0) / objective.total
@@ -95,8 +96,9 @@ def hessian_rows(objective: Objective) -> int:
 def subsample(objective: Objective, size: int, rng: np.random.Generator, margin: float = 2.5) -> Objective:
     """The objective on `size` random rows with the same shares m/n and k/n; on all rows if n is at most 2 size.
 
-    A sample may have more outliers than expected. m and k are raised by `margin` standard deviations of their number,
-    because with too many outliers left the sample would not have the good minimum.
+    A sample may have more outliers than expected, and if too many are left, it does not have the good minimum.
+    Therefore m and k are raised by `margin` standard deviations of the number of outliers, unless m = 0. m is lowered
+    again if it would leave too few rows of rare classes.
     """
     n = objective.design.n
     if n <= 2 * size:
@@ -124,7 +126,10 @@ def _drawn(objective: Objective, size: int, rng: np.random.Generator) -> tuple[A
 
 
 def rare_left(objective: Objective) -> float:
-    """The share of all classes but the largest that remains if m drops only their rows; 1 for a numeric target."""
+    """The share of the rare classes (all but the largest) that remains if m drops only their rows.
+
+    1 for a numeric target, 0 if there is only one class.
+    """
     rare = _rare_mass(objective)
     return max(0.0, 1.0 - objective.m / rare) if rare > 0 else 0.0
 
@@ -138,14 +143,17 @@ def _rare_mass(objective: Objective) -> float:
 
 
 def identifying_mass(objective: Objective) -> float:
-    """The mass that determines the parameters: of all rows, or what m leaves of the rare classes."""
+    """The mass that determines the parameters: what m leaves of the rare classes, or that of all rows if it is smaller.
+
+    Negative if m exceeds the rare classes (all but the largest).
+    """
     return min(objective.total, _rare_mass(objective) - objective.m)
 
 
 def _with_rare_rows(part: Objective, left: float) -> Objective:
     """The sample with m lowered, if necessary, to keep at least half of the share `left` of the rare classes.
 
-    Without rows of these classes, any model fits perfectly.
+    Without rows of these classes, a constant model fits perfectly.
     """
     most = (1.0 - 0.5 * left) * _rare_mass(part)
     if part.m <= most:

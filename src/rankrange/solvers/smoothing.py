@@ -1,10 +1,10 @@
 """The solver for aggregates with a convex majorant: smoothing, Newton steps and a certificate.
 
-The risk is the maximum of q . s over a polytope of weights. Smoothed over a width, it has a gradient and, almost
-everywhere, a second derivative. Newton's method minimises it for decreasing widths until the weights q prove the gap:
-for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity its value and gradient at any point
-bound it from below. A non-convex aggregate provides a convex upper bound that equals it at the current losses;
-minimising these bounds repeatedly never increases the objective.
+The risk of losses s is the maximum of q . s over a polytope of weights q. Smoothed over a width, it has a gradient and,
+almost everywhere, a second derivative. Newton's method minimises it plus the penalty for decreasing widths, until the
+weights q prove a small gap: for fixed q the minimum of q . s plus the penalty is a lower bound, and by convexity its
+value and gradient at any point bound it from below. A non-convex aggregate provides a convex upper bound that equals it
+at the current losses; minimising these bounds repeatedly never increases the objective.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Problem:
         return self.risk.exact(self._losses(W))[0] + self.linear(W)
 
     def smoothed_value(self, W: Array, width: float) -> float:
-        """The value of the smoothed function, a lower bound."""
+        """The value at W with the risk smoothed over `width`: at most the exact value."""
         return self.risk.smoothed(self._losses(W), width).value + self.linear(W)
 
     def gradient(self, W: Array, slope: Array, q: Array) -> Array:
@@ -58,14 +58,14 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A lower bound on the minimum, from the weights at W and convexity."""
+        """A lower bound on the minimum, from the smoothed weights at W; with an intercept an estimate, as `left` is."""
         s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
         return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
 
     def left(self, gradient: Array) -> float:
-        """The possible decrease of q . s plus the penalty, from its gradient, as in `Objective.gap_left`."""
+        """The possible decrease of q . s plus the penalty, estimated from its gradient by `Objective.gap_left`."""
         return float(self.objective.gap_left(gradient[None])[0])
 
 
@@ -77,9 +77,9 @@ class _End(NamedTuple):
 
 
 def smoothing(objective: Objective, start: Array | None, settings: Any) -> Result:
-    """The lowest result of descents from the ordinary fit, from a trimmed fit, and from `start`.
+    """The lowest result of descents from `start`, from the ordinary fit and, if rows are dropped, from a trimmed fit.
 
-    `settings` is a `rankrange.solvers.Settings`.
+    A convex objective needs only the first of these that is given. `settings` is a `rankrange.solvers.Settings`.
     """
     ends: list[_End] = []
     for W in _starts(objective, start, settings):
@@ -112,14 +112,14 @@ def _starts(objective: Objective, start: Array | None, settings: Any) -> list[Ar
 
 
 def _average(objective: Objective) -> Objective:
-    """The mean of all losses, with the same C relative to the mean."""
+    """The objective of the mean of all losses, with the same C relative to the mean."""
     return replace(objective, aggregate=Ranked(), m=0, k=objective.total)
 
 
 def _descend(objective: Objective, W: Array, settings: Any, lowest: float) -> _End:
-    """Minimise convex upper bounds, each equal to the objective at the minimum of the last one, until none gains.
+    """Minimise convex upper bounds, each equal to the objective at the last minimum, until they gain hardly anything.
 
-    The history has the lowest value so far, which is `lowest` before this descent.
+    The history gets the lowest value so far; `lowest` is that of the earlier descents.
     """
     value, steps, gap, width = objective.value(W), 0, np.inf, None
     settings.log("start", min(value, lowest))
@@ -151,7 +151,10 @@ def _touching(objective: Objective, W: Array) -> Problem:
 
 
 def _solve(problem: Problem, W: Array, tol: float, budget: int, width: float | None) -> tuple[Array, float, int, float]:
-    """The minimum of one convex problem, its gap, the number of steps, and the first width of the next problem."""
+    """Minimise one convex problem from W for decreasing widths; if `width` is None, the first one is chosen here.
+
+    Returns the best point, its gap, the number of steps, and the first width for the next problem.
+    """
     scale, steps = max(abs(problem.objective.value(W)), 1e-9), 0
     least = 1e-13 * scale
     if width is None:
@@ -178,7 +181,10 @@ def _has_matrix(objective: Objective) -> bool:
 
 
 def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) -> tuple[Array, int]:
-    """Newton steps on the smoothed problem with one score per row and Armijo's rule."""
+    """Newton steps on the smoothed problem with one score per row, until one would gain at most `enough`.
+
+    Returns the point and the number of steps, at most `most`.
+    """
     objective, design = problem.objective, problem.objective.design
     penalty = np.diag(objective.penalty_diagonal())
     value = problem.smoothed_value(W, width)
@@ -207,7 +213,10 @@ def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) 
 
 
 def _solved(matrix: Array, right: Array) -> Array:
-    """The solution of a positive semidefinite system; a small ridge is added until it can be factored."""
+    """The solution of a positive semidefinite system; a small ridge is added until it can be factored.
+
+    If that fails, the right-hand side divided by the mean of the diagonal.
+    """
     scale = max(float(np.trace(matrix)) / len(matrix), 1e-300)
     for power in range(-14, 0, 2):
         try:
@@ -218,7 +227,10 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 def _quasi_newton(problem: Problem, W: Array, width: float, most: int, enough: float) -> tuple[Array, int]:
-    """L-BFGS on the smoothed problem: for one score per class, many columns, and losses without curvature."""
+    """`_newton` by L-BFGS, for one score per class, many columns or losses without curvature.
+
+    Twenty iterations count as one step.
+    """
     objective, shape = problem.objective, W.shape
 
     def value_and_gradient(w: Array) -> tuple[float, Array]:

@@ -1,4 +1,4 @@
-"""Starts of a search: the ordinary fit, fits without the rows of highest leverage, and random directions."""
+"""Starts of a search: the ordinary fit, fits without the rows of highest leverage, and random starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _METRIC_ROWS = 20_000
 
 
 def rough_metric(objective: Objective, weight: Array) -> Metric:
-    """The weighted Gram matrix of the rows, an approximate Hessian at zero scores."""
+    """An approximate Hessian at zero scores: a quarter of the weighted mean of x x', plus the penalty.
+
+    With many rows the mean is over a subset. With many columns only the diagonal is computed.
+    """
     rows = np.flatnonzero(weight)[:: 1 + np.count_nonzero(weight) // _METRIC_ROWS]
     shown = weight[rows].astype(np.float64)
     matrix = objective.design.spread(shown, rows) * (0.25 / max(float(shown.sum()), 1.0))
@@ -43,7 +46,10 @@ def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
 
 
 def _standardised(design: Design) -> Any:
-    """The rows, centred by medians and scaled by median deviations; sparse rows are only scaled."""
+    """The rows, centred by medians and scaled by median (if 0, mean) absolute deviations.
+
+    Sparse rows are not centred, and are scaled by the root mean square of each column.
+    """
     if design.sparse:
         spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
         return design.X @ sp.diags_array(1.0 / np.where(spread > 0, spread, 1.0))
@@ -59,7 +65,7 @@ def _standardised(design: Design) -> Any:
 def simple_and_random_starts(
     objective: Objective, low_leverage: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
-    """Rough fits (one Newton step) to all rows and to both sets of low-leverage rows, and random starts."""
+    """Starts (3 + n_random, r, p): rough fits to all rows and to both sets of low-leverage rows, then random starts."""
     all_rows = np.ones_like(low_leverage[0])
     fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, low_leverage[1])]
     fits.append(one_step(objective, low_leverage[0], metric))
@@ -67,13 +73,13 @@ def simple_and_random_starts(
 
 
 def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
-    """A rough ordinary fit of these rows: one Newton step from zero."""
+    """A rough ordinary fit (r, p) to the rows of a mask: one step from zero with the metric as Hessian."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
     return -metric.solve(objective.average(rows).at(zero).gradient)
 
 
 def random_starts(objective: Objective, metric: Metric, count: int, rng: np.random.Generator) -> Array:
-    """Random starts (count, r, p): directions from two random rows for two classes, otherwise fits to a few rows."""
+    """Random starts (count, r, p): scaled `pair_direction` for two classes, otherwise rough fits to a few rows."""
     shape = (count, objective.n_outputs, objective.design.p)
     if objective.loss.targets == "binary":
         every = np.arange(objective.design.n)
@@ -83,7 +89,7 @@ def random_starts(objective: Objective, metric: Metric, count: int, rng: np.rand
 
 
 def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) -> Array:
-    """The sum (p,) of two random rows, each multiplied by its label -1 or +1; the intercept is 0.
+    """The sum (p,) of two random rows out of `rows`, each multiplied by its label -1 or +1; the intercept is 0.
 
     If the labels differ, it is the direction between the two rows.
     """
@@ -95,7 +101,10 @@ def pair_direction(objective: Objective, rows: Array, rng: np.random.Generator) 
 
 
 def scaled_directions(design: Design, W: Array) -> Array:
-    """Scale directions W (S, p) such that their scores have median zero and median deviation two."""
+    """Scale directions W (S, p) so that their scores have median absolute deviation 2 and, with an intercept, median 0.
+
+    The intercepts in W must be 0 and are overwritten. A direction whose deviation is 0 is not scaled.
+    """
     Z = np.ascontiguousarray(design.scores(W))
     middle = _medians(Z)
     deviation = _medians(np.abs(Z - middle[:, None]))

@@ -1,8 +1,9 @@
 """Algorithm 1 as printed in the paper, with the corrections listed in docs/paper.md. For comparison only.
 
-With g_i the gradient of the loss of row i, an inner step is W <- W - rate ((sum of g_i over the rows with s_i > lam) -
-(tangent of phi_m)) / n and lam <- lam - rate (k/n - share of the rows with s_i > lam). The penalty is scaled by
-(k - m)/n, so the minimum is that of F.
+With g_i the gradient of the loss s_i of row i, lam the lower threshold and phi_m the sum of the m largest losses, an
+inner step is W <- W - rate ((sum of g_i over the rows with s_i > lam) - (gradient of the tangent of phi_m)) / n and
+lam <- lam - rate (k/n - share of the rows with s_i > lam). The gradient of the penalty, scaled by (k - m)/n, is part of
+the step on W, so the minimum is that of F.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def subgradient(
     batch_size : int, optional
         Number of rows per step; by default all.
     rng : numpy.random.Generator, optional
-        The random number generator.
+        Generator that draws the rows of a step; by default seeded with 0.
     tol : float
-        The relative duality gap at which to stop.
+        The certificate up to which the result counts as converged. The number of steps does not depend on it.
     log : Log, optional
         Receives progress messages.
 

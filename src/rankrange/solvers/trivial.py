@@ -1,9 +1,10 @@
 """Detect and prove that equal scores for all rows are optimal.
 
-If m = 0 and k is below about twice the number of errors, equal scores are optimal: zero or, if one class is so small
-that all of it is kept, the log odds of the kept rows. All losses of a class are then tied, which makes every other
-method slow. Equal scores are the minimum if there are weights between 0 and 1 with mass k that balance the gradients of
-the rows. They are found by projecting equal weights onto these conditions (semismooth Newton on the dual).
+If m = 0 and k is below about twice the number of errors of the best linear model, equal scores are optimal: zero or, if
+one class is so small that all of it is kept, the log odds of the kept rows. All losses of a class are then tied, which
+makes every other method slow. Equal scores are the minimum if there are weights between 0 and 1 with mass k that
+balance the gradients of the rows. They are found by projecting equal weights onto these conditions (semismooth Newton
+on the dual).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
     """The sign of the class that is kept completely (0 if none), and the best constant score.
 
     At zero scores all losses are tied, and each class gets half of the kept mass, unless its mass is smaller. `rare` is
-    the sign of such a class. Its losses are the larger ones, so m is dropped from it.
+    the sign of such a class, or None if it is to be found. Its losses are the larger ones, so m is dropped from it. The
+    result is (0, 0.0) without such a class or an intercept, and for losses whose best constant is not the log odds.
     """
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=2) - objective.m
     if rare is None:
@@ -49,7 +51,10 @@ def best_constant(objective: Objective, rare: int | None = None) -> tuple[int, f
 
 
 def constant_is_best(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
-    """Equal scores with their certificate, if m = 0 and they are the minimum to `tol`; otherwise None."""
+    """Equal scores with their certificate, if it proves that they are the minimum to `tol`; otherwise None.
+
+    The objective must have m = 0.
+    """
     if objective.n_outputs > 1:
         return _of_several_classes(objective, tol, log)
     return _of_two_classes(objective, rng, tol, log)
@@ -97,7 +102,8 @@ def equal_scores(objective: Objective) -> Array:
 def _of_two_classes(objective: Objective, rng: np.random.Generator, tol: float, log: Log) -> Result | None:
     """`constant_is_best` for two classes: balancing weights are found on two samples first, then on all rows.
 
-    The dual point hardly changes with the number of rows, so the sample gives a good start.
+    The dual point hardly changes with the number of rows, so a sample gives a good start. There is no sample if rows
+    are few, and the result is None if a sample shows that no weights balance.
     """
     n, p = objective.design.n, objective.design.p
     dual, (rare, level) = np.zeros(p + 1), best_constant(objective)
@@ -156,7 +162,10 @@ def _proved(
 
 
 class _Evaluation(NamedTuple):
-    """The dual objective, its gradient (the residual of the conditions), its slope far out, and its Hessian."""
+    """The dual objective, its gradient (the residual of the conditions), its slope far out, and its Hessian.
+
+    The slope is the limit of the derivative along the ray from zero through the point.
+    """
 
     height: float
     residual: Array
@@ -177,7 +186,7 @@ class _Projection(ABC):
 
     @abstractmethod
     def lower_bound(self, dual: Array) -> float:
-        """The lower bound that the weights prove, with tangents at the constant scores."""
+        """The lower bound on F that the weights at a dual point prove, with tangents at the constant scores."""
 
     def _of_columns(self, residual: Array) -> Array:
         """Which entries of the residual refer to columns of X, and not to intercepts or the mass."""
@@ -358,7 +367,7 @@ class _ClassBalance(_Projection):
         return matrix
 
     def lower_bound(self, dual: Array) -> float:
-        """The lower bound; classes are scaled to equal mass, because the intercepts are not penalised."""
+        """The lower bound; with intercepts, which are not penalised, the classes are scaled to equal mass."""
         objective, d = self.objective, self.objective.design.d
         q = self.mass * self._weights(dual)[1]
         masses = self.of_class @ q

@@ -1,4 +1,4 @@
-"""Descent without a certificate, for aggregates that the exact methods do not support."""
+"""Descent without a certificate, for aggregates and losses that the exact methods do not support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .descent import Result, descend
 def descend_from_starts(objective: Objective, W: Array | None, settings: Any) -> Result:
     """Quasi-Newton descent from W (zero if None) and from small random points; returns the lowest result, uncertified.
 
-    No step increases the objective.
+    No step increases the objective. `settings` is a `rankrange.solvers.Settings`.
     """
     log, max_iter = settings.log, settings.max_iter
     shape = (objective.n_outputs, objective.design.p)

@@ -26,7 +26,7 @@ _BLOCK = 1 << 12
 
 
 def rows_of(design: Design, rows: Array) -> Array:
-    """Some rows with the column of the intercept, dense and in float64."""
+    """Some rows (rows, p), with a column of ones if there is an intercept, dense and in float64."""
     X = design.X[rows]
     out = np.ones((len(rows), design.p))
     out[:, : design.d] = X.toarray() if design.sparse else X
@@ -34,7 +34,7 @@ def rows_of(design: Design, rows: Array) -> Array:
 
 
 class Band(NamedTuple):
-    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d, in units of F.
+    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d.
 
     `rest` is the gradient of all other terms. `idle` is mass that need not be assigned to a row, because margins may be
     negative but losses are not.
@@ -49,7 +49,7 @@ class Band(NamedTuple):
     idle: float | None = None
 
     def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
-        """The step, the weights of the lines at its end, and its gain."""
+        """The step, the weights of the lines at its end, and its gain in the model."""
         A, values, caps = self.A, self.values, self.caps
         K = float(self.weights.sum()) + (self.idle or 0.0)
         if self.idle is not None:
@@ -60,7 +60,7 @@ class Band(NamedTuple):
 
 
 def _nearest(distance: Array, width: int) -> Array:
-    """The `width` rows with the smallest distances, and all rows tied with them."""
+    """About `width` rows with the smallest distances, and all rows tied with them."""
     few = distance[:: max(1, len(distance) // 20_000)]  # an approximate quantile is enough
     position = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
     return np.flatnonzero(distance <= np.partition(few, position)[position])
@@ -112,9 +112,10 @@ class Lines(NamedTuple):
 
 
 def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows whose losses or margins are near the lower cut, or near the kink at zero if that cut is not positive.
+    """The rows whose margins, or their absolute values for the absolute loss, are nearest to the lower cut.
 
-    For the absolute loss with k = n they are near zero. The second value has the margins of all rows.
+    If that cut is not positive, and for the absolute loss with k = n, they are the rows nearest to the kink at zero.
+    The second value has the margins of all rows.
     """
     loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)

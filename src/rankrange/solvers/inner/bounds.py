@@ -1,4 +1,4 @@
-"""Lower bounds on the minimum of the convex problem, and its duality gap. The bounds hold for all feasible weights.
+"""Lower bounds on the minimum of a `TopSum`, and its duality gap. The bounds hold for all feasible weights.
 
 Each loss is at least its tangent, so the minimum of the weighted tangents plus the penalty is a lower bound. The slopes
 must sum to zero, because the intercept is not penalised.
@@ -25,10 +25,13 @@ _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 class Answer(NamedTuple):
-    """The smoothed problem at given scores: its value (without penalty), the weights, and which of them are free."""
+    """The smoothed problem at given scores: its value, the weights, and which of them are free.
+
+    The value is without the penalty and before the division by the scale.
+    """
 
     value: float
-    rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}
+    rho: Array  # (n, J), each row in the simplex {rho >= 0, sum <= 1}; in [-1, 1] for signed margins
     slope: Array | None  # (r, n) of a smooth loss
     free: Array  # (n,) True if the sum of rho changes with the loss
     full: Array  # (n,) True if that sum is 1, and rho can only shift between margins
@@ -92,7 +95,7 @@ class Bounds:
         return self._blockwise_bound(Z)
 
     def _blockwise_bound(self, Z: Array, rho: Array | None = None) -> float:
-        """`_lower_bound` for a loss that is not a maximum of margins, in blocks, without further arrays of length n.
+        """`_lower_bound` for a loss that is smooth or has one margin, in blocks, without further arrays of length n.
 
         If all rows have full weight (rho is None), the slopes are computed at shifted scores, at which they sum to
         zero.
@@ -127,7 +130,7 @@ class Bounds:
             yield block, z, values[:, 0] * share[:, 0] * (part.caps / problem.scale), u
 
     def _balancing_shift(self, Z: Array) -> Array:
-        """The shift of all scores after which the weighted slopes sum to zero."""
+        """The shift (r,), subtracted from the scores of all rows, after which the weighted slopes sum to zero."""
         problem, r = self.problem, self.problem.n_outputs
         shift = np.zeros(r)
         if r > 1:
@@ -213,11 +216,12 @@ class Bounds:
 
 
 def balance(flow: Array) -> Array:
-    """Factors in [0, 1], one per group of rows, that make the slopes sum to zero exactly; `flow` has the group sums.
+    """Factors in [0, 1], one per group of rows, that make the slopes sum to zero exactly.
 
-    A scaled tangent is still below the loss, because losses are non-negative. With one score there are two groups, rows
-    with negative and with positive slopes, and the larger sum is scaled down. With several scores each class is a
-    group, and the factors are the stationary distribution of the flow of slopes between the classes.
+    `flow` (r, groups) has the sums of the slopes of each group. A scaled tangent is still below the loss, because
+    losses are non-negative. With one score there are two groups, rows with negative and with positive slopes, and the
+    larger sum is scaled down. With several scores each class is a group, and the factors are the stationary
+    distribution of the flow of slopes between the classes; all are 0 if there is none.
     """
     if len(flow) == 1:
         size = np.abs(flow[0])
@@ -254,8 +258,8 @@ def onto_simplex(rows: Array) -> Array:
 def level_of_mass(pushed: Array, caps: Array, K: float, guess: float = 0.0) -> float:
     """The smallest level >= 0 at which the weights [pushed - level]_+, at most 1 per row, have at most the mass K.
 
-    `pushed` is (n, J). The level is found by Newton's method within a bracket. A good guess, such as the level of the
-    last step, saves most of the search.
+    `pushed` is (n, J). The mass of a row is its weight times its cap. The level is found by Newton's method within a
+    bracket. A good guess, such as the level of the last step, saves most of the search.
     """
     if _excess(pushed, caps, K, 0.0)[0] <= 0:
         return 0.0

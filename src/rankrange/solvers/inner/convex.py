@@ -72,7 +72,7 @@ def solve(
     is close to a solution, so little smoothing is needed. `last` is the state of a similar problem with the solution W;
     its weights and smoothing are the initial ones. `cutting` is a function that returns the problem with the largest
     losses dropped at given scores. It replaces `problem` in each step, and the gap is that of the problem at the
-    solution.
+    solution. `metric` scales quasi-Newton steps, which are used if Newton steps would cost more.
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
@@ -123,7 +123,10 @@ class Saddle(Bounds):
     """The smoothed convex problem, with the centre and the mu of the current round."""
 
     def start_smoothing(self, Z: Array, value: float, warm: bool, last: Saddle | None = None) -> None:
-        """Start with the exact weights as centre and mu from the spread of the losses, or with the state of `last`."""
+        """Start with the exact weights as centre and mu from the spread of the losses, or with the state of `last`.
+
+        If `warm` and there is a cut, mu is small: about 2 p losses lie within this distance of the cut.
+        """
         values, _ = self._pieces(Z)
         s = np.abs(values[:, 0]) if self.signed else np.maximum(values.max(axis=1), 0.0)
         self.centre = self._shares(s)[:, None]
@@ -153,7 +156,11 @@ class Saddle(Bounds):
 
     @property
     def cut_matters(self) -> bool:
-        """Whether there is a cut, many more rows than can be tied at it, and few enough columns for p x p matrices."""
+        """Whether `gap_near_cut` applies: rows may be tied at a cut or kink, but only a small share of them.
+
+        It is for one score per row, more than 100 rows per column and a Hessian that can be factored, but not for the
+        absolute loss or a tilt.
+        """
         problem = self.problem
         few = problem.design.n <= 100 * problem.design.p or not problem.design.factored
         return not (self.exact or self.signed or few or problem.n_outputs > 1 or problem.tilt is not None)
@@ -220,7 +227,10 @@ class Saddle(Bounds):
         enough: float,
         cutting: Callable[[Array], TopSum] | None = None,
     ) -> tuple[Array, Array, int]:
-        """Newton steps until the remaining gain, and the gradient's contribution to the gap, are below `enough`."""
+        """Newton steps until the remaining gain, and the gradient's contribution to the gap, are below `enough`.
+
+        `cutting` is as in `solve`. Returns W, its scores, and the number of steps.
+        """
         design = self.problem.design
         answer = self.answer(Z)
         value = self._total(answer, W)
@@ -255,17 +265,17 @@ class Saddle(Bounds):
         return W, Z, max_steps
 
     def gap(self, Z: Array, value: float) -> float:
-        """As in `Bounds`; by products, at scores that are shifted to balance the intercept.
+        """As in `Bounds`, but if `by_products` at scores that are shifted so that the slopes sum to zero.
 
-        Otherwise slopes that do not sum to zero would be scaled down. If one more row is dropped in one class than
-        before, that costs as much of the bound as this row has of the mean loss, far more than the tolerance.
+        Otherwise `balance` would scale the slopes down. Even one more dropped row in one class would weaken the bound
+        by the share of this row in the mean loss, far more than the tolerance.
         """
         if self.by_products and not self.exact and self.problem.tilt is None:
             Z = Z + self._best_shift(Z, self.answer(Z), 1e-3 * value)[0]
         return super().gap(Z, value)
 
     def _best_shift(self, Z: Array, answer: Answer, enough: float) -> tuple[float, Answer]:
-        """The shift of all scores that minimises the smoothed problem, and the weights there.
+        """The shift of all scores that nearly minimises the smoothed problem, and the weights there; 0 if no intercept.
 
         Newton steps on the intercept need no product with X. They end at a slack of a tenth of `enough`.
         """
@@ -367,7 +377,10 @@ class Saddle(Bounds):
         return slope * move[:, 0] + bend(dZ.T).T * (self.caps * answer.rho[:, 0] / problem.scale)
 
     def _bend(self, Z: Array, answer: Answer) -> tuple[Array, Array | None, float]:
-        """The Hessian for losses of one score, X' diag(h) X - v v' / size, as (h, v, size); v may be None."""
+        """The Hessian for losses of one score, X' diag(h) X - v v' / size, as (h, v, size); without v if it is None.
+
+        It is without the penalty and before the division by the scale.
+        """
         problem = self.problem
         h, moving, slope = self._curvatures(Z, answer)
         if not (answer.level_moves and moving.any()):
@@ -454,7 +467,7 @@ def _without_intercept(product: Callable[[Array], Array], right: Array, diagonal
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
-    """An approximate solution of product(V) = right by conjugate gradients from zero."""
+    """An approximate solution of product(V) = right by conjugate gradients from zero, preconditioned by the metric."""
     V, residual = np.zeros_like(right), right.copy()
     scaled = metric.solve(residual)
     direction = scaled

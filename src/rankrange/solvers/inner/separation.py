@@ -1,10 +1,10 @@
 """The convex problem of TKML-AoRR with fixed label pairs in every row, solved to a duality gap.
 
-Each row has labels to push down, A, and labels to pull up, B. Its loss is [1 + max over A of f - min over B of f]_+,
-the maximum of 0 and its margins 1 + f_a - f_b, one for each pair (a, b). With fixed dropped rows (caps), the problem is
-a sum of the K largest of convex losses. It is minimised as in `convex`: a quadratic term that keeps the weights of the
-margins near a centre makes it smooth; each round makes Newton steps by conjugate gradients, then moves the centre and
-decreases mu.
+Each row has scores f, labels to push down, A, and labels to pull up, B. Its loss is the maximum of 0 and its margins
+1 + f_a - f_b, one for each pair of a in A and b in B. With fixed dropped rows (caps), the problem is the sum of the K
+largest of these convex losses. It is minimised as in `convex`: a quadratic term of size mu that keeps the weights of
+the margins near a centre makes it smooth; each round makes Newton steps by conjugate gradients, then moves the centre
+and decreases mu.
 
 The gap is rigorous: the weights are scaled row by row until the gradient of each intercept is zero, and then give a
 lower bound.
@@ -30,7 +30,7 @@ _METRIC_COLUMNS = 1500
 
 
 class Pairs:
-    """The label pairs (a, b) of each row: the labels of A and of B, as padded arrays (n, nA) and (n, nB)."""
+    """The pairs (a, b) of a label to push down and one to pull up in each row, as padded arrays (n, nA) and (n, nB)."""
 
     def __init__(self, down: Array, up: Array) -> None:
         self.n, self.n_labels = down.shape
@@ -272,7 +272,7 @@ class _Saddle:
         return value - (float((keep * offsets).sum()) - 0.5 * objective.C * float(np.vdot(v, v)))
 
     def _balanced(self, W: Array) -> Answer:
-        """The answer at the optimal intercepts, where all their gradients are zero."""
+        """The `Answer` at W with optimal intercepts, at which their gradients are zero up to rounding errors."""
         Z = self.problem.scores(W)
         answer = self.answer(Z)
         for _ in range(30 if self.problem.objective.design.fit_intercept else 0):
@@ -292,7 +292,7 @@ class _Saddle:
 
 
 class _Curvature:
-    """The second derivative of the smoothed problem; only rows with free weights contribute."""
+    """The second derivative of the smoothed problem; only rows whose weights can change contribute."""
 
     def __init__(self, saddle: _Saddle, answer: Answer) -> None:
         problem = saddle.problem

@@ -145,19 +145,25 @@ def _gram(X: Any, weights: Array, centres: Array, columns: Array) -> Array:
 
 
 def _relative(gap: float, square: float) -> float:
-    """The tolerance for scikit-learn, relative to `square` = ||response||^2, which may be far above the objective."""
+    """The tolerance for scikit-learn, relative to `square` = ||response||^2, within [1e-14, 1e-3].
+
+    `square` may be far above the objective, so the gap is checked again afterwards.
+    """
     return min(max(gap / max(square, 1e-300), 1e-14), 1e-3)
 
 
 def _candidates(theta: Array, slopes: Array, most: int) -> Array:
-    """The indices of the nonzero coefficients and of others with the steepest slopes, up to `most` in total."""
+    """The indices of all nonzero coefficients and, up to `most` in total, of others with the steepest slopes."""
     size = np.where(theta != 0, np.inf, np.abs(slopes))
     count = min(max(most, int(np.count_nonzero(theta))), len(theta))
     return np.sort(np.argpartition(-size, count - 1)[:count])
 
 
 def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float, theta: Array, gap: float) -> Array:
-    """The coefficients after steps on the active set, for a duality gap of `gap`; at most two steps per column."""
+    """The coefficients after steps on the active set, until the duality gap is `gap`; at most two steps per column.
+
+    `gram` and `products` are M' M and M' response, and `square` is ||response||^2.
+    """
     active = np.flatnonzero(theta)
     x, signs = theta[active], np.sign(theta[active])
     for _ in range(2 * len(theta)):
@@ -183,7 +189,9 @@ def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float,
 def _step(H: Array, b: Array, x: Array, signs: Array, l1_ratio: float) -> tuple[Array, Array, Array | None, bool]:
     """The minimum of the objective on the line from x to the solution with these signs.
 
-    Returns x, the signs, which coefficients stay (None: all), and whether x is that solution.
+    H is the Gram matrix of the columns, to which the l2 penalty is added in place, and b their products with the
+    response. Returns x, the signs, which coefficients stay (None: all), and whether x is that solution. If the system
+    cannot be solved, x is returned as if it were.
     """
     if not len(x):
         return x, signs, None, True

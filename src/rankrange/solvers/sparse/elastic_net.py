@@ -64,9 +64,9 @@ class Net(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """A quadratic model of the losses: 1/2 ||roots * (scores) - response||^2, with one root (r, r) for each row.
+    """A quadratic model of the losses: half the sum over the rows of ||root' scores - response||^2.
 
-    For one output `roots` has the shape (n,).
+    `roots` is (n, r, r), `response` (n r,). For one output both are (n,).
     """
 
     roots: Array
@@ -137,7 +137,10 @@ class ElasticNet:
         return float(h @ self.losses(Z)) + self.penalty(coef)
 
     def largest_penalty(self, h: Array) -> float:
-        """The factor of h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms."""
+        """The factor of h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms.
+
+        Infinite if all coefficients are zero for any factor.
+        """
         if isinstance(self.loss, Absolute):
             smooth, delta = self.smoothed(1e-6 * float(np.abs(self.y - np.median(self.y)).mean()))
             return smooth.largest_penalty(h / delta)
@@ -151,7 +154,10 @@ class ElasticNet:
         return np.asarray((self._transposed @ weighted.T).T)
 
     def gap(self, value: float, Z: Array, h: Array, slopes: Array | None = None) -> tuple[float, Array]:
-        """A bound on the objective minus its minimum, and the gradient at the slopes that prove it."""
+        """An upper bound on `value` minus the minimum, and the gradient (r, d) at the slopes that prove it.
+
+        These are `slopes`, by default those at the scores Z, balanced if there is an intercept.
+        """
         slopes = self.slopes(Z) if slopes is None else slopes
         feasible = balanced(self.loss, self.y, slopes, h) if self.fit_intercept else slopes
         gradient = self.gradient(feasible * h)
@@ -179,13 +185,18 @@ class ElasticNet:
         h : ndarray of shape (n,)
             C times the weight of each row; 0 for dropped rows.
         start : pair of ndarray or None
-            Coefficients and intercepts to start from.
+            Coefficients and intercepts to start from; None means zero.
         top : float or None, default=None
             The mass of the largest losses that count, at most the sum of `h`; None means all.
         tol : float, default=1e-6
             The relative gap to reach.
         max_rounds : int, default=50
-            Maximum number of working sets.
+            Maximum number of working sets. It has no effect on absolute losses or with `top`.
+
+        Returns
+        -------
+        Net
+            The fit with its gap, which exceeds the tolerance if the rounds were too few.
         """
         start = self.zero() if start is None else start
         kept = np.flatnonzero(h)
@@ -198,9 +209,10 @@ class ElasticNet:
         return self._minimise(Fixed(h), start, tol, max_rounds)
 
     def step(self, h: Array, start: tuple[Array, Array]) -> Net:
-        """One proximal Newton step on one working set: the objective does not increase, and no gap is proved.
+        """One proximal Newton step on one working set: the objective does not increase, and the gap is infinite.
 
-        The parameters are those of `fit`. The loss must be smooth.
+        If only one of two classes has weight, the result is the minimum, with a gap. The parameters are those of `fit`.
+        The loss must be smooth.
         """
         kept = np.flatnonzero(h)
         if 2 * len(kept) < len(h):
@@ -221,7 +233,7 @@ class ElasticNet:
         return Net(flat.reshape(coef.shape), at.intercept, at.value, np.inf, 1)
 
     def smoothed(self, delta: float) -> tuple[ElasticNet, float]:
-        """The problem with the Huber loss, which is nearly delta times the absolute loss; and delta."""
+        """The problem with a Huber loss, which for small delta is nearly delta times the absolute loss; and delta."""
         delta = max(delta, 1e-300)
         return replace(self, X=self.columns, loss=Huber(delta)), delta
 
@@ -229,7 +241,8 @@ class ElasticNet:
         """Minimise the sum of absolute losses, or of the largest losses, by problems with decreasing smoothing.
 
         Each of them gives a lower bound on the minimum, and the best bound gives the gap. The Huber loss with a small
-        delta is nearly delta times the absolute loss, so weights are divided by delta.
+        delta is nearly delta times the absolute loss, so weights are divided by delta. If absolute losses with a pure
+        l1 penalty do not reach `tol`, linear programs follow (`_vertex`).
         """
         smooth, delta, used = self, 1.0, 0
         if not at[0].any() and self.fit_intercept and isinstance(self.loss, Absolute):
@@ -270,8 +283,9 @@ class ElasticNet:
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
         """Column generation: solve linear programs over a growing set of columns.
 
-        It ends when no column outside the set violates its optimality condition. The first set has the columns with a
-        nonzero coefficient in `near` or a large entry in `gradient`.
+        It ends at a gap of `tol`, or when no column outside the set violates its optimality condition. The first set
+        has the columns with a nonzero coefficient in `near` or a large entry in `gradient`. Returns the best fit, which
+        is `near` if no program gives a lower one.
         """
         best, working = near, np.flatnonzero((np.abs(gradient[0]) > _STEEP) | (near.coef[0] != 0))
         for _ in range(_PROGRAMS):
@@ -331,7 +345,7 @@ class ElasticNet:
         return Net(coef, intercept, value, gap, rounds)
 
     def _has_one_class(self, rows: Weights) -> bool:
-        """Whether only one of two classes remains."""
+        """Whether the loss is logistic, there is an intercept, and only one class has weight."""
         if not (isinstance(self.loss, Logistic) and self.fit_intercept):
             return False
         y = self.y[rows.h > 0]
@@ -382,7 +396,10 @@ class ElasticNet:
         return at.intercept, at.Z
 
     def _intercept_of(self, h: Array, intercept: Array) -> Array:
-        """The best intercepts for fixed weights if they have a closed form and are finite, or nearby ones."""
+        """The best intercepts for fixed weights if they have a closed form; otherwise approximate ones.
+
+        These are the median for the Huber loss, and `intercept` if a class has no weight.
+        """
         if isinstance(self.loss, Squared):
             return np.array([h @ self.y / h.sum()])
         if isinstance(self.loss, Huber):
@@ -582,7 +599,7 @@ class _Columns:
         return None if failed else np.asarray(step)
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
-        """The point after the first of the step lengths 1, 1/2, 1/4, ... that lowers the objective; else `at`."""
+        """The point after the first of the step lengths 1, 1/2, 1/4, ... that lowers the objective; otherwise `at`."""
         if self.net.n_outputs > 1:  # a common shift of all scores changes no loss
             intercept = intercept - intercept.mean()
         change = theta - at.theta, intercept - at.intercept

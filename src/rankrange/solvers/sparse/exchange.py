@@ -16,9 +16,9 @@ from .elastic_net import ElasticNet, Net
 
 
 def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
-    """The loss of each row plus the gain of the others without it; minus infinity for rows that are not fully kept.
+    """C times the loss of each row, plus the gain of the others without it; minus infinity for rows of weight below C.
 
-    `fit` is the minimum for the weights h, C times the kept mass of each row.
+    `fit` is near the minimum for the weights h. The gain is that of lowering the weight of the row by C.
     """
     Z = net.scores(fit.coef, fit.intercept)
     losses = C * net.losses(Z)

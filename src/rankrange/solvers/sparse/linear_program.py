@@ -1,7 +1,7 @@
 """Absolute losses with a pure l1 penalty: a linear program, whose dual gives slopes and weights.
 
 If the model passes through many rows, smoothing does not reach full precision. The program has a subset of the columns;
-columns whose optimality condition is violated are added.
+the caller adds columns that violate their optimality condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Vertex(NamedTuple):
 
 
 def least_absolute(block: Array, y: Array, h: Array, top: float | None, fit_intercept: bool) -> Vertex | None:
-    """Minimise the sum of the weighted absolute residuals, or of the largest of them, plus the l1 norm.
+    """Minimise the sum of absolute residuals, weighted by h, or of the largest, plus the l1 norm of the coefficients.
 
     `top` is the mass of the largest losses that count; None means all. Returns None if the program was not solved.
     """

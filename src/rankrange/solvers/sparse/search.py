@@ -4,14 +4,15 @@ A concentration step fits the elastic net to the kept rows, then keeps the rows 
 increases the objective, and the duality gap of the last fit bounds the remaining gain with the same rows dropped.
 Random starts are elastic nets of a few rows, as in the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz,
 Hoffmann and Filzmoser 2018). They are compared after two rough steps, and the best are continued. Further starts are
-the ordinary net, one without high-leverage rows and, if m allows it, nets without one of the classes.
+the ordinary net, one without high-leverage rows and, for a numeric target, one without extreme targets. For classes,
+there is one for each class that drops rows of this class first.
 
 Concentration steps end in one of many local minima. Small tables have more random starts, and from the end of each,
 single rows are exchanged until no exchange lowers the objective. Then the search restarts from random halves of the
 rows that the best fits keep.
 
-Rows change in most steps, so a step of the search takes one proximal Newton step instead of a fit; only the last steps,
-from the best end, are fits.
+Rows change in most steps, so a step of the search takes one proximal Newton step instead of a fit; only the last steps
+are fits.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ _OUTER = 0.3
 
 
 class Cut(NamedTuple):
-    """Which rows are dropped: the mass m of the largest losses, the mass of each row (None means 1 each), and C.
+    """Which rows are dropped: the mass m of the largest losses, where `mass` is that of each row (None means 1 each).
 
-    With `groups`, the classes of the rows, the same share of each is dropped. With `k`, only the mass k - m of the
-    largest remaining losses counts.
+    C is the factor of the sum of the losses. With `groups`, the classes of the rows, the same share of each is dropped.
+    With `k`, only the mass k - m of the largest remaining losses counts.
     """
 
     m: float
@@ -121,17 +122,17 @@ def trimmed_net(
     start : pair of ndarray or None
         Coefficients and intercepts of one more start.
     n_starts : int, default=10
-        The number of random starts.
+        The number of random starts; small tables have six times as many if `exchange` is True.
     rng : numpy.random.Generator
         The generator of random starts.
     tol : float, default=1e-6
         The relative gap of the last fit.
     max_iter : int, default=200
-        Maximum number of concentration steps.
+        Maximum number of concentration steps of one descent.
     exchange : bool, default=True
-        Whether rows of a small table are exchanged after the concentration steps.
+        Whether small tables get a longer search, with more starts, exchanges of rows and restarts.
     report : callable
-        Called with the phase and the objective after each step.
+        Called with the phase and the objective, after each start and after each of the last steps.
 
     Returns
     -------
@@ -175,7 +176,7 @@ def narrow_huber(net: ElasticNet) -> tuple[ElasticNet, float]:
     net : ElasticNet
         The same rows with the Huber loss.
     delta : float
-        Its delta: weights of the rows are divided by it.
+        Its delta. The loss is nearly delta times the absolute loss, so the weights of the rows must be divided by it.
     """
     return net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
 
@@ -190,11 +191,11 @@ def _finalists(
     exchange: bool,
     report: Report,
 ) -> list[Net]:
-    """Results of concentration steps from the starts that are best after two steps; for a small table, from all.
+    """Results of concentration steps from the starts that are best after two steps.
 
-    In a small table the ranking after two steps hardly predicts the final one. There rows are exchanged in all results,
-    because the rank before the exchanges says little about the rank after them, and the search restarts from some of
-    the rows that the best results keep.
+    In a small table, if `exchange` is True, all starts are continued, because the ranking after two steps hardly
+    predicts the final one. Then rows are exchanged in all results, for the same reason, and the search restarts from
+    some of the rows that the best results keep.
     """
     if not (exchange and _is_small(net)):
         rough = _competing(net, cut, _starts(net, cut, start, n_starts, rng, False), _PATIENCE * n_starts)
@@ -212,10 +213,10 @@ def _finalists(
 
 
 def _screened(net: ElasticNet) -> Array | slice:
-    """The columns of the search: those with the largest covariance with the target, or all if there are not many more.
+    """The columns of the search: those with the largest covariance with the target, or all if there are at most 2,000.
 
-    Half of them are the best over all rows, half over the low-leverage rows. Numeric targets are clipped around their
-    median, because otherwise a single outlier would decide.
+    500 are the best over all rows, and 500, some of them the same, over the low-leverage rows. Numeric targets are
+    clipped around their median, because otherwise a single outlier would decide.
     """
     n, p = net.X.shape
     if p <= 2 * _SCREENED:
@@ -236,14 +237,14 @@ def _screened(net: ElasticNet) -> Array | slice:
 
 
 def near_the_median(y: Array) -> Array:
-    """Clip targets to three robust standard deviations around their median; unchanged if half of them are equal."""
+    """Clip targets to three robust standard deviations around their median; unchanged if most are equal."""
     center = np.median(y)
     reach = 3 * 1.4826 * np.median(np.abs(y - center))
     return np.clip(y, center - reach, center + reach) if reach > 0 else y
 
 
 def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float) -> list[Net]:
-    """The results of rough steps from each start, until `patience` starts in a row bring no improvement."""
+    """The results of two steps from each start, at least seven, until `patience` starts in a row do not improve."""
     found: list[Net] = []
     without_gain = 0
     for number, fit in enumerate(starts):
@@ -272,7 +273,7 @@ def inner_rows(net: ElasticNet, share: float) -> Array:
 
 
 def _distinct(fits: list[Net]) -> list[Net]:
-    """One fit for each distinct objective."""
+    """The first fit of each distinct objective value, in the order given."""
     kept: list[Net] = []
     for fit in fits:
         if all(abs(fit.value - other.value) > 1e-6 * abs(other.value) for other in kept):
@@ -281,7 +282,10 @@ def _distinct(fits: list[Net]) -> list[Net]:
 
 
 def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int, report: Report | None = None) -> Net:
-    """Concentration steps until the kept rows do not change; the value of the result is the trimmed objective."""
+    """Concentration steps until the kept rows do not change; the value of the result is the trimmed objective.
+
+    The gap is infinite if the rows still change after `max_steps` steps.
+    """
     losses = net.losses(net.scores(fit.coef, fit.intercept))
     h = cut.weights(losses)
     value = cut.value(net, fit, losses, h)
@@ -303,9 +307,10 @@ def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int
 
 
 def _descend(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
-    """Concentration steps that lower the objective without minimising it, as the rows change in most of them anyway.
+    """Concentration steps with one proximal Newton step instead of a fit, because most of them change the rows anyway.
 
-    They end if the kept rows stay and the objective hardly falls. The loss must be smooth, and all kept rows count.
+    They end if the objective does not fall, or if it hardly falls and the kept rows stay. The loss must be smooth, and
+    `cut.k` None.
     """
     losses = net.losses(net.scores(fit.coef, fit.intercept))
     h = cut.weights(losses)
@@ -367,10 +372,10 @@ def _restarted(
     max_steps: int,
     seen: set[bytes],
 ) -> list[Net]:
-    """Restarts from random halves of the rows that the best fits keep, in rounds until none is lower.
+    """The best fits, and those after restarts from random halves of the rows that they keep.
 
-    Rows that a good fit keeps are mostly regular, so these are starts for nearby minima that differ in several rows,
-    which single exchanges do not reach.
+    There are three rounds, or fewer if one brings no lower fit. Rows that a good fit keeps are mostly regular, so these
+    are starts for nearby minima that differ in several rows, which single exchanges do not reach.
     """
     best = np.inf
     for _ in range(_ROUNDS):
@@ -419,8 +424,8 @@ def _starts(
 ) -> Iterator[Net]:
     """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
 
-    These are a net without the rows of extreme targets or, for classes, one net without each class, and `n_starts` nets
-    of a few random rows. With `half`, every second random net is fitted to as many rows as are kept.
+    The further nets are one without the rows of extreme targets or, for classes, one for each class that drops its rows
+    first, and `n_starts` nets of a few random rows. With `half`, every second random net has as many rows as are kept.
     """
     n = len(net.y)
     every = cut.all(n)
@@ -468,7 +473,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 def _leverages(X: Any) -> Array:
     """The squared distance of each row from the column medians, in robust units, over the columns of largest variance.
 
-    If half of the values of a column are equal, as in text, the standard deviation is the unit.
+    If most values of a column are equal, as in text, the standard deviation is the unit.
     """
     n, p = X.shape
     squares = X.multiply(X).mean(axis=0) if sp.issparse(X) else np.einsum("ij,ij->j", X, X) / n

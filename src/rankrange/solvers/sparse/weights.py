@@ -29,7 +29,7 @@ class Weights(Protocol):
         """The weights (n,)."""
 
     def total(self, losses: Array) -> float:
-        """The weighted sum of the losses, whose derivative with respect to the losses is the weights."""
+        """The weighted sum of the losses, smoothed if the weights are; its derivative in the losses is the weights."""
 
     def tied(self, losses: Array) -> tuple[Array, Array, bool]:
         """The rows whose weight changes with the loss, the rates of change, and whether the sum of weights is fixed."""
