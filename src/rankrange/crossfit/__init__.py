@@ -1,8 +1,10 @@
 """Out-of-fold predictions: folds, many trimmed fits at once, and the choice of m, k and C.
 
 `folds` draws folds and computes the penalty and the out-of-fold scores of linear models (`CrossFit`), with the batched
-fits of `fits`. `choose` chooses m without clean data, `with_clean` with a clean validation set (Algorithm 2), and
-`grid` by grid search. `models` fits any model on folds; `predictions`, `trees` and `simple_models` are other members of
-the ensemble. `label_share` estimates the share of wrong labels. `alternate` fits the ranked range of any model by
-alternating between ranking and fitting. May import: `core`, `label_noise`, `solvers`.
+fits of `fits` and the scores of `held_out`. `choose` chooses m without clean data, `with_clean` with a clean validation
+set (Algorithm 2), `grid` by grid search, and `fpr_choice` the training range of partial AUC. `models` fits any model on
+folds, and `alternate` fits the ranked range of any model by alternating between ranking and fitting. `predictions`,
+`trees`, `simple_models` and `sparse_member` predict for the label-noise ensemble; `members` is a table of some of them.
+`label_share` estimates the share of wrong labels, `distant_rows` finds high-leverage rows, and `numeric` converts
+tables to numeric columns. May import: `core`, `label_noise`, `metrics`, `solvers`.
 """

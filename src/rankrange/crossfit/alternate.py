@@ -21,7 +21,8 @@ class Alternation:
     """The result of `alternate`.
 
     `last` are the models fitted without the rows `dropped` (the m largest of `losses`) and `easy` (ranks above k).
-    `values` holds the ranked range of the out-of-fold losses in each round, decreasing except perhaps for the last.
+    `values` holds the ranked range (a mean) of the out-of-fold losses, first of the fits to all rows and then of each
+    round. It decreases, except perhaps at the last round.
     """
 
     losses: Array
@@ -42,8 +43,9 @@ def alternate(
 ) -> Alternation:
     """Fit to all rows, then repeatedly to the ranks m+1..k of the out-of-fold losses of the last fits.
 
-    The iteration ends at the first round that does not lower the ranked range of the out-of-fold losses. The dropped
-    rows are those of the round before, and the models of the last round were fitted without them.
+    `fit` gets a mask of the rows to fit to. `losses_of` returns the out-of-fold losses (n,), NaN for rows without a
+    prediction. The iteration ends after `rounds` rounds, or at the first round that does not lower the ranked range of
+    these losses by 0.01%. The result has the models of the last round, and the losses that chose its rows.
     """
     last = fit(np.ones(len(mass), dtype=bool))
     losses = losses_of(last)
@@ -66,7 +68,7 @@ def alternate(
 def by_rank(losses: Array, predicted: Array, m: float, k: float, mass: Array) -> tuple[Array, Array]:
     """Masks of the rows ranked 1..m and of the rows beyond rank k. Tied rows are ranked in row order.
 
-    A row of weight w covers w ranks, and its middle rank counts. Rows with unknown losses are in neither mask.
+    A row of weight w covers w ranks, and its middle rank counts. Rows outside the mask `predicted` are in neither.
     """
     rows = np.flatnonzero(predicted)
     rows = rows[np.argsort(-losses[rows], kind="stable")]

@@ -1,13 +1,14 @@
 """Automatic m, k and C without clean data (`choose_m`); `with_clean` uses a clean validation set.
 
-Fits on a grid of m are scored by cross-validation against the given labels. For classes the score is balanced accuracy.
-Under class-conditional label noise it is an increasing function of the balanced accuracy on clean labels, which
-accuracy is not. The best m must beat m = 0 by one standard error (more with few rows); otherwise m = 0. For numeric
-targets the score is a squared error capped at three robust standard deviations, which limits the influence of outliers.
-Of all m within one standard error of the best score, the smallest is chosen.
+Fits on a grid of m are scored by cross-validation against the given targets. For classes the score is balanced
+accuracy. Under class-conditional label noise it is an increasing function of the balanced accuracy on clean labels,
+which accuracy is not. For numeric targets the score is based on a squared error capped at three robust standard
+deviations, which limits the influence of outliers, and the smallest m within one standard error of the best score
+counts as the best. In both cases the best m must beat m = 0 by one standard error, with few rows by more.
 
-With many rows, the scores near the best m are flat, but the share of errors is estimated accurately. Then m is this
-share if its score is within two standard errors of the best.
+With many rows, the scores near the best m are flat, but the share of errors is estimated accurately. If m is not 0, it
+is then this share, provided that its score is within two standard errors of the best. `adapt_k` is the paper's schedule
+for k.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ class Choice:
     ----------
     m : float
         The chosen m as a mass, or as a count if masses are counts.
-    start : ndarray or None
-        A fit at this m to continue from; None if m = 0.
+    start : ndarray of shape (r, p) or None
+        A fit at this m to continue from; None if `choose_m` chose m = 0.
     table : dict of ndarray
-        Arrays with one entry per candidate.
+        Arrays with one entry per candidate, or per evaluation on a clean validation set; empty if nothing was compared.
     reason : str
         The reason for the choice.
     noise : tuple of float or None
-        The estimated share of wrong labels or of outliers, and the lower and upper limit of its 95% interval; None if
-        it was not estimated. It may differ from m, which has the best score.
+        The estimated share of wrong labels or of outliers, and the lower and upper limit of its 95% interval; (0, 0, 1)
+        with too few rows, None if it was not needed. It may differ from m, which has the best score.
     k, C : float or None
-        The chosen values; None if they were given.
+        The k of `choose_with_validation` and the scikit-learn C of `choose_m`, whether chosen or given; otherwise None.
     """
 
     m: float
@@ -93,11 +94,12 @@ def choose_m(
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
     C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
-    tried again for the chosen m. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the
-    number of entries of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows
-    of the objective are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the
-    `CrossFit`; an engine may pass one that scores rows on a device. Without `with_noise` the share of errors is
-    estimated only if the choice depends on it.
+    tried again for the chosen m. With fewer than 20 rows or a single group, nothing is chosen: m = 0, and C = 1 unless
+    it is given. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the number of entries
+    of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows of the objective
+    are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the `CrossFit`; an
+    engine may pass one that scores rows on a device. Without `with_noise` the share of errors is estimated only if the
+    choice depends on it.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -169,7 +171,7 @@ def _best(
 def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
     """Whether dropping the mass m of the largest losses at W (r, p) drops more than half of a class.
 
-    Such a class is rare or hard, not wrong: another class is predicted for most of its rows.
+    Such a class is probably rare or hard to predict, not mislabelled. False for numeric targets.
     """
     if objective.loss.targets == "numbers" or m <= 0:
         return False
@@ -204,7 +206,10 @@ def choose_C(
     total: float | None = None,
     cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
 ) -> float:
-    """Choose scikit-learn's C for an objective at its m and k. See `choose_m`."""
+    """Choose scikit-learn's C for an objective at its m and k, by cross-validation as in `choose_m`.
+
+    For m = 0 it is the best C of ordinary fits, whatever k is. With fewer than 20 rows or a single group it is 1.
+    """
     if objective.total < _MIN_ROWS or _one_group(groups):
         return 1.0
     part, groups = _some_rows(objective, rng, groups)
@@ -219,6 +224,8 @@ def choose_C(
 
 def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
     """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
+
+    Returns the fits with this penalty and the chosen candidate refitted; the other candidates are not refitted.
 
     If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
     one may be better. The loss of the kept rows cannot choose C, because a weaker penalty always lowers it.
@@ -249,8 +256,8 @@ def on_all_rows(
 ) -> tuple[float, Array]:
     """The chosen m as a mass, and the chosen fit on all rows.
 
-    It is computed like the fits on the folds, or continues from `start`. A deeper search would find minima that were
-    not scored. C is relative to the mean loss of all rows.
+    If `start` is given, it is returned as the fit. Otherwise the fit is computed like those on the folds, because a
+    deeper search would find minima that were not scored. C is relative to the mean loss of all rows.
     """
     sets = paths.Sets.of(objective, objective.mass[None], C)
     shares = np.union1d(shares, fits.shares[chosen])
@@ -266,7 +273,7 @@ def on_all_rows(
 def _some_rows(
     objective: Objective, rng: np.random.Generator, groups: Array | None, largest: float = _LARGEST
 ) -> tuple[Objective, Array | None]:
-    """The sample of rows on which m is chosen, with their groups."""
+    """The objective on the rows on which m is chosen, all or a random sample, and the groups of these rows."""
     n, numbers = objective.design.n, objective.design.p * objective.n_outputs
     most = max(int(largest / numbers), TWICE_UP_TO)
     if n <= most:
@@ -276,7 +283,7 @@ def _some_rows(
 
 
 def _one_group(groups: Array | None) -> bool:
-    """Whether all rows belong to one group. Then no rows can be held out."""
+    """Whether all rows belong to one group, so that no rows can be held out; False without groups."""
     return groups is not None and len(np.unique(groups)) < 2
 
 
@@ -290,7 +297,7 @@ def _noise(
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
-    For labels, the predictions of the ordinary fit are used as well.
+    For labels, the predictions of the ordinary fit and of a smooth model are used as well.
     """
     candidates, n = sorted({0, chosen}), objective.design.n
     total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)
@@ -305,9 +312,10 @@ def _noise(
 
 
 def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
-    """The share of residuals beyond three robust standard deviations, minus the share expected for normal errors.
+    """The share of outliers, and the lower and upper limit of its 95% interval.
 
-    Returns the share and the lower and upper limit of its 95% interval.
+    It is the share of residuals beyond three robust standard deviations, corrected for the share of normal errors that
+    lie beyond them.
     """
     n = float(mass.sum())
     order = np.argsort(np.abs(residual), kind="stable")
@@ -323,10 +331,11 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
 def _gate(
     scores: Scored, objective: Objective, fits: Fits, preferred: int | None = None
 ) -> tuple[int, dict[str, Array], str]:
-    """The best candidate if it beats the ordinary fit by a standard error, otherwise the ordinary fit.
+    """The index of the best candidate, or 0 (the ordinary fit) if it gains too little; the table; and the reason.
 
-    For numeric targets, the candidate with the smallest m within one standard error of the best is chosen. The
-    `preferred` candidate counts as the best if its score is within two standard errors of the best.
+    The gain must exceed one standard error, with few rows more. For numeric targets, the candidate with the smallest m
+    within one standard error of the best counts as the best. The `preferred` candidate does if its score is within two
+    standard errors of the best.
     """
     # Rounded: sums of the same terms may differ in the last digit, and the standard error of equal scores is 0.
     mean = np.round(scores.mean, 12)
@@ -355,8 +364,8 @@ def adapt_k(
 ) -> tuple[Objective, Result]:
     """The paper's schedule for k: fit at k = n, then at the k for this training accuracy (`ADAPTIVE`), and repeat.
 
-    `result` is the solution at k = n, and `solve` fits an objective from a start. k never increases. The schedule ends
-    before k would reach m.
+    `result` is the solution at k = n, and `solve` fits an objective from a start. The schedule ends if k would not
+    decrease, or would not exceed m. Returns the last objective and its solution.
     """
     while True:
         accuracy = _training_accuracy(objective, result.w)

@@ -26,8 +26,9 @@ _LEVELS, _ODD_LEVELS, _SAMPLED = 20, 3, 2000
 def rows_with_unique_levels(X: Any) -> Array:
     """A mask (n,) of the rows whose values are unique in columns in which the other rows share a few values.
 
-    Such rows are outliers, whatever their label. Columns with 2 to 20 shared values are used. A row is flagged if its
-    value is unique in at least three and in at least half of these columns.
+    Such rows are outliers, whatever their label. Columns with 2 to 20 shared values are used, if at most a quarter of
+    the rows has a unique value. A row is flagged if its value is unique in at least three and in at least half of these
+    columns. No row of a sparse X is flagged.
     """
     n = X.shape[0]
     n_unique, candidates = np.zeros(n, dtype=np.intp), 0
@@ -48,7 +49,7 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
 
     Distances are in robust units of each column. Values that several rows share do not count as distant, distant rows
     that are close to each other are not flagged, nor are rows of a class in which most rows are distant. If more than a
-    quarter of all rows is distant, none is flagged.
+    quarter of all rows is distant, or if X is sparse, none is flagged.
     """
     none = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -80,9 +81,9 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
 
 
 def _isolated(Z: Array, rows: Array) -> Array:
-    """Which of these rows of Z are isolated, compared with the usual distances between neighbours.
+    """A mask of those of `rows` whose fifth neighbour in Z is more than three times as distant as usual.
 
-    A distant cluster has neighbours; outliers have none.
+    Rows of a distant cluster have near neighbours; outliers have none. With five rows or fewer, all are isolated.
     """
     rng, n = np.random.default_rng(0), len(Z)
     size = int(min(n, _NEIGHBOUR_ROWS, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))

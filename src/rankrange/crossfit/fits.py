@@ -4,7 +4,7 @@ Choosing m needs fits on every fold, at every m, from several starts. They share
 batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all fits. The fits
 are only as accurate as a comparison needs.
 
-`Sets` are the training sets. `Fits` are the fits of candidates with increasing m, each on every training set.
+`Sets` are the training sets. `Fits` are the fits of the candidates, at several m, each on every training set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Report = Callable[[str], None]  # called with a short text before each stage of 
 class Sets:
     """The model and its training sets: one row of masses (F, n) per set.
 
-    C is relative to the mean of all rows: n times scikit-learn's. Fits to a subset of the rows then have the same
+    C is relative to the mean loss of all rows: n times scikit-learn's. Fits to a subset of the rows then have the same
     penalty as the fit to all rows.
 
     Parameters
@@ -67,9 +67,10 @@ class Sets:
 
     @classmethod
     def of(cls, model: Objective, masses: Array, C: float) -> Sets:
-        """The training sets with these masses. Distant rows are winsorised in the metric, not excluded.
+        """The training sets with these masses (F, n), with the metric and the distances computed from the rows.
 
-        All rows of a rare category may be distant. In a metric without these rows, fits would converge slowly.
+        In the metric, distant rows are winsorised and not excluded. All rows of a rare category may be distant, and
+        fits in a metric without these rows would converge slowly.
         """
         with threads_for(model.design.X):
             distances, beyond = robust_distances(model)
@@ -229,7 +230,8 @@ def searched(sets: Sets, m: Array, k: Array, rng: np.random.Generator, n_random:
     """The best fits (M, F, r, p) of a search at each m (M, F), from random starts and one without high-leverage rows.
 
     After a few steps each (m, set) continues with its best two fits and the best of the next smaller and the next
-    larger m, and after more steps with the best one. `n_random` is the number of random starts per set.
+    larger m, and after more steps with the best one. `n_random` is the number of random starts per set; with 0, only
+    the other start is used.
     """
     # Fits that drop the distant rows use the metric of the other rows.
     near = sets.distances <= np.quantile(sets.distances, 1.0 - _FAR)
@@ -318,7 +320,7 @@ class Fits:
     shares : ndarray of shape (candidates,)
         The share of the mass that each candidate drops.
     names : list of str
-        The kind of each candidate: "none", "up" or "search".
+        The kind of each candidate: "none" (m = 0), "up" (on a path of increasing m) or "search" (from several starts).
     W : ndarray of shape (candidates, F, r, p)
         The parameters.
     """
@@ -361,7 +363,7 @@ class Fits:
         return Fits(self.sets, np.append(self.shares, share), names, np.concatenate([self.W, W[None]]))
 
     def cuts(self, candidate: int) -> Array:
-        """The cut s_[m] of a candidate among the losses of each training set, (F,)."""
+        """The cut s_[m] of a candidate among the losses of each training set, (F,); infinite for m = 0."""
         m, _ = masses_of(self.sets, self.shares[[candidate]], 1.0)
         found = []
         for mass, level, W in zip(self.sets.masses, m[0], self.W[candidate], strict=True):

@@ -3,8 +3,8 @@
 Folds are stratified by class, keep groups together, or are given. `CrossFit` is used by m="auto", `find_label_issues`
 and audits. The penalty is scikit-learn's C. If it is not given, a grid of C is compared by the out-of-fold loss of the
 ordinary fits. For numeric targets the criterion is the mean of the smaller 70% of the errors, which is robust to
-outliers, over fits that drop 0, 10 and 20% of the rows: outliers bias the ordinary fit, and more shrinkage always
-improves it, so its error does not identify C.
+outliers, minimised over fits that drop 0, 10 and 20% of the rows. The ordinary fit alone does not identify C: outliers
+bias it, and more shrinkage always improves it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .fits import Fits, Sets, masses_of, ordinary, upward
 from .fits import Report as Report
 from .held_out import RowScores, Scored, row_scores
 
-# With one score per row: five folds, repeated twice, up to the first number of rows; five folds up to the second; then
-# one hold-out.
+# Five folds are used up to the second number of rows, and only one of them with more rows. With one score per row they
+# are drawn twice up to the first number.
 TWICE_UP_TO = 4000
 FOLDS_UP_TO = 20_000
-# With one score per row and at least this many rows, fits use a part of the rows and all others are test rows. The gain
-# of m hardly depends on the size of the training set, and many test rows measure it accurately.
+# With one score per row and more than this many rows, fits use a part of the rows and all others are test rows. The
+# gain of m hardly depends on the size of the training set, and many test rows measure it accurately.
 PART_FROM = 10_000
 _MIN_FITTED = 4000
 _FITTED_PER_COLUMN = 60
@@ -39,7 +39,7 @@ def silent(message: str) -> None:
 
 
 def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """The numbers of repeats, of folds, and of folds used: five folds, twice, for few rows; one hold-out for many.
+    """The numbers of repeats, of folds, and of folds used, for `split`: several folds for few rows, one for many.
 
     A negative number of folds exchanges the roles: one fold is the training set, all others are test rows.
     """
@@ -58,9 +58,9 @@ def split(
 ) -> Array:
     """Split the rows into test folds, stratified by class, without splitting groups: masses (F, n) of the test rows.
 
-    `plan` has the numbers of repeats, of folds, and of folds that are used; with fewer groups than folds there are as
-    many folds as groups. A row with an integer weight is split like repeated rows. A row with a fractional weight goes
-    into one fold. Masses are bool if each row counts once.
+    `plan` is that of `plan_of`; with fewer groups than folds there are as many folds as groups. If all weights are
+    integers and their sum is not large, a row of weight w is split like w rows; otherwise each row is in one fold.
+    Masses are bool if there are no weights.
     """
     n = objective.design.n
     mass = objective.mass
@@ -117,9 +117,9 @@ def _mixed(values: Array, keys: Array) -> Array:
 
 
 def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
-    """The first `count` of n rows in this order; with groups, whole groups in this order, up to about `count` rows.
+    """The first `count` of n rows in this order; with groups, whole groups in this order, up to `count` rows.
 
-    At least one row is taken, and not all.
+    At least one row or one group is taken, and never all; so none is taken if there is only one.
     """
     count = min(max(1, count), n - 1)
     if groups is None:
@@ -132,7 +132,7 @@ def hold_out(n: int, count: int, order: Array, groups: Array | None) -> Array:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """Validate that a value is an int of at least `least`."""
+    """Return a value as an int; raise a ValueError unless it is an int of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
     return int(value)
@@ -143,7 +143,7 @@ class Folds:
     """Masks (F, n) of the training rows and of the test rows of each fold. No row is in both.
 
     A row may be in no test set, like the first rows of a split by time. `repeat` (F,) is the number of the repeat of
-    each fold, in order; None means one repeat.
+    each fold, from 0 and never decreasing; None means one repeat.
     """
 
     train: Array
@@ -194,7 +194,10 @@ class Folds:
         return np.asarray(self.test.any(axis=0))
 
     def average(self, parts: list[Array]) -> Array:
-        """Array (n, ...): the mean of the predictions of each row over its test folds; NaN if it is never tested."""
+        """Array (n, ...): the mean of the predictions of each row over its test folds; NaN if it is never tested.
+
+        `parts` has the predictions of the test rows of each fold.
+        """
         total = np.zeros((self.test.shape[1], *parts[0].shape[1:]))
         for test, part in zip(self.test, parts, strict=True):
             total[test] += part
@@ -203,9 +206,10 @@ class Folds:
 
 
 def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Generator) -> Folds:
-    """Folds that test each row equally often and train on all other rows: drawn, given, or from a splitter.
+    """Folds that test each row equally often and train on all other rows.
 
-    `n_repeats=None` means two repeats for two classes and few rows, otherwise one.
+    `cv` is a number of folds to draw, a splitter, a list of (train, test) rows, or a `Folds` object, which is returned
+    unchanged. `n_repeats` is how often folds are drawn; None means twice for two classes and few rows, otherwise once.
     """
     n = len(codes)
     if isinstance(cv, Folds):
@@ -234,7 +238,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
 
 
 def default_repeats(n: int, n_classes: int) -> int:
-    """The default number of repeats: two for two classes and few rows, where one repeat is noisy and fits are cheap."""
+    """The default number of repeats: 2 for two classes and few rows, because one is noisy and fits are cheap."""
     return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
 
 
@@ -307,7 +311,10 @@ _ENOUGH = 1e-4  # tolerance of fits for choosing the penalty
 
 
 def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """The training sets for test folds, given by the masses (F, n) of the test rows; C is relative to the mean loss."""
+    """The training sets for test folds, given by the masses (F, n) of the test rows; C is relative to the mean loss.
+
+    If there is only one fold, the result has only its training rows.
+    """
     mass = objective.mass
     train = ~tests if mass.dtype == bool else mass - tests
     if len(train) == 1:  # a hold-out: its test rows are not needed for the fits

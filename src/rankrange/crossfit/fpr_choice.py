@@ -6,8 +6,8 @@ therefore compares, at several C, wider ranges, a range without the lowest posit
 The logistic fit is chosen unless another candidate is better by more than a standard error. The held-out scores of the
 chosen candidate give probabilities and thresholds.
 
-Equal rows stay in one fold, and folds depend on the contents of rows and not on their order, so a weight of 2 equals
-the row twice.
+Without groups, equal rows of a class stay in one fold, and folds depend on the contents of rows and not on their order.
+So a weight of 2 equals the row twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rates = tuple[float, float]
 # positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
 # Folds are drawn twice up to the first number of rows. Above the second number, the model is fitted to one fold of
-# about _PART rows, at the given C only, and _SCORED other folds are scored, in _BLOCKS blocks.
+# about _PART rows, only at C if it is a number, and up to _SCORED other folds are scored, in _BLOCKS blocks.
 _TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
@@ -97,7 +97,10 @@ class HeldOut(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The chosen candidate, its coefficients in the first fold, its held-out scores, and the comparison, if any."""
+    """The chosen candidate, its coefficients in the first fold, its held-out scores, and the table of `_compared`.
+
+    Without folds, both come from a fit to all rows. The table is None for a single candidate.
+    """
 
     candidate: Candidate
     start: Array
@@ -106,10 +109,10 @@ class Chosen(NamedTuple):
 
 
 def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
-    """The candidates, logistic fits first. A given range with a given C is a single candidate.
+    """The candidates: logistic fits, then ranges, for train_fpr="auto"; otherwise the given range.
 
-    If the range is chosen (train_fpr="auto"), a number C is the centre of a grid of three C for n up to `FOLDS_UP_TO`,
-    and the only C for larger n.
+    C="auto" tries 0.1, 1 and 10. A number C is the only one, except for train_fpr="auto" and n up to `FOLDS_UP_TO`:
+    there 0.1, 1 and 10 times C are tried.
     """
     middle = 1.0 if C == "auto" else float(C)
     Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]
@@ -123,7 +126,10 @@ def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]
 
 
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
-    """Fit a candidate; the coefficients `w` of the result have no intercept."""
+    """Fit a candidate; the coefficients `w` (1, p) of the result have no intercept.
+
+    A fit to pairs starts at `start` (p,), by default at a rough logistic fit; a logistic fit ignores `start`.
+    """
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = pair_objective(rows, candidate, task)
@@ -163,7 +169,8 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
     """Choose the best candidate on held-out rows, with a preference for logistic fits.
 
     Candidates without a range are logistic fits. Another candidate must be better than the best logistic fit by more
-    than the standard error of the difference over folds.
+    than the standard error of the difference, over folds or, for one split, over blocks of its test rows. Without
+    splits, the first candidate is taken and scores its own training rows.
     """
     if not splits:  # too few rows of a class: use the training rows themselves
         w = fit(rows, candidates[0], task).w[0]
@@ -180,8 +187,9 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
     """Pairs of masks of training and test rows; an empty list if a class has fewer than two distinct rows or groups.
 
-    Folds are drawn twice for comparing candidates on few rows, and once for probabilities and thresholds.
-    Folds of groups in which a class has no training rows or no test rows are left out.
+    Folds are drawn twice if candidates are compared (`compare`) on few rows, otherwise once. With more than 20,000 rows
+    there is one pair: one fold of about 6,000 rows to train on, and up to five others to test. Folds of groups in which
+    a class has no training rows or no test rows are left out.
     """
     n = len(rows.positive)
     if n > FOLDS_UP_TO:
@@ -202,9 +210,9 @@ def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
-    """The fold of each row, balanced within classes and equal for equal rows; and the size of the rarer class.
+    """The fold (n,) of each row, balanced within classes, and the number of distinct rows of the class with fewest.
 
-    With groups, the size is the number of groups that have rows of the rarer class.
+    Equal rows of a class are in the same fold. With groups, all rows of a group are, and groups are counted instead.
     """
     if groups is not None:
         least = min(len(np.unique(groups[rows.positive == side])) for side in (True, False))
@@ -246,7 +254,7 @@ def scores_of(X: Any, w: Array) -> Array:
 
 
 def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
-    """Mean and standard deviation of the scores of the negatives; the latter is 1 if all scores are equal."""
+    """Weighted mean and standard deviation of the scores of the negatives; the latter is 1 if all are equal."""
     z, mass = scores_of(rows.X[np.flatnonzero(~rows.positive)], w), rows.mass[~rows.positive]
     centre = float(np.average(z, weights=mass))
     spread = float(np.sqrt(np.average((z - centre) ** 2, weights=mass)))
@@ -254,7 +262,10 @@ def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
 
 
 def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits) -> dict[str, Array]:
-    """The comparison: partial AUC of each candidate, its gain over the best logistic fit and the standard error."""
+    """The table of candidates: partial AUC, gain over the best logistic fit, its standard error, and which is chosen.
+
+    Without logistic fits, the gain is that over the best candidate, which is chosen.
+    """
     units = _blocks(held[0]) if len(held) == 1 else held
     areas = np.array(
         [[roc_area(each.positive, each.score, each.mass, task.fpr, task.tpr) for each in unit] for unit in units]
@@ -286,7 +297,10 @@ def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
 
 
 def calibrate(held: HeldOut) -> tuple[float, float]:
-    """Slope and intercept of the log odds as a function of the score (Platt scaling); the slope is bounded below."""
+    """Slope and intercept of the log odds as a function of the score (Platt scaling).
+
+    The slope is at least 0.001; at this bound, the intercept is the log odds of the share of positives.
+    """
     total = float(held.mass.sum())
     y = np.where(held.positive, 1.0, -1.0)
     design = Design(held.score[:, None], True)
@@ -299,12 +313,11 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:
-    """The held-out score that a new negative exceeds with at most the probability `rate`.
+    """The score that a new negative exceeds with at most the probability `rate`.
 
-    It is the highest score if there are too few negatives.
-
-    A new negative exceeds the r-th highest of n held-out negatives with probability r / (n + 1), because all n + 1 are
-    exchangeable. Here r = rate (n + 1).
+    `z` and `mass` are the scores and masses of n held-out negatives. A new negative exceeds the r-th highest of them
+    with probability r / (n + 1), because all n + 1 are exchangeable. Here r = rate (n + 1), rounded down. If r is 0,
+    the highest score is returned, and the probability is 1 / (n + 1).
     """
     order = np.argsort(-z, kind="stable")
     reached = np.cumsum(mass[order])

@@ -36,9 +36,10 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     n : int
         The number of rows of a training fold.
     k : iterable of float, optional
-        Values of k to try, as shares of n; by default 1/n, 0.1, 0.2, ..., 1.
+        Values of k to try, as shares of n, besides 1/n; by default 0.1, 0.2, ..., 1.
     m : iterable of float, optional
-        Values of m to try, as shares of k, besides 0 (which is AT_k) and 1/k; by default 0.05 to 0.8.
+        Values of m to try, as shares of k, besides 0 (which is AT_k) and 1/k; by default 0.05 to 0.8. For k = 1/n only
+        m = 0 is tried.
     C : iterable of float, optional
         Values of C to try, on scikit-learn's scale; by default 1/n, 10/n, ..., 10^5/n. The paper's values, 1 to 10^5,
         are relative to the mean of the kept losses; for k = n and m = 0 they give the same fits.
@@ -46,7 +47,7 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
     Returns
     -------
     list of dict
-        One grid per k.
+        One grid per k, with k and m as counts; k = n is the fraction 1.0.
 
     Examples
     --------
@@ -65,7 +66,7 @@ def paper_grid(n: int, *, k: Iterable[float] = (), m: Iterable[float] = (), C: I
 
 
 class RangeSearchCV(GridSearchCV):
-    """Grid search for AoRRClassifier and AoRRRegressor that warm-starts along m within each fold.
+    """Grid search for AoRRClassifier and AoRRRegressor, with warm starts from one m to the next within each fold.
 
     Parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that differ only
     in m are one task for `n_jobs`. The refit at the end searches from many starts, as usual.
@@ -75,8 +76,8 @@ class RangeSearchCV(GridSearchCV):
     estimator : AoRRClassifier, AoRRRegressor or PartialAUCClassifier
         The model to fit.
     param_grid : dict or list of dict
-        Values to try; each grid must contain m if the estimator has it. `paper_grid` is the grid of the paper. For a
-        PartialAUCClassifier, whose ranks are `fpr`, `tpr` and `train_fpr`, fits are not warm-started.
+        Values to try; each grid must contain m if the estimator has it. `paper_grid` is the grid of the paper. A
+        PartialAUCClassifier has no m, and its fits are not warm-started.
     scoring, n_jobs, refit, cv, verbose, pre_dispatch, error_score, return_train_score : object
         As in GridSearchCV.
 
@@ -97,7 +98,7 @@ class RangeSearchCV(GridSearchCV):
     """
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> RangeSearchCV:
-        """Search the grid, then fit the best parameters to all rows.
+        """Search the grid, then fit the best parameters to all rows (unless refit=False).
 
         Parameters
         ----------
@@ -203,7 +204,7 @@ class _Path(BaseEstimator):
 
 
 def _size(m: Any, n: int) -> float:
-    """m as a sort key; "auto" and ranges come first and are searched from many starts."""
+    """m in rows of n, for sorting; infinite for "auto" and ranges, which therefore are fitted first."""
     if isinstance(m, int | float | np.number):
         return float(m) if isinstance(m, int | np.integer) else float(m) * n
     return np.inf
@@ -221,7 +222,7 @@ class _OfEach:
         return get_routing_for_object(self.scorer)
 
     def _accept_sample_weight(self) -> bool:
-        """GridSearchCV calls this method of a scorer if metadata routing is off."""
+        """Whether the scorer takes sample weights; GridSearchCV asks this if metadata routing is off."""
         if hasattr(self.scorer, "_accept_sample_weight"):
             return bool(self.scorer._accept_sample_weight())
         return "sample_weight" in signature(self.scorer).parameters

@@ -66,7 +66,7 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
     """The contribution (candidates, n) of each row to the score of each candidate, averaged over its test folds.
 
     `parts` has for each fold its test rows and their scores (candidates, r, rows), `tests` (F, n) the masses of the
-    test rows. The mean over rows is the score of a candidate. Rows that no fold tests are NaN.
+    test rows. The weighted mean over rows is the score of a candidate. Rows that no fold tests are NaN.
     """
     gains = _right if objective.loss.targets != "numbers" else _close
     total = np.zeros((len(parts[0][1]), objective.design.n))
@@ -78,7 +78,10 @@ def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Arr
 
 
 def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 if the prediction is correct, scaled such that the mean over the rows is the balanced accuracy."""
+    """For each fold an array (candidates, rows): 0 for wrong predictions, a class weight for correct ones.
+
+    The weights are such that the mean over all rows is the balanced accuracy.
+    """
     mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
     present = mass > 0
     weight = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
@@ -89,10 +92,10 @@ def _right(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]
 
 
 def _close(objective: Objective, strata: Array, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """1 - min(1, (residual / 3 sigma)^2), where sigma is the smallest robust scale of the candidates.
+    """For each fold an array (candidates, rows): 1 - min(1, (residual / 3 sigma)^2).
 
-    The scale is the 70% quantile of absolute residuals. The median could be 0 if targets repeat, as in counts with many
-    zeros.
+    Sigma is the smallest robust scale of the candidates, estimated from the 70% quantile of absolute residuals. Their
+    median could be 0 if targets repeat, as in counts with many zeros.
     """
     residuals = [np.abs(Z[:, 0] - objective.y[rows]) for rows, Z in parts]
     spread = np.quantile(np.concatenate(residuals, axis=1), 0.7, axis=1).min()

@@ -1,4 +1,4 @@
-"""The estimated share of wrong labels, from the linear fits that choose m and a smooth model.
+"""The estimated share of wrong labels, from a smooth model and the linear fits that are used to choose m.
 
 A linear model alone mistakes non-linear class boundaries for wrong labels: for clean XOR data it estimates 20% wrong
 labels. A smooth model of a sample of rows costs about as much as a few linear fits.
@@ -22,10 +22,11 @@ _MAX_ROWS = 4_000
 def share_of_wrong_labels(
     objective: Objective, codes: Array, scores: Array, scored: Array, rng: np.random.Generator
 ) -> tuple[float, float, float]:
-    """The expected share of wrong labels, and its 95% interval.
+    """The estimated share of wrong labels, and the lower and upper limit of its 95% interval.
 
-    `scores` (fits, n, r) are out-of-fold scores of one or several linear fits; `scored` marks the rows that have them.
-    Labels that these few models do not predict may be wrong or just hard to predict. The interval covers both cases.
+    `codes` (n,) are the given classes. `scores` (fits, n, r) are out-of-fold scores of one or several linear fits, and
+    `scored` is a mask of the rows that have them. Labels that these few models do not predict may be wrong or just hard
+    to predict. The interval covers both cases.
     """
     rows = np.flatnonzero(scored)
     if len(rows) > _MAX_ROWS:

@@ -1,4 +1,4 @@
-"""The table of non-linear members of the label-noise ensemble."""
+"""A table of members of the label-noise ensemble: trees, and sparse linear models for wide tables."""
 
 from __future__ import annotations
 

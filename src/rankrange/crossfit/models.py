@@ -52,7 +52,11 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether integer weights are applied by repeating rows: if they are small, or the model takes no weights."""
+        """Whether weights are applied by repeating rows.
+
+        They must be integers, with a sum of at most 5,000 or the number of rows; at most a million if the model takes
+        no weights.
+        """
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -103,7 +107,8 @@ def _fit_and_predict(model: Any, task: Task, rows: Array, test_rows: Array, seed
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
     """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
 
-    `keep_states` does not change random states that the user has set.
+    Rows of weight 0 are left out. `seed` sets the random states of the copy; with `keep_states`, only those that the
+    user has not set.
     """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
@@ -171,7 +176,10 @@ def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
 
 
 def weight_name(model: Any) -> str:
-    """The name of the model's `fit` argument for sample weights; in a pipeline that of its last step."""
+    """The name of the model's `fit` argument for sample weights; in a pipeline that of its last step.
+
+    A ValueError is raised if there is none.
+    """
     if not _takes_weights(model):
         raise ValueError(
             "sample_weight needs a model whose fit takes it, unless the weights are whole and at most "
@@ -229,9 +237,9 @@ def len_of(X: Any) -> int:
 
 
 def classifier_named(name: str) -> Any:
-    """A scikit-learn classifier with default settings, by name.
+    """A scikit-learn classifier by name, with default settings and random_state=0.
 
-    Other classes are not allowed, so no other code can run.
+    It must have `predict_proba`. Other classes are not allowed, so no other code can run.
     """
     from sklearn.utils import all_estimators
 

@@ -21,9 +21,10 @@ _FREE_TEXT = 0.5
 def numeric_view(X: Any) -> Any:
     """X as a float array without NaN, or as a CSR matrix.
 
-    Missing numbers become the median of their column, with an indicator column; categories become indicator columns;
-    columns of free text are left out. Numeric arrays without missing values are returned unchanged. Returns None if no
-    column is left, or if a sparse X has entries that are not finite.
+    Missing and infinite numbers become the median of their column, with an indicator column; categories become
+    indicator columns; columns of free text are left out. Numeric arrays without such values are only converted to
+    float. Returns None if X is not two-dimensional, if no column is left, or if a sparse X has entries that are not
+    finite.
     """
     if sp.issparse(X):
         X = X.tocsr()
@@ -58,7 +59,10 @@ def with_levels(X: Any) -> Any:
 
 
 def standardised(X: Any, mass: Array | None = None) -> Any:
-    """X with columns of mean zero and standard deviation one; a sparse X is scaled but not centred."""
+    """X with columns of mean zero and standard deviation one; constant columns become 0. `mass` weights the rows.
+
+    A sparse X is not centred, and its columns are divided by their root mean square.
+    """
     share = np.full(X.shape[0], 1.0 / X.shape[0]) if mass is None else mass / mass.sum()
     if sp.issparse(X):
         square = share @ X.multiply(X)
@@ -81,7 +85,7 @@ def _column(column: Any) -> Array | None:
 
 
 def _numbers(column: Any) -> Array | None:
-    """A column as numbers with NaN for missing values; None if it is not numeric."""
+    """A column of numbers, booleans or dates as floats, with NaN for missing values; None for other columns."""
     kind = str(getattr(column, "dtype", ""))
     if kind.startswith("category"):
         return None

@@ -42,7 +42,7 @@ _FITTED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 def logistic_objective(
     X: Any, codes: Array, n_classes: int, fit_intercept: bool = True, mass: Array | None = None
 ) -> Objective:
-    """The objective with the average logistic (softmax) loss of all rows with labels 0..n_classes-1."""
+    """The objective with m = 0, k = n and C = 1 of a logistic (softmax) model of labels 0..n_classes-1."""
     n, design = len(codes), Design(X, fit_intercept)
     if n_classes == 2:
         y, loss, outputs = (2 * codes - 1).astype(X.dtype), Logistic(), 1
@@ -57,10 +57,10 @@ def trimmed_fits(
     C: float | None,
     report: Report = silent,
 ) -> tuple[Fits, Parts]:
-    """Fits of each fold that drop nothing, half of the estimated wrong labels, or all of them, with test scores.
+    """Three fits of each fold, and for each fold its test rows and their scores (3, r, rows).
 
-    C is scikit-learn's; None chooses it. With fewer rows than columns the coefficients of the fits are in coordinates
-    of the rows' span.
+    The fits drop no rows, half of the estimated share of wrong labels, and this share. C is scikit-learn's; None
+    chooses it. With fewer rows than columns the coefficients of the fits are in coordinates of the rows' span.
     """
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
@@ -99,14 +99,17 @@ def label_shares(
 ) -> Array:
     """Array (rows, n_classes): the class shares among the neighbours of these rows, excluding the row itself.
 
-    Columns are standardised.
+    Columns of a dense X are scaled to unit variance. Shares are shrunk towards those of all other rows.
     """
     overall = shares_without_each(codes, n_classes, mass)[rows]
     return _shares(codes, n_classes, _neighbours(_alike(X), rows, rng, mass), mass, overall)
 
 
 def multilabel_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """Array (n, labels): the share of neighbours for which each label of Y is true, by one search for all labels."""
+    """Array (n, labels): the share of neighbours for which each label of Y (n, labels) is true, as in `label_shares`.
+
+    The neighbours are searched once for all labels.
+    """
     near, found = _neighbours(_alike(X), np.arange(X.shape[0]), rng, None), []
     for label in Y.T.astype(np.intp):
         found.append(_shares(label, 2, near, None, shares_without_each(label, 2, None))[:, 1])
@@ -114,7 +117,7 @@ def multilabel_shares(X: Any, Y: Array, rng: np.random.Generator) -> Array:
 
 
 def _alike(X: Any) -> Any:
-    """X with columns of equal scale."""
+    """X with columns of unit variance; a sparse X is unchanged."""
     if sp.issparse(X):
         return X
     spread = X.std(axis=0)
@@ -122,7 +125,10 @@ def _alike(X: Any) -> Any:
 
 
 def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None) -> Array:
-    """Array (n, n_classes): the class shares among the nearest training rows of each fold."""
+    """Array (n, n_classes): the class shares among the nearest training rows, averaged over the test folds of a row.
+
+    Shares are shrunk towards those of all training rows. X is not scaled. Rows that no fold tests are NaN.
+    """
     parts = []
     for train, test in zip(folds.train, folds.test, strict=True):
         pool = np.flatnonzero(train if mass is None else train & (mass > 0))
@@ -133,7 +139,7 @@ def label_shares_by_fold(X: Any, codes: Array, n_classes: int, folds: Folds, mas
 
 
 def shares_without_each(codes: Array, n_classes: int, mass: Array | None) -> Array:
-    """Array (n, n_classes): the class shares among all other rows (leave-one-out)."""
+    """Array (n, n_classes): the class shares among all other rows (leave-one-out); uniform if there are none."""
     weight = np.ones(len(codes)) if mass is None else mass
     others = np.bincount(codes, weight, n_classes) - weight[:, None] * np.eye(n_classes)[codes]
     total = others.sum(axis=1, keepdims=True)
@@ -187,7 +193,11 @@ def less_confident(predictions: Mapping[str, Array], codes: Array, X: Any, trans
 
 
 def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: list[Side]) -> Array:
-    """`less_confident` for one member: the rows of one marker after the other, that with the largest gain first."""
+    """`less_confident` for the predictions P (n, classes) of one member.
+
+    `markers` indicate missing cells, each of one column. Their rows are shrunk one marker after the other, at most five
+    times, that with the largest gain in likelihood first.
+    """
     rows = np.arange(0, len(codes), 1 + len(codes) // _FITTED_ON)
     marks = np.array([side.of(X[rows]) for side in markers])
     for _ in range(_FOLLOWED):

@@ -29,8 +29,9 @@ def simple_predictions(
 ) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
 
-    The dict is empty if no column of X can be made numeric. If folds are given, all models use them. Otherwise linear
-    models use five folds, neighbours and smooth functions leave one row out, and trees predict out of bag.
+    The dict is empty if no column of X can be made numeric. If folds are given, all models use them, and smooth
+    functions are left out. Otherwise linear models use five folds, neighbours and smooth functions leave one row out,
+    and trees predict out of bag. Neighbours and smooth functions are used up to 20,000 rows.
     """
     view, n = numeric_view(X), len(codes)
     if view is None:

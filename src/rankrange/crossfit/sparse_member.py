@@ -28,7 +28,8 @@ _TOL, _MOST = 1e-3, 0.4
 def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Mapping[str, Array]:
     """Probabilities (n, n_classes) of an ordinary ("sparse") and of a trimmed ("sparse robust") l1-penalised fit.
 
-    The result is empty if there are no more columns than rows.
+    The predictions are out of fold. The result is empty unless there are more columns than rows, and at least one
+    informative column in every fold.
     """
     if X.shape[1] <= X.shape[0]:
         return {}

@@ -66,8 +66,9 @@ def tree_predictions(
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
-    many rows, a larger model is used. Otherwise labels that only a larger model explains would be flagged. The
-    `settings` of an earlier fit can be reused.
+    many rows, a larger model is tried, and used if it is clearly better. Otherwise labels that only a larger model
+    explains would be flagged. The `settings` of an earlier fit can be reused; they also choose which of the two are
+    fitted.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     if settings is None:
@@ -142,7 +143,10 @@ class _TreeTask:
         return boosted, TreeSettings(boosted.stop)
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
-        """Boosted trees up to the best of these rounds; fitting continues while the held-out likelihood increases."""
+        """Boosted trees of each fold, with the best of these rounds by held-out likelihood as `stop`.
+
+        Fitting ends early if the likelihood no longer increases. `rich` is the larger model.
+        """
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _LARGER_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
@@ -167,7 +171,7 @@ class _TreeTask:
         return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
 
     def forest(self) -> Array:
-        """Probabilities of a forest: each tree predicts the folds that it leaves out."""
+        """Probabilities (n, n_classes) of a forest: each tree predicts the folds that it leaves out."""
         X = np.ascontiguousarray(self.X, dtype=np.float32)
 
         def parts() -> Iterator[tuple[Array, Array]]:
@@ -206,7 +210,10 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """Array (rounds,): the log likelihood of a sample of the test labels after each of these rounds."""
+        """Array (rounds,): the log likelihood of the test labels, or of a sample, after each of these rounds.
+
+        It is 0 for rounds that are not fitted yet.
+        """
         rows = np.flatnonzero(test)
         if len(rows) > _STOP_ON:
             rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
@@ -263,7 +270,7 @@ def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -
 
 
 def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """For each minimum size, the class shares in the smallest subtree around each row with enough rows."""
+    """For each minimum size, the class shares (n, classes) in the smallest subtree of each row that is large enough."""
     inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
     for children in (inner.children_left, inner.children_right):
         parent[children[children >= 0]] = np.flatnonzero(children >= 0)

@@ -7,13 +7,13 @@ these values instead of m and k, from the losses of rows with correct labels:
     repeat:  lam_hat, lam = operation 1, operation 2 of the validation losses      (lam_hat >= lam is kept)
              m, k = the numbers of training losses above each
              train some steps on the ranked range (m, k)
-    until m and k converge.
+    until m and k converge, at most 40 times.
 
 The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
 and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate
 the number of wrong labels. That number is estimated from the predictions of clean rows of each class. The m of the
 algorithm is not the best for training either. A last step, which the paper does not have, therefore also fits at the
-estimate and half-way to it, and keeps the fit with the best predictions of the validation set.
+estimate, half-way to it and at m = 0, and keeps the fit with the best predictions of the validation set.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def choose_with_validation(
     """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with an additional last step.
 
     `operations` are the functions from the clean losses to the two cuts (`operations_of`). An m or k that is not chosen
-    is that of the objective. The result has a start to continue from.
+    is that of the objective; the last step is taken only if m is chosen. The result has a start to continue from, and
+    its table has one entry per evaluation on the validation set.
     """
     upper, lower = operations_of(operations)
     sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)
@@ -117,9 +118,10 @@ def choose_with_validation(
 def _best_of(
     sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
 ) -> tuple[float, Array]:
-    """Choose m, the estimated number of wrong rows, their mean, or 0 by the predictions of the validation set.
+    """The best of four values for m, with its fit (1, r, p), by the predictions of the validation set.
 
-    All fits start from the one of `starts` with the best predictions.
+    They are the given m, the `estimate` of the number of wrong rows, the mean of both, and 0. All fits start from the
+    one of `starts` with the best predictions.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
     levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
@@ -159,7 +161,7 @@ def _counts(objective: Objective, W: Array, lam_hat: float, lam: float) -> tuple
 
 
 def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: float) -> tuple[float, float, float]:
-    """The share of wrong labels, or of outliers, with its 95% interval."""
+    """The share of wrong labels, or of outliers, and the lower and upper limit of its 95% interval."""
     if objective.loss.targets == "numbers":
         return _outliers(objective, clean, W, lam_hat)
     K = 2 if objective.n_outputs == 1 else objective.n_outputs
@@ -215,7 +217,10 @@ def _wrong_share(clean_table: Array, given_table: Array) -> Array:
 
 
 def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) -> tuple[float, float, float]:
-    """The share of rows above lam_hat, minus the share of clean rows above it."""
+    """The share of outliers, and the lower and upper limit of its 95% interval.
+
+    It is the share of losses above lam_hat, corrected for the share of clean losses above it.
+    """
     above, _ = _counts(objective, W, lam_hat, lam_hat)
     share = above / objective.total
     clean_share = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())

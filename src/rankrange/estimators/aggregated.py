@@ -79,8 +79,9 @@ def group_table(
 ) -> dict[str, Array]:
     """One entry per group: the number of rows, the share dropped, and mean loss and accuracy of the kept rows.
 
-    `losses` and `right` (whether a row is predicted correctly) are pairs: for the ordinary fit and for the model.
-    `mass` are the weights of the rows.
+    `losses` and `right` (whether a row is predicted correctly) are pairs: for the ordinary fit and for the model. If
+    `right` is None, there is no accuracy. `mass` are the weights of the rows, and `names` the names of the groups 0, 1,
+    and so on.
     """
     rows = np.bincount(groups, minlength=len(names))
     kept = mass * ~dropped

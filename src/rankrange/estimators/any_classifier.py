@@ -33,13 +33,14 @@ _MIN_TO_QUARTER = 600
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
-    Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X is
-    numeric, the predictions of simple models are added: a linear fit, a trimmed linear fit, nearest neighbours, smooth
-    functions and extra trees. (If it is not, copies fitted to a quarter of the rows are added.) From these predictions
-    `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row the probability that its label
-    is wrong. Rows with a probability of at least one half are dropped, unless these are more than half of all rows.
-    At least two rows of each class are kept, and all rows of a class of fewer than five. The model is then fitted to
-    the rows that are kept.
+    Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
+    converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
+    nearest neighbours, smooth functions and extra trees. (Otherwise, copies fitted to a quarter of the rows are added,
+    if there are at least 600 rows.) From these predictions `LabelNoiseModel` estimates how many labels of each class
+    are wrong, and for each row the probability that its label is wrong. Rows with a probability of at least one half
+    are dropped, unless these are more than half of all rows. At least two rows of each class are kept, and all rows of
+    a class of fewer than five. With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are
+    kept.
 
     Parameters
     ----------
@@ -84,7 +85,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         likelihood over the class frequencies. With a given m: for each "round" the "objective", the ranked range of
         the out-of-fold losses.
     losses_, lam_, lam_hat_ : ndarray of shape (n,), float and float
-        With a given m: the out-of-fold losses that were ranked, and the lower and the upper cut.
+        With a given m: the out-of-fold losses that were ranked (NaN for rows without a prediction), and the lower and
+        the upper cut.
     estimators_, estimator_weights_ : list and ndarray
         The fitted models and their weights (refit="ensemble").
     estimator_ : classifier
@@ -198,10 +200,11 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.temperature_ = float(np.sqrt(temperatures[0] * temperatures[1]))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Folds that train on four fifths of the rows and, without simple models, folds that train on a quarter.
+        """Folds that train on four fifths of the rows and, if `alone`, folds that train on a quarter.
 
-        Models trained on a quarter overfit wrong labels less. Alone, they would misclassify rare kinds of rows with
-        correct labels.
+        `alone` means that there are no simple models. Models trained on a quarter overfit wrong labels less, but they
+        misclassify rare kinds of rows with correct labels, so they are not used alone. If `cv` is given, only its folds
+        are used.
         """
         assert task.codes is not None
         if self.cv is not None:
@@ -242,7 +245,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities: the mean over the models, at a temperature fitted to out-of-fold predictions.
+        """Class probabilities: the mean over the models, at the temperature `temperature_`.
 
         Parameters
         ----------

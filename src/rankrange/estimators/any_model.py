@@ -39,7 +39,7 @@ _ROUNDS = 5
 # With at least this many independent rows (a group counts as 25), a fit to half of the rows is accurate enough: boosted
 # trees need 20 rows in a leaf.
 MIN_TO_HALVE = 200
-# If at most this share is dropped, there is little noise to average out, and larger training sets are better.
+# If less than this share is dropped, there is little noise to average out, and larger training sets are better.
 _FEW = 0.01
 # Weight of the model of all kept rows in that case. 1/2 is best for boosted trees, 1 for forests, which average
 # already.
@@ -73,7 +73,7 @@ class WrongRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The folds, a seed for the model of each fold and for the model of all rows, and the generator that drew them."""
+    """The folds, a seed for the model of each fold and one for the model of all rows, the generator, and the groups."""
 
     folds: Folds
     seeds: list[int]
@@ -97,7 +97,7 @@ class Plan:
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
 
     def larger(self, task: Task) -> Plan:
-        """A plan with about half as many fits, each to four fifths of the rows."""
+        """A plan with about half as many fits, but at least five, each to four fifths of the rows."""
         repeats = max(1, len(self.folds) // 10)
         drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
@@ -146,7 +146,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:
-        """The posterior of wrong rows, and the fits to four fifths of the rows."""
+        """The posterior of wrong rows, and the fits to four fifths of the rows; None if there are no such fits."""
         raise NotImplementedError
 
     # ---- fitting
@@ -262,7 +262,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return False
 
     def _calibrate(self, task: Task, predicted: Array, found: WrongRows, mass: Array) -> None:
-        """Fit the temperature of the probabilities to out-of-fold predictions."""
+        """Fit the temperature of the probabilities to out-of-fold predictions; a regressor has none."""
 
     def _cut(self, task: Task, found: WrongRows, mass: Array) -> Array:
         return np.asarray(found.p_wrong >= LIKELY) & found.harm
@@ -329,7 +329,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     # ---- scikit-learn's interface
 
     def _take(self, X: Any) -> Any:
-        """Return X unchanged, and store the number and the names of its columns if it has any."""
+        """Return X in a form that can be indexed by rows, and store the number and names of its columns, if any."""
         X = by_rows(X)
         check_feature_names(self, X, reset=True)
         try:
@@ -372,7 +372,7 @@ def _tags_of(model: Any) -> Any:
 
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:
-    """Validate the weights of n rows; ones if there are none."""
+    """Validate the weights of n rows and return them; ones if `sample_weight` is None."""
     if sample_weight is None:
         return np.ones(n)
     return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))

@@ -44,19 +44,24 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         How many rows to drop. "auto" drops the rows whose target is more likely wrong than right, given the residual. A
         given m drops the m rows with the largest absolute out-of-fold residual, as described for
         `RankedRangeClassifier`.
-    k, refit, n_repeats, cv, random_state, n_jobs, verbose : object
+    n_repeats : int
+        How often the rows are split into two folds (or into `cv` folds). With m="auto" the first two repeats find the
+        outliers, and the ensemble has a model for each fold of all repeats, fitted without the dropped rows. If less
+        than 1% of the rows are dropped, or if there are fewer than 200 rows, the models of the ensemble are fitted to
+        four fifths of the rows and have a total weight of 1/4, and one model fitted to all kept rows has weight 3/4.
+    k, refit, cv, random_state, n_jobs, verbose : object
         As in `RankedRangeClassifier`.
 
     Attributes
     ----------
-    dropped_, m_, k_, tuning_, losses_, lam_, lam_hat_, estimators_, estimator_ : object
+    dropped_, m_, k_, tuning_, losses_, lam_, lam_hat_, estimators_, estimator_weights_, estimator_ : object
         As in `RankedRangeClassifier`; the loss is the absolute residual. With m="auto" `tuning_` holds for each "round"
         the share of outliers ("rate").
     p_wrong_ : ndarray of shape (n,)
         The probability that each target is wrong: the share of residuals of this size that normal noise does not
-        explain.
+        explain (m="auto").
     noise_estimate_, noise_interval_ : float and pair of float
-        The estimated share of outliers and its 95% interval.
+        The estimated share of outliers and its 95% interval (m="auto").
     residuals_ : ndarray of shape (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
 

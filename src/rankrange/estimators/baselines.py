@@ -32,7 +32,7 @@ from .weights import canonical_rows
 
 
 class _Baseline(LabelRanker, ABC):
-    """Parameters and `fit`; subclasses define the objective in `_minimise`."""
+    """Parameters and `fit` of the baselines; subclasses minimise their objective in `_minimise`."""
 
     def __init__(
         self,

@@ -20,6 +20,9 @@ class AoRRLogistic(AoRRLinear):
         If rows were dropped, an interval covers both extremes: the coefficient itself, which is correct if every
         dropped label is wrong, and the coefficient times `temperature_`, which is correct if none is.
 
+        It needs a fit of two classes with loss="logistic", k=1.0, l1_ratio=0, dense X and no sample_weight, and is not
+        available for a model that was loaded.
+
         Parameters
         ----------
         level : float, default=0.95

@@ -65,7 +65,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     k : "auto", "adaptive", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
-        training accuracy exceeds 70, 80, 90, 95 and 99.5%.
+        training accuracy reaches 70, 80, 90, 95 and 99.5%.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
         The loss of one row. With more than two classes these are the softmax cross-entropy, the Crammer-Singer hinge,
         and the sum of one squared hinge per class. With an intercept the last one may have no certificate.
@@ -77,7 +77,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
         solves and "bilevel" the method of its section 3.1; both start from the ordinary fit. "subgradient" is
-        Algorithm 1 as printed, for comparison: 5 rounds of 10 * max_iter steps.
+        Algorithm 1 with subgradient steps, for comparison: 5 rounds of 10 * max_iter steps from a random start.
     n_starts : int, default=10
         Number of random starts of solver="auto". It also starts from the ordinary fit and from a fit without
         high-leverage rows.
@@ -132,15 +132,15 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
     lam_, lam_hat_ : float
         The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
-        m = 0, and an array with one cut per class for stratify=True.
+        m = 0. It is an array with one cut per class for stratify=True, and per group for an aggregate over groups.
     dropped_ : ndarray of bool of shape (n_samples,)
         Whether each training row was dropped. These are m_ rows, or fewer if several rows tie at the cut: tied rows
         share what is left of m_ and are marked as kept.
     temperature_ : float
-        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, after
-        `partial_fit`, and after a fit to a scan (`rankrange.scan`).
+        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, with
+        another loss than "logistic", after `partial_fit`, and after a fit to a scan (`rankrange.scan`).
     ordinary_share_ : float
-        The weight of the ordinary fit to all rows in `predict_proba`, with m="auto"; 0 if no row was dropped.
+        The weight of the ordinary fit to all rows in `predict_proba`. It is 0 unless m="auto" dropped rows.
     objective_ : float
         C times the sum of the kept losses + (1 - l1_ratio) / 2 ||coef_||^2 + l1_ratio ||coef_||_1.
     certificate_ : float
@@ -304,7 +304,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self._fit_probability_blend(X, y, weight, dropped, share)
 
     def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
-        """The factor of the scores, at most 1, that maximises the likelihood of the given labels.
+        """The factor of the scores, at most 1, that maximises the likelihood of the given labels; 1 if m = 0.
 
         A fit without the rows that contradict it is overconfident. One factor for all scores changes no prediction.
         Dropped rows with scores outside the range of the kept rows are left out: one high-leverage row could otherwise
@@ -373,7 +373,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def _has_partial_fit(self) -> bool:
-        """Hide `partial_fit` (AttributeError, as scikit-learn expects) for stratify=True."""
+        """Whether `partial_fit` exists: True, or an AttributeError for stratify=True or an l1 penalty."""
         if self.stratify:
             raise AttributeError(
                 "partial_fit has one pair of cuts for all classes and cannot drop rows class by class, got "
@@ -385,7 +385,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Update the model with one more batch of rows.
 
-        m and k must be fractions; "auto" drops nothing. C refers to all rows so far, as in a fit to all of them.
+        m and k must be fractions; "auto" keeps all rows. C refers to all rows so far, as in a fit to all of them.
 
         Parameters
         ----------
@@ -494,8 +494,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """Class probabilities of the rows of X; only with loss="logistic".
 
         If rows were dropped, the scores are first multiplied by `temperature_`, which is fitted to the labels of all
-        training rows, including the dropped ones. If m was chosen, the probabilities of the ordinary fit are mixed in
-        with weight `ordinary_share_`. The class that `predict` returns always has the largest probability.
+        training rows, including the dropped ones. If m="auto" dropped them, the probabilities of the ordinary fit are
+        mixed in with weight `ordinary_share_`. The class that `predict` returns always has the largest probability.
 
         Parameters
         ----------
@@ -533,7 +533,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
 
 def _in_kept_range(lowest: Array, kept: Array, mass: Array | None) -> Array:
-    """Mask of the rows whose lowest score, relative to the highest, is above the 1% quantile of the kept rows."""
+    """Mask of the rows whose value in `lowest` (n,) is at least the 1% quantile of the kept rows.
+
+    `lowest` is the lowest score of each row relative to its highest, or its lowest probability.
+    """
     if mass is None:
         position = int(0.01 * np.count_nonzero(kept))
         return np.asarray(lowest >= np.partition(lowest[kept], position)[position])

@@ -81,7 +81,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
 
     def _range(self) -> RankedRange:
-        """The range as given, with m = 0 and k = n in place of "auto"."""
+        """The range as given, with m = 0 and k = n in place of "auto", and k = n in place of "adaptive"."""
         if isinstance(self.m, RankedRange):
             if not self._is_auto("k"):
                 raise TypeError(f"{self.m!r} already defines k, got k={self.k!r} as well; leave k out")
@@ -109,7 +109,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         factor: Array | None = None,
         groups: Array | None = None,
     ) -> None:
-        """Build the objective, choose m and k, run the solver and store the fitted attributes.
+        """Build the objective, choose m, k and C if they are "auto", run the solver and store the fitted attributes.
 
         The mass of a row is its `weight` times `factor`, the weight of its class. Folds never split a group, unless the
         aggregate compares `groups`.
@@ -202,9 +202,11 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         unit: float,
         groups: Array | None,
     ) -> tuple[Objective, Choice | None]:
-        """Replace "auto" in m, k and C by chosen values; with a clean validation set by the paper's Algorithm 2.
+        """The objective with chosen values in place of "auto", and the `Choice` of m or k; None if neither is chosen.
 
-        Masses are measured in `unit`, so the choice does not depend on the scale of relative weights.
+        With a clean validation set, m and k are chosen by the paper's Algorithm 2. Otherwise m is chosen by
+        cross-validation, and k="auto" keeps all ranks after m. Masses are measured in `unit`, so the choice does not
+        depend on the scale of relative weights.
         """
         fixed = isinstance(self.m, RankedRange)
         auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
@@ -407,7 +409,7 @@ def group_codes(groups: Any, X: Any) -> Array | None:
 
 
 def group_names(groups: Any, X: Any) -> Array:
-    """Validate groups: one value per row of X, none missing."""
+    """Validate groups, one value per row of X and none missing, and return them as an array; objects as strings."""
     groups = np.asarray(groups)
     if groups.ndim != 1:
         raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")

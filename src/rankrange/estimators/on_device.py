@@ -1,4 +1,4 @@
-"""PyTorch tensors and CuPy arrays as X: whether to fit on their device, and predictions as tensors."""
+"""PyTorch tensors and CuPy arrays as X: whether to fit on their device, and predictions in the library of X."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def on_device(X: Any) -> bool:
 def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
     """X, y and weights for `fit`. For a fit on a device they are an engine that contains all three, None and None.
 
-    The search from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y
-    and the weights are returned as NumPy arrays.
+    A fit runs on a device if the estimator has a `device` or if X is on one; otherwise nothing is changed. The search
+    from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y and the
+    weights are returned as NumPy arrays. `others` are the further arguments of `fit`, which must then be None.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
         if getattr(estimator, "device", None) is not None:

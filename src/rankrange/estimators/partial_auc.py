@@ -44,8 +44,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
 
     It is trained to rank positives above those negatives that lie between two false positive rates, a ranked range of
     the negatives. The objective is C times the sum over the positives of their mean pair loss against these negatives,
-    plus ||coef||^2 / 2. It is minimised exactly, and no matrix of pairs is formed. A range that starts above 0 leaves
-    out the negatives with the highest scores, which may be mislabelled positives.
+    plus ||coef||^2 / 2. No matrix of pairs is formed. A range that starts above 0 leaves out the negatives with the
+    highest scores, which may be mislabelled positives; the minimum is then a local one.
 
     Parameters
     ----------
@@ -57,16 +57,18 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     train_fpr : "auto" or pair of float, default="auto"
         The range to train on. "auto" compares several candidates by cross-validation, each for several C: the range of
         interest, wider ranges, a range with only the higher-scored half of the positives, and logistic regression.
-        Logistic regression is chosen unless another candidate is better by more than one standard error. A narrow range
-        needs classes that hardly overlap; otherwise all coefficients are 0.
+        Logistic regression is chosen unless another candidate is better by more than one standard error, and always
+        with fewer than 10 positives, or fewer than 10 negatives in the range of interest. A narrow range needs classes
+        that hardly overlap; otherwise all coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
-        Inverse of regularization strength. If `train_fpr` is "auto", values from 0.1 to 10 times C are tried on up to
-        20,000 rows, and C="auto" is the same as 1.0. If `train_fpr` is a range, C="auto" chooses C.
+        Inverse of regularization strength. "auto" tries 0.1, 1 and 10. A number is used as it is, except that
+        train_fpr="auto" on up to 20,000 rows tries 0.1, 1 and 10 times C.
     cv : int, splitter or iterable of (train, test), default=5
         Folds for choosing the range and C, for the probabilities and for the threshold. An int is a number of
-        stratified folds, with identical rows in one fold; more than 20,000 rows are split only once.
+        stratified folds, with identical rows of a class in one fold. More than 20,000 rows are split only once, and
+        candidates are fitted to about 6,000 of them.
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
@@ -95,13 +97,14 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     objective_ : float
         The value of the objective at the solution.
     certificate_ : float
-        A proved upper bound on (objective_ - best) / objective_, where best is the global minimum for ranges that start
-        at 0, and otherwise the minimum with the same negatives left out.
+        A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows left out.
+        That is the global minimum if `train_fpr_` starts at 0 and `train_tpr_` ends at 1.
     converged_ : bool
         Whether `tol` was reached; `n_iter_` counts the steps.
     tuning_ : dict
         The candidates, if the range or C was chosen: arrays "fpr" (NaN for logistic regression), "tpr", "C", "score"
-        (mean true positive rate in the range), "gain" over logistic regression, its standard "error", and "chosen".
+        (partial AUC divided by its maximum), "gain" over logistic regression (over the best candidate if `train_fpr`
+        is a range), its standard "error", and "chosen".
 
     Examples
     --------
@@ -256,7 +259,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return candidates_of(task, train_fpr, self.C, len(rows.positive))
 
     def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
-        """Store intercept, slope of the probabilities and threshold."""
+        """Store the chosen ranges and C, the intercept, the slope of the log odds, the threshold and `tuning_`."""
         self.train_fpr_: Rates | None = chosen.candidate.fpr
         self.train_tpr_, self.C_ = chosen.candidate.tpr, chosen.candidate.C
         centre, spread = negative_scale(rows, w)
@@ -281,8 +284,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         float
-            The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below 1 / (number of
-            held-out negatives), it is the highest score of a held-out negative.
+            The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below 1 / (n + 1) for n
+            held-out negatives, it is their highest score, and the false positive rate may be higher.
         """
         if isinstance(fpr, bool) or not isinstance(fpr, numbers.Real) or not 0.0 <= float(fpr) <= 1.0:
             raise ValueError(f"fpr must be a rate between 0 and 1, got {fpr!r}; pass for example 0.01")

@@ -47,23 +47,24 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     m : "auto", "half", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
         "auto" chooses m by cross-validation and drops nothing if cross-validation shows no gain. The score is a squared
-        error capped at three robust standard deviations. "half" keeps floor((n + p + 1) / 2) rows, which tolerates the
-        largest possible share of outliers. A RankedRange defines both m and k.
+        error capped at three robust standard deviations. If `fit` gets a clean validation set, m is chosen from the
+        losses of that set. "half" keeps floor((n + p + 1) / 2) rows, for p coefficients with the intercept, which
+        tolerates the largest possible share of outliers. A RankedRange defines both m and k.
     k : "auto", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set.
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
-        Inverse of regularization strength; `np.inf` means no penalty. "auto" chooses C between 0.001 and 100 on the
-        folds that also choose m.
+        Inverse of regularization strength; `np.inf` means no penalty, and needs the same settings as `reweight`. "auto"
+        chooses C between 0.001 and 100 on the folds that also choose m.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
         The solver, as in `AoRRClassifier`; "auto" certifies its result.
     n_starts : int, default=10
-        Number of random starts of solver="auto". With loss="squared" and k=1.0, each of them is replaced by 50 fits to
-        as many random rows as there are coefficients (elemental starts).
+        Number of random starts of solver="auto". With loss="squared", k=1.0, dense X and no sample_weight, each of them
+        is replaced by 50 fits to as many random rows as there are coefficients (elemental starts).
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
@@ -80,10 +81,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         How the two cuts are computed from a clean validation set; see `AoRRClassifier`.
     reweight : bool, default=False
         Whether to refit by least squares on the rows within 2.24 robust standard deviations of the trimmed fit. This
-        makes `coef_` more efficient. It needs loss="squared" and k=1.0.
+        makes `coef_` more efficient. It needs loss="squared", k=1.0, solver="auto", dense X and no sample_weight.
     efficiency : float or None, default=None
         If a number such as 0.95, an MM-estimate (Tukey's bisquare) with this efficiency for normal errors follows the
-        trimmed fit and replaces the reweighted step. It tolerates as many outliers as the trimmed fit.
+        trimmed fit and replaces the reweighted step. It tolerates as many outliers as the trimmed fit, and needs the
+        same settings as `reweight`.
     device : None, str or torch.device, default=None
         Where to fit, as in `AoRRClassifier`.
     aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
@@ -289,7 +291,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
 
     def _check_steps(self, X: Any, weight: Array | None) -> None:
-        """Raise an error unless the data suit reweight, efficiency and C=inf: dense X, more rows than coefficients."""
+        """Raise an error if reweight, efficiency or C=inf do not suit the data or the other parameters."""
         low, high = _EFFICIENCIES
         e = self.efficiency
         if e is not None and (isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high):
@@ -343,7 +345,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return self._finished
 
     def _kept(self) -> Array:
-        """The n - m rows with the smallest losses; the first ones if rows are tied at the cut."""
+        """Mask of the n - m rows with the smallest losses; the first ones if rows are tied at the cut."""
         X, y = self._training
         order = np.argsort(np.abs(y - (X @ self.coef_ + self.intercept_)), kind="stable")
         kept = np.zeros(len(y), dtype=bool)
@@ -389,6 +391,9 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
     def summary(self, level: float = 0.95, *, errors: str = "auto") -> Summary:
         """Coefficients with standard errors, t tests and confidence intervals.
+
+        It needs a fit with loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and is not available for a
+        model that was loaded.
 
         Parameters
         ----------
@@ -455,7 +460,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
         """Update the model with one more batch of rows.
 
-        m and k must be fractions. C refers to all rows so far, as in a fit to all of them.
+        m and k must be fractions; "auto" keeps all rows. C refers to all rows so far, as in a fit to all of them.
 
         Parameters
         ----------
@@ -506,15 +511,15 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
         return_std : bool, default=False
-            Whether to return the standard deviation of each prediction as well. It combines the standard deviation of
-            the errors (`scale_`) and the standard error of the fit.
+            Whether to return the standard deviation of a new target around each prediction as well. It combines the
+            standard deviation of the errors (`scale_`) and the standard error of the fit.
 
         Returns
         -------
         y : ndarray of shape (n_samples,)
             The predicted targets.
         std : ndarray of shape (n_samples,)
-            Their standard deviations, only if `return_std` is True.
+            The standard deviations, only if `return_std` is True.
         """
         predicted = self._linear(X)[:, 0]
         return (predicted, prediction_error(self, X)) if return_std else predicted

@@ -62,7 +62,7 @@ def _resampled(fit: RobustFit, n: int) -> Array:
 
 
 def r_squared(fit: RobustFit, y: Array) -> float:
-    """R squared, with the robust weights of the rows."""
+    """R squared, with the robust weights of the rows; NaN if the target is constant."""
     w = fit.weights
     mean = float(w @ y / w.sum())
     total = float(w @ (y - mean) ** 2)

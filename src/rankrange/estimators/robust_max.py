@@ -21,7 +21,10 @@ from .weights import canonical_rows
 
 
 def robust_maximum(s: Array, slack: float, mass: Array | None = None) -> tuple[float, Array]:
-    """The level v with sum mass (s - v)_+^2 = slack^2, and its gradient (n,) in the losses, which sums to 1."""
+    """The level v with sum mass (s - v)_+^2 = slack^2, and its gradient (n,) in the losses, which sums to 1.
+
+    For slack = 0, v is the largest loss, and tied rows share the gradient by mass.
+    """
     mass = np.ones(len(s)) if mass is None else mass
     top = s.max()
     if slack == 0:
@@ -59,14 +62,16 @@ class RobustMaxClassifier(AoRRClassifier):
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
-        The solver stops when a step lowers the objective by less than this share.
+        The solver stops when a step lowers the objective by less than the share tol / 1000.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
 
     Attributes
     ----------
-    coef_, intercept_, classes_, n_features_in_, objective_, n_iter_, converged_
+    coef_, intercept_, classes_, n_features_in_, n_iter_, converged_
         As in `AoRRClassifier`.
+    objective_ : float
+        The value of the objective above.
 
     References
     ----------

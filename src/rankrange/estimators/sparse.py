@@ -52,10 +52,7 @@ def _refuse(estimator: Any, name: str, remedy: str) -> None:
 
 
 def supports_partial_fit(estimator: Any) -> bool:
-    """Whether the estimator has `partial_fit`.
-
-    With an l1 penalty, an AttributeError is raised, as scikit-learn expects.
-    """
+    """Whether `partial_fit` exists: True, or an AttributeError with an l1 penalty, as scikit-learn expects."""
     if estimator.l1_ratio:
         raise AttributeError(f"partial_fit has an l2 penalty only, got l1_ratio={estimator.l1_ratio!r}; use fit")
     return True

@@ -2,8 +2,9 @@
 
 For each m a path of penalties is fitted on the training rows of each fold, from the largest penalty to the smallest,
 each fit starting from the one before. The score of a test fold is a trimmed mean of its losses, which is robust to
-outliers in the test fold. The one-standard-error rule takes the largest penalty whose score is within one standard
-error of the best. An integer weight is a repetition of the row; other weights are relative.
+outliers in the test fold. The m with the best score is chosen, and by the one-standard-error rule the largest penalty
+at this m whose score is within one standard error of the best. An integer weight is a repetition of the row; other
+weights are relative.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         return self
 
     def _warn_of_the_choice(self) -> None:
-        """Warn if no column is used, or if a penalty beyond the path may be better."""
+        """Warn if all coefficients are zero, or if a penalty below the smallest of the path may be better."""
         Cs = self.path_["C"]
         if not self.coef_.any():
             others = f"another m, a score_trim above the share of outliers (got {self.score_trim!r})"
@@ -190,7 +191,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _scores(
         self, net: ElasticNet, shares: Array, mass: Array | None, folds: Folds, seed: int
     ) -> tuple[Array, Array]:
-        """Scores (shares, penalties, folds) and the values of C."""
+        """Scores (shares, penalties, folds), the lower the better, and the values of C, increasing."""
         low = inner_rows(net, max(float(shares.max()), float(self.score_trim)))
         inner = net.take(low)
         if not is_classifier(self):
@@ -212,7 +213,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         return scores, Cs
 
     def _folds(self, X: Any, y: Array, groups: Any, net: ElasticNet, rows: Array, rng: np.random.Generator) -> Folds:
-        """The folds of these rows, stratified by class; groups are not split."""
+        """The folds of these rows: drawn, stratified by class and without splitting groups, or those of `cv`."""
         if groups is not None:
             check_consistent_length(X, groups)
             groups = np.asarray(groups)
@@ -546,7 +547,8 @@ def _rows_and_mass(net: ElasticNet, weight: Array | None) -> tuple[Array, Array 
 def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
     """Values of C, from the largest at which all coefficients are zero to 1 / eps times it.
 
-    One outlier could change this value arbitrarily, so `net` has only rows of low leverage and clipped numeric targets.
+    One outlier could change this C arbitrarily, so `net` has only rows of low leverage and clipped numeric targets. If
+    no column is informative, the first C is 1.
     """
     first = net.largest_penalty(mass)
     if not np.isfinite(first):  # no column is informative
@@ -555,7 +557,10 @@ def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
 
 
 def _trimmed_mean(losses: Array, trim: float, mass: Array | None = None) -> float:
-    """The mean of the losses without the share `trim` of the largest."""
+    """The mean of the losses without the share `trim` of the largest, a number of rows that is rounded up.
+
+    With masses, the share is exact and the mean weighted.
+    """
     total = len(losses) if mass is None else float(mass.sum())
     m = trim * total if mass is not None else min(total - 1, np.ceil(trim * total))
     return float(select(losses, m, total, mass).total) / (total - m)

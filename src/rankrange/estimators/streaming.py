@@ -22,7 +22,10 @@ _RATE = 0.5
 
 
 class Stream:
-    """The state of `partial_fit`: the coefficients W and both thresholds. An estimator stores it as `state()`."""
+    """The state of `partial_fit`: the coefficients W (r, p), both thresholds, and running sums and counts.
+
+    An estimator stores it as the dict `state()`, from which a new `Stream` continues.
+    """
 
     def __init__(self, state: dict[str, Array]) -> None:
         self.W, self.squares = state["W"], state["squares"]

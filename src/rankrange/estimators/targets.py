@@ -130,7 +130,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
     top_k: int
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Targets, Array | None]:
-        """Validate X, targets and weights; set `classes_`, `n_without_labels_` and `n_with_all_labels_`."""
+        """Validate X, targets and weights, and return them; set `classes_` and the other attributes of the targets."""
         self._refuse_device(X)
         if y is None:
             validate_data(self, X, y)  # raises scikit-learn's own error
@@ -204,13 +204,14 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_labels) or (n_samples,)
-            One column per label. With two classes one score per row, positive for `classes_[1]`.
+            One column per label. If y had one class per row, of two classes: one score per row, positive for
+            `classes_[1]`.
         """
         scores = self._scores(self._checked(X))
         return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
 
     def predict(self, X: Any) -> Any:
-        """Predict the top_k labels with the highest scores for each row.
+        """Predict the top_k labels with the highest scores for each row, or its class if y had one class per row.
 
         Parameters
         ----------

@@ -68,11 +68,12 @@ class TKMLClassifier(LabelRanker):
         Early stopping: a float is the share of rows to hold out, an int the number of cross-validation folds, None
         means no early stopping. The number of steps, which may be 0, is chosen by the top-k multi-label accuracy on
         held-out rows; steps are taken only if the gain exceeds its standard error. The model is then fitted to all rows
-        with that many steps, and its coefficients are the mean over these steps.
+        with that many steps, and its coefficients are the mean over the start and these steps.
     max_iter : int, default=200
         Maximum number of steps: quasi-Newton steps, rounds of "dca", or steps of "minmax".
     tol : float, default=1e-3
-        The solver stops when the relative duality gap is at most `tol`.
+        The solver stops when the relative duality gap is at most `tol`. With early stopping, "auto" has no gap and
+        stops when a step lowers the objective by less than tol / 100 of it. "minmax" takes all steps.
     learning_rate : float, default=0.3
         Step length of "minmax".
     batch_size : int or None, default=None
@@ -91,7 +92,7 @@ class TKMLClassifier(LabelRanker):
     classes_ : ndarray of shape (n_labels,)
         The labels: column names if y is a data frame, column numbers for another indicator matrix.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
-        As in `AoRRClassifier`.
+        As in `AoRRClassifier`. `converged_` is always True with early stopping and with "minmax".
     certificate_ : float
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same pairs of
         labels compared and the same rows dropped (a local minimum). Infinite if nothing is proved, for example after
@@ -99,9 +100,11 @@ class TKMLClassifier(LabelRanker):
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, improved the held-out accuracy.
     stop_scores_ : ndarray or None
-        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, by which the number of steps was chosen.
+        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, by which the number of steps was chosen;
+        None without early stopping.
     stop_score_ : float
-        The held-out accuracy at the chosen number of steps, averaged over neighbouring steps.
+        The held-out accuracy at the chosen number of steps, averaged over neighbouring steps unless this number is 0;
+        NaN without early stopping.
     n_without_labels_, n_with_all_labels_ : int
         Number of rows with no true label, and with all labels true. The former always have a loss of 0, the latter
         with loss="two_sided". Every prediction counts as correct for both.
@@ -246,7 +249,7 @@ class TKMLClassifier(LabelRanker):
         return LabelObjective(design, true, loss, C, true.shape[1], m=m, k=k, sample_weight=mass)
 
     def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
-        """Take `steps` steps from the start; `watch` is called with the start and every new W."""
+        """Take up to `steps` steps from one logistic regression per label; `watch` gets this start and every new W."""
         start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
         if watch is not None:
             watch(start)

@@ -27,7 +27,7 @@ def is_whole(weight: Array | None) -> bool:
 
 
 def as_count(mass: float) -> float:
-    """A mass as an int if it is an integer up to rounding errors."""
+    """A mass as an int if it is an integer up to rounding errors, otherwise as a float."""
     near = round(mass)
     return near if abs(mass - near) <= 1e-9 * max(1.0, abs(mass)) else float(mass)
 
