@@ -1,6 +1,6 @@
-"""Apply decisions to a table. If a row is not the one that was reviewed, none is applied.
+"""Apply decisions to a table. If any row is not the one that was reviewed, no decision is applied.
 
-In CSV files all other rows stay the same, byte for byte, with their quotes, spaces and line ends.
+If a CSV file is written as CSV, rows without a change are copied byte for byte, with quotes, spaces and line ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Changes:
     counts: dict[str, int]
 
     def in_words(self) -> str:
-        """The changes as one sentence."""
+        """The number of decisions of each kind, in words."""
         relabelled, dropped, kept, unsure = (
             self.counts.get(choice, 0) for choice in ("relabel", "drop", "keep", "unsure")
         )
@@ -67,7 +67,7 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
     decisions : Decisions
         The decisions, for example `Audit.decisions`.
     new_labels : bool, default=False
-        Whether to allow new labels that no row of the table has.
+        For a target with classes: whether a new label may be one that no row of the table has.
 
     Returns
     -------
@@ -106,8 +106,9 @@ def changes_of(
 ) -> Changes:
     """Compare each decision with its row and return the changes to the table, without applying them.
 
-    `position_of` maps a decision to the position of its row, from 0; by default it is the row number in the file.
-    Labels that no row has are an error unless `new_labels`, and so is a row that is not the one that was reviewed.
+    `position_of` maps a decision to the position of its row, from 0; by default this is the row number in the file
+    minus 1. It is an error if a row is not the one that was reviewed. A new class that no row has is an error, unless
+    `new_labels` is true.
     """
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
@@ -141,7 +142,10 @@ def _row_in_file(made: Decision) -> int:
 def _scan(
     source: Source | Held, positions: list[int], columns: list[int]
 ) -> tuple[dict[int, list[str]], list[set[str]], int]:
-    """The rows at these positions, the distinct texts of each target column, and the number of rows, in one pass."""
+    """The cells of the rows at these positions, the distinct texts of each target column, and the number of rows.
+
+    The cells are a dict by position, in which positions outside the table are left out.
+    """
     sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
     labels: list[set[str]] = [set() for _ in columns]
@@ -179,7 +183,7 @@ def _new_cells(
     decisions: Decisions,
     new_labels: bool,
 ) -> dict[int, str]:
-    """The target cells of a relabelled row, in the spelling of the table."""
+    """The new target cells of a relabelled row, by column. A label that the table has is spelt as there."""
     if len(columns) > 1:
         return _yes_and_no(made, cells, columns, labels, decisions.target)
     label, given_labels = made.new_label, labels[0]
@@ -215,7 +219,10 @@ def _new_cells(
 def _yes_and_no(
     made: Decision, cells: list[str], columns: list[int], column_texts: list[set[str]], target: list[str]
 ) -> dict[int, str]:
-    """The new cells of 0/1 target columns, in the words that each column uses for yes and no."""
+    """The cells of 0/1 target columns that change, by column.
+
+    They are in the words that the column uses for yes and no, or 1 and 0 if it has no such word.
+    """
     labels = split_labels(made.new_label)
     odd = [label for label in labels if label not in target]
     if odd:
@@ -231,9 +238,10 @@ def _yes_and_no(
 
 
 def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
-    """The contents of the changed file; in CSV, rows without changes stay the same, byte for byte.
+    """A function that writes the changed table.
 
     The path decides the format: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
+    From CSV to CSV, rows without changes stay the same, byte for byte.
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
@@ -243,7 +251,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
 
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Write a table that was not read from CSV as CSV, every cell as text."""
+    """Write a changed table that was not read from CSV as CSV. Cells that look like formulas get a leading quote."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
     for batch in source.text_batches():

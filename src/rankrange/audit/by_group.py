@@ -1,4 +1,4 @@
-"""Results of the audit by group: the rows, the loss, and the dropped and wrong shares of each group."""
+"""Results of the audit by group: the number of rows, the mean loss, the share of ignored and of wrong rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class GroupRow:
 
 
 def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
-    """The groups of a column (pyarrow), those with the largest mean out-of-fold loss first."""
+    """The groups of a column (pyarrow), the one with the largest mean out-of-fold loss first.
+
+    A row with a missing cell is its own group.
+    """
     codes, texts = group_numbers(column), [str(value) for value in column.to_pylist()]
     rows = np.bincount(codes)
     ignored, wrong, loss = (
@@ -43,7 +46,10 @@ def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
 
 
 def in_words(groups: list[GroupRow], name: str, loss_name: str) -> list[str]:
-    """One sentence about the group with the largest loss; empty if fewer than two groups are large enough."""
+    """A note on the group with the largest loss, of those with at least 20 rows; empty if at most one is that large.
+
+    `groups` must be sorted by loss, as `by_group` returns them.
+    """
     large = [group for group in groups if group.rows >= _MIN_ROWS]
     if len(large) < 2:
         return []

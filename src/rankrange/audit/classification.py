@@ -94,7 +94,7 @@ def _listed(issues: LabelIssues, reviewed: Array) -> Array:
 
 
 def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, logs: Array) -> LabelIssues:
-    """Find suspects with the models of the plan. With a time column, models are fitted to earlier rows only."""
+    """Find suspects by the given probabilities, by predictions that were already scored, or by new fits."""
     codes = target.original
     # With many rows, the predictions that were scored are reused: new fits of the same kind would be no better.
     if plan.pred_probs is not None or _scored(plan, len(codes)):
@@ -114,7 +114,7 @@ def _issues(X: Array, target: Target, linear_model: AoRRClassifier, plan: Plan, 
 
 
 def _scored(plan: Plan, n: int) -> bool:
-    """Whether the out-of-fold predictions that were scored also find the suspects, without further fits."""
+    """Whether the scored predictions find the suspects: with a time column, or linear models and over 100,000 rows."""
     return plan.forward or (plan.models == "linear" and n > _REFITTED_UP_TO)
 
 
@@ -131,7 +131,7 @@ _NAMES = {
 
 
 def _accuracy_notes(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """Sentences about the accuracy of the best model, and about errors that the interval does not account for."""
+    """Notes on the accuracy of the best model and, if there are any, on likely wrong rows with high leverage."""
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES.get(best, best)
@@ -155,7 +155,7 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
 
 
 def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Log probabilities (2, test rows, K) of an ordinary and a robust fit to the other rows, and m of the latter."""
+    """Log probabilities (2, test rows, K) of an ordinary and a robust fit for fold f, and m of the robust fit."""
     train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty

@@ -42,12 +42,13 @@ _UNITS = {
 def find_batches(
     numeric: list[Column], far: list[Array], target: Target, numbers: Array, jobs: int = 1
 ) -> list[RowProblem]:
-    """Find consecutive rows in which a column has unusual values.
+    """Find batches: consecutive rows in which a numeric column has unusual values.
 
-    A batch has consecutive outlying cells, cells with more digits than others, one repeated value, or unusual means of
-    neighbouring rows: of the values, of their distances from the median, or of their residuals given the other columns.
-    Values are compared within their class, because a table may be sorted by its target. `far` marks the outlying cells
-    of each column, -1 below and 1 above.
+    A batch has many outlying cells, many cells with more decimals than elsewhere, one repeated value, or an unusual
+    mean: of the values, of their distances from the median, or of their residuals given the other columns. Values are
+    compared within their class, or decile of a numeric target, because a table may be sorted by its target. `far` marks
+    the outlying cells of each column, -1 below and 1 above. `numbers` are the row numbers to report. With more than 150
+    numeric columns the result is empty.
     """
     if not numeric or len(numeric) > MAX_COLUMNS:
         return []
@@ -64,7 +65,11 @@ def find_batches(
 def _batches_in(
     column: Column, far: Array, levels: tuple[Array, Array], tests: int, numbers: Array
 ) -> list[RowProblem]:
-    """The batches of one column, from its values within the class and its residuals given the other columns."""
+    """The batches of one column.
+
+    `levels` has its values standardised within each class, and its residuals given the other columns. `tests` is the
+    number of tests over all columns.
+    """
     assert column.values is not None
     runs = _constant_runs(column)
     reasons = dict.fromkeys(_clusters_in(far > 0) + _clusters_in(far < 0), "several of its cells are outliers")
@@ -115,7 +120,10 @@ def _kinds(target: Target) -> list[Array]:
 
 
 def _within(x: Array, kinds: list[Array], most: float) -> Array:
-    """Distances from the median of the row's class, in robust standard deviations, clipped to `most`."""
+    """Differences from the median of the row's class, in robust standard deviations, clipped to [-most, most].
+
+    All are 0 if at least half of the cells have the same value.
+    """
     out = np.zeros_like(x)
     overall = 1.4826 * median(np.abs(x - np.float32(median(x))))
     if overall == 0:  # most cells have the same value
@@ -129,7 +137,10 @@ def _within(x: Array, kinds: list[Array], most: float) -> Array:
 
 
 def _odd_digits(column: Column) -> Array:
-    """Cells with more decimals than nine in ten cells have, as after a conversion of units."""
+    """Mask of the cells with more decimals than 90% of the column, as after a conversion of units.
+
+    No cell is marked if more than 10% of the cells have more than four decimals.
+    """
     x = column.values
     assert x is not None
     for digits in range(5):
@@ -159,7 +170,10 @@ def _clusters_in(mask: Array) -> list[tuple[int, int]]:
 
 
 def _residuals_given_others(z: Array, kinds: list[Array], jobs: int) -> Array:
-    """Array (columns, rows): residuals of linear fits of each column on the others, standardised and clipped."""
+    """Array (columns, rows): residuals of linear fits of each column on the others, standardised and clipped.
+
+    With one column, or fewer than five rows per column, it is `z` itself.
+    """
     p, n = z.shape
     if n < 5 * p or p < 2:
         return z
@@ -171,10 +185,11 @@ def _residuals_given_others(z: Array, kinds: list[Array], jobs: int) -> Array:
 
 
 def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
-    """Spans of neighbouring rows whose mean differs most from that of other spans of the same length, largest first.
+    """Spans (start, stop) of rows whose mean differs from that of most spans of the same length, most unusual first.
 
-    Spans have 8, 16, 32, ... rows. The means of all spans of a length show their usual variation, so a table with a
-    trend raises no false alarm.
+    Spans of 8, 16, 32, ... rows are compared, and those found are then extended or shrunk to their edges. The means of
+    all spans of a length show their usual variation, so a table with a trend raises no false alarm. `tests` is the
+    number of tests over all columns.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
@@ -201,7 +216,11 @@ def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
 
 
 def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> list[tuple[int, int]]:
-    """The most unusual spans, each extended to its edges. Spans that overlap a more unusual one are left out."""
+    """The most unusual spans, each extended or shrunk to its edges.
+
+    Left out are spans that overlap a more unusual one, spans without sharp edges, and spans that are longer than both
+    40 rows and a tenth of the table.
+    """
     kept: list[tuple[int, int]] = []
     for _, sign, centre, start, length in sorted(spans, reverse=True):
         if all(start + length <= first or start >= last for first, last in kept):
@@ -220,7 +239,7 @@ def _has_edges(x: Array, start: int, stop: int) -> bool:
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
-    """Extend or shrink a span to the consecutive values that are closer to its median than to 0."""
+    """Extend or shrink a span so that it has most of the values closer to its median than to 0, and few others."""
     middle = 0.5 * float(np.median(x[start:stop]))
     reach = 4 * (stop - start)
     low, high = max(0, start - reach), min(len(x), stop + reach)
@@ -269,7 +288,7 @@ def _both(column: Column, word: str, inside: float, outside: float) -> str:
 
 
 def _unit_between(inside: float, outside: float) -> str:
-    """A remark on the unit, if the factor is the ratio of two common units."""
+    """A remark on the unit, if the ratio of the two medians is about that of two common units; otherwise ''."""
     if outside == 0 or inside / outside <= 0:
         return ""
     factor = inside / outside
@@ -317,7 +336,12 @@ def _describe_constant_run(column: Column, run: slice, numbers: Array) -> RowPro
 
 
 def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
-    """Columns that nearly determine the target, scored on held-out rows."""
+    """Find columns that alone nearly determine the target.
+
+    Such a column removes at least 95% of the errors of a constant prediction, or 99% if another column removes more
+    than 90%. Errors are measured on held-out rows, for a numeric target by the variance of its ranks. For a multi-label
+    target the result is empty.
+    """
     # A random half, because classes may alternate from row to row.
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(len(target.y))[:_LEAK_ROWS])
@@ -339,7 +363,10 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
 
 
 def _explained_share(column: Column, target: Target, sample: Array, half: Array) -> float:
-    """The share of the errors of guessing that predictions from the column alone remove, on held-out rows."""
+    """The share of the errors of a constant prediction that predictions from the column alone remove.
+
+    It is measured on held-out rows, and 0 for a multi-label target.
+    """
     if target.task == "labels":
         return 0.0
     bins, y = _bins(column, sample), target.y[sample]
@@ -364,7 +391,7 @@ def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
 
 
 def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
-    """The bin of each row; 0 is for missing cells. Numbers have up to 200 bins with equal numbers of rows.
+    """The bin of each row; 0 is for missing cells. Numbers have up to 200 bins with about equal numbers of rows.
 
     Each text has its own bin; texts after the first 199 share one.
     """
@@ -381,7 +408,10 @@ def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
 
 
 def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
-    """Columns whose distribution differs between the first and the last third of the rows in the order of time."""
+    """Find columns whose distribution differs strongly between the first and the last third of the rows by time.
+
+    The Kolmogorov-Smirnov distance, for texts the total variation distance, must be at least 0.5.
+    """
     clock = next(column for column in columns if column.name == time)
     assert clock.values is not None
     first, last = np.nanquantile(clock.values, [1 / 3, 2 / 3])

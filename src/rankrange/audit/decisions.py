@@ -1,6 +1,6 @@
 """Decisions of a reviewer about rows: their CSV format and the fingerprints that identify rows.
 
-A decision identifies its row by number and by a fingerprint of all cells except the target. It is therefore never
+A decision identifies its row by name and by a fingerprint of all cells except the target. It is therefore never
 applied to a different row, and its row is found again after other rows were removed. Cells are compared as written in
 the file, without type inference.
 """
@@ -48,11 +48,11 @@ class Decision(NamedTuple):
     choice : str
         "relabel", "keep", "drop" or "unsure".
     new_label : str
-        The new target, if the row is relabelled.
+        The new target, if the row is relabelled; otherwise "".
     p_wrong : float
         The probability that the target is wrong, as estimated by the audit; NaN if it is not known.
     contents : str
-        A fingerprint of the other cells.
+        A fingerprint of all cells of the row except the target.
     """
 
     row: str
@@ -76,7 +76,7 @@ class Decisions:
     table : str
         A fingerprint of the table.
     made : list of Decision
-        The decisions, in file order.
+        The decisions, in the order in which they were made or read.
     """
 
     target: list[str]
@@ -85,7 +85,7 @@ class Decisions:
     made: list[Decision] = field(default_factory=list)
 
     def as_csv(self) -> bytes:
-        """The decisions as CSV, with cells that look like formulas quoted."""
+        """The decisions as CSV in UTF-8. Cells that look like formulas get a leading quote."""
         target = target_as_text(self.target)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -98,7 +98,10 @@ class Decisions:
 
 
 def target_as_text(target: Sequence[str]) -> str:
-    """The target columns as text: the name of one column, or JSON for several and for names that look like formulas."""
+    """The target columns as text: the name of one column, or a JSON list.
+
+    It is a list for several columns, and for a name that looks like a formula or begins with "[".
+    """
     plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
     return target[0] if plain else json.dumps(list(target))
 
@@ -112,7 +115,7 @@ def as_decisions(given: Any) -> Decisions:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
-    """Read decisions from a CSV file that was downloaded from the page of an audit or written by `save_decisions`.
+    """Read decisions from a CSV file: downloaded from the page of an audit, or written by `Audit.save_decisions`.
 
     Parameters
     ----------
@@ -127,7 +130,7 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     Raises
     ------
     UserError
-        If the file is not a list of decisions; the message names the line.
+        If the file cannot be read or is not a list of decisions; the message names the file or the line.
 
     Examples
     --------
@@ -204,7 +207,7 @@ def _one(line: dict[str, Any], where: str) -> Decision:
 
 
 class IdentifiedRows(NamedTuple):
-    """Targets and fingerprints of some rows, for decisions about them."""
+    """The cells, fingerprints and targets of some rows, for decisions about them, and the fingerprint of the table."""
 
     cells: list[list[str]]
     contents: list[str]  # fingerprints
@@ -213,7 +216,7 @@ class IdentifiedRows(NamedTuple):
 
 
 def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> IdentifiedRows:
-    """Compute targets and fingerprints of the rows at these positions, from 0, in one pass."""
+    """Read the rows at these positions (from 0), and compute their fingerprints and that of the table, in one pass."""
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
     columns = [source.names.index(name) for name in target]
@@ -231,7 +234,7 @@ def contents_of_row(cells: list[str], target_columns: Sequence[int]) -> str:
 
 
 def given_of(cells: list[str], columns: Sequence[int], target: Sequence[str]) -> str:
-    """The target as written in the file. For several 0/1 columns, the names of the columns that are 1."""
+    """The target as written in the file; for several 0/1 columns, the names of those that are 1. '' without cells."""
     if len(columns) == 1 or not cells:
         return cells[columns[0]] if cells else ""
     return join_labels([name for column, name in zip(columns, target, strict=True) if means_one(cells[column])])
@@ -243,7 +246,7 @@ def means_one(cell: str) -> bool:
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Join several labels into one text, which `split_labels` splits again."""
+    """Join labels into one text for `split_labels`: JSON if a label has a comma, "(none)" if there are no labels."""
     return json.dumps(list(labels)) if any("," in label for label in labels) else ", ".join(labels) or NO_LABELS
 
 

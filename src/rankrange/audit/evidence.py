@@ -1,7 +1,7 @@
 """Evidence for a reviewer: unusual values, usual values and nearest rows of each suspect, and charts of the table.
 
-A reason is a sentence that compares a value of the row with the values of other rows with its label. Shares are
-estimated from at most 20,000 random rows per label. `pictures` computes the data of the charts.
+A reason compares a value of the row with the values of the rows that have its label or, if the target has no classes,
+of all rows. Shares are estimated from at most 20,000 random rows per label. `pictures` computes the data of the charts.
 """
 
 from __future__ import annotations
@@ -52,18 +52,19 @@ class Evidence:
     Attributes
     ----------
     reasons : list of str
-        For each suspect, worst first: the columns with the strongest evidence against its target, with values.
+        For each suspect, worst first: a sentence about up to two values that are unusual for its target, or "".
     marks : list of dict
         For each suspect on the page: a dict from column names to the reason why the cell is unusual.
     near : list of list of Near
-        For the first suspects: the nearest rows that are not suspects, with the given and with the suggested label.
+        For the first suspects: the nearest rows that are not suspects. If the target has classes, they have the given
+        or the suggested label.
     columns : list of ColumnPicture
         The distribution of each column, for the overview.
     labels : list of str
         The label that each colour of the charts stands for.
     points : dict
-        The scatter plot: "x" and "y" from 0 to 1, the "label" of each point, and its "rank" among the suspects (0 for
-        other rows). Empty if the model has no scores.
+        The scatter plot: "x" and "y" from 0 to 1, the "label" of each point as a position in `labels`, and its "rank"
+        among the suspects (0 for other rows). Empty if the model has no scores.
     axes : tuple of str
         The axis labels of the scatter plot.
     """
@@ -78,7 +79,7 @@ class Evidence:
 
 
 class Values:
-    """One column of numbers or texts, with its usual values in each group."""
+    """One column of numbers or texts, with its usual values in each group of rows (`Groups`)."""
 
     def __init__(self, name: str, column: Any, groups: Groups) -> None:
         self.name, self.groups = name, groups
@@ -108,7 +109,7 @@ class Values:
         return str(np.datetime64(int(value), "D")) if self.kind == "dates" else number(value, 4)
 
     def usual(self, group: int) -> Any:
-        """Quantiles of the numbers of a group, or the share of each text; last, the share of missing cells."""
+        """The quantiles `_TAILS` of the numbers of a group, or the share of each text; last, that of missing cells."""
         if group not in self._usual:
             rows = self.groups.sample(group)
             if self.numbers is not None:
@@ -124,9 +125,11 @@ class Values:
         return self._usual[group]
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The share of a group with a cell at least as extreme as that of row i, and a sentence about it.
+        """The share of a group that has cells like that of row i, or more extreme ones, and a sentence about it.
 
-        The sentence also compares with the group `other`, unless it is None.
+        The share of a number is that of its tail: 0.01, 0.05, 0.1 or 0.25, or 0.5 for the middle half. The share of a
+        text is that of equal cells; see `_unusual_word` for free text. For texts and missing cells the sentence also
+        compares with the group `other`, unless it is None.
         """
         if self.prose:
             return self._unusual_word(i, group, other)
@@ -151,9 +154,10 @@ class Values:
         return 0.5, f"the middle half of {of} is {middle}"
 
     def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The frequency and the sentence for the word of a text that is most typical of the other group.
+        """The share of `group` that has the word of row i most typical of the group `other`, and a sentence about it.
 
-        The frequency is that in `group`; the sentence has both. Without such a word they are 1 and "".
+        It is the word whose share in `other` exceeds that in `group` most. The sentence has both shares.
+        Without such a word the result is 1 and "".
         """
         words = set() if other is None else self._words(i)
         if other is None or not words:
@@ -180,7 +184,7 @@ class Values:
 
 
 class Groups:
-    """The rows to compare a row with: those with the same label, or all rows."""
+    """The groups of rows to compare a row with: the rows of each class, or all rows if the target has no classes."""
 
     def __init__(self, target: Target, rng: np.random.Generator) -> None:
         self.target, self.rng = target, rng
@@ -207,7 +211,7 @@ class Groups:
         return self._samples[group]
 
     def of(self, group: int | None, short: bool = False) -> str:
-        """The group, described in words."""
+        """The group in words; `short` leaves out the number of its rows."""
         if not self.by_class or group is None:
             return f"the {int(self.counts[0]):,} rows"
         label = f"labelled '{self.target.names[group][:40]}'"
@@ -274,7 +278,7 @@ def _comparable(column: Any) -> bool:
 
 
 def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
-    """The group of the suggested label of each suspect, if labels are classes."""
+    """The group of the suggested label of each suspect; None if the target has no classes."""
     if target.task != "classes":
         return [None] * len(result.order)
     code_of = {name: code for code, name in enumerate(target.names)}
@@ -282,7 +286,7 @@ def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
 
 
 def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
-    """The evidence of each column against the given target: the sum over its features."""
+    """The names of the columns, and array (suspects, columns): the sum of `against` over the features of each."""
     names = list(dict.fromkeys(owners))
     column_of = {name: c for c, name in enumerate(names)}
     total = np.zeros((against.shape[0], len(names)))
@@ -293,7 +297,7 @@ def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
 
 
 def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
-    """For each row the most informative columns, with at least a tenth of the evidence of the first."""
+    """For each row up to `most` columns with the strongest evidence, each with over a tenth of that of the first."""
     top = np.argsort(-weight, axis=1, kind="stable")[:, :most]
     return [
         [int(c) for c in best if row[c] > 0 and row[c] > 0.1 * row.max()] for row, best in zip(weight, top, strict=True)
@@ -301,7 +305,7 @@ def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
-    """The two rarest values among the most informative columns, the rarer first, in words."""
+    """The two rarest values of the row in these columns, the rarer first, in words."""
     if not columns:
         return ""
     found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
@@ -401,7 +405,7 @@ def _as_array(table: Any, i: int) -> Array:
 
 
 def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
-    """The grey values of the images of these rows, as bytes; empty if the rows are not images."""
+    """The images of these rows as bytes, scaled so that the largest value is 255; empty if the rows are not images."""
     if not side or not len(rows):
         return []
     chosen = features.take(rows)
@@ -411,7 +415,7 @@ def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
 
 
 def cells_of(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
-    """The cells of the suspects on the page, as text."""
+    """The cells of these rows as truncated text, by column, for the first 40 columns."""
     chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
     return {
         name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]

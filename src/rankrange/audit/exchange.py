@@ -57,7 +57,10 @@ def _suggested(text: str, audit: Audit) -> list[str]:
 
 
 def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
-    """The contents of the files of an export: the tasks or records, and the configuration of the review tool."""
+    """The contents of the two files of an export, by path: tasks or records, and the settings of the review tool.
+
+    `format` is "label-studio" or "argilla".
+    """
     if format == "label-studio":
         return audit.to_label_studio().contents(path)
     settings = argilla.argilla_settings(audit.target.names, audit.target.task)
@@ -84,7 +87,8 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     Raises
     ------
     UserError
-        If a file has another format, or if a record lacks the fields that the export of the audit wrote.
+        If a file is given twice or has another format, or if a record lacks the fields that the export of the audit
+        wrote.
 
     Examples
     --------

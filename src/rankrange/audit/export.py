@@ -1,4 +1,4 @@
-"""The contents of the output files of an audit: suspects, the cleaned table, the model, the page.
+"""The contents of the output files of an audit: suspects, other problems, the cleaned table, the model, the page.
 
 In CSV, cells that a spreadsheet program would read as a formula get a leading quote; Parquet keeps values unchanged.
 `tables.write` writes the files.
@@ -41,10 +41,10 @@ _TRUSTED = (
 def contents_of(
     audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
 ) -> dict[Path, bytes | Writer]:
-    """The bytes of each output file, or a function that writes them. Errors are raised before anything is written.
+    """The contents of each output file, by path: bytes, or a function that writes them.
 
-    `outputs` has the path of each output by its option. The cleaned table drops rows whose probability of being wrong
-    is at least `clean_if`; with `relabel` it relabels those for which one other label fits.
+    `outputs` has the path of each output by its option, such as "--clean". The cleaned table drops the rows with a
+    p_wrong of at least `clean_if`; with `relabel`, it relabels those of them for which one other label fits.
     """
     if relabel:
         check_relabel(audit.result.task)
@@ -86,13 +86,13 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     sklearn.pipeline.Pipeline
-        The fitted model. It predicts from a table (pyarrow, pandas, polars or a dict of columns) with the columns of
-        the audit.
+        The fitted model. It predicts from a table (pyarrow, pandas, polars or a dict of columns) with the feature
+        columns of the audited table.
 
     Raises
     ------
     ValueError
-        If the file contains other types than numbers, strings and the model classes of this package.
+        If the file contains a type that neither skops trusts by default nor a model of this package needs.
 
     Examples
     --------

@@ -32,17 +32,17 @@ _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
 
 class Suspect(NamedTuple):
-    """A row that is probably wrong.
+    """A row in the list of suspects: its target may be wrong.
 
     Attributes
     ----------
     rank : int
-        The rank among the suspects; 1 is the first row to look at.
+        The rank in the list; 1 is the first row to look at.
     row : int or label
         The name of the row: its index label in a data frame, its number in a file (from 1, below the header), or its
         position from 0 in other tables.
     given, suggested : str
-        The target of the row, and the one that fits better.
+        The target of the row, and the one that fits best instead.
     p_wrong : float
         The probability that the target is wrong.
     loss : float
@@ -77,7 +77,7 @@ class Audit:
     n_rows : int
         Rows of the table, including those without a target.
     target : Target
-        The target column and its values.
+        The target columns and their values.
     result : TaskResult
         Results for each row: probabilities, losses, scores of both models, the fitted model.
     columns : list of ColumnReport
@@ -99,7 +99,7 @@ class Audit:
     seconds : float
         Run time.
     row_problems : list of RowProblem
-        Problems of rows apart from the target: outliers, repeated rows, batches of rows with unusual values.
+        Problems other than wrong targets, for example outliers, repeated rows, and columns that leak the target.
     by_group : list of GroupRow
         For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
         model ignores, the expected share of wrong targets, the mean loss.
@@ -163,7 +163,7 @@ class Audit:
 
     @property
     def n_listed(self) -> int:
-        """Number of listed rows: the suspects, and the next rows of the ranking if there are few suspects."""
+        """Number of listed rows: the suspects; for classes, at least the first 20 rows of the ranking."""
         return len(self.result.order)
 
     def listed_in_words(self) -> str:
@@ -191,7 +191,7 @@ class Audit:
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """List the suspects, worst first; if they are few, the next rows of the ranking follow.
+        """List the suspects, worst first. For classes, if they are fewer than 20, the next rows of the ranking follow.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class Audit:
         decision : {"relabel", "keep", "drop", "unsure"}
             What to do with the row; "unsure" leaves it undecided.
         label : str, optional
-            The new label, for "relabel"; by default the suggested one.
+            The new label, for "relabel"; by default the suggested one. Required if the row is not in `suspects`.
 
         Examples
         --------
@@ -261,13 +261,13 @@ class Audit:
     # ---- effects of the cut
 
     def cut_curve(self) -> dict[str, list[float]]:
-        """Estimated precision and recall of wrong rows for different cuts of the losses.
+        """Estimated precision and recall if all rows with at least a certain loss, the cut, were flagged.
 
         Returns
         -------
         dict of list
-            For about 200 cuts: the "cut", the "count" of rows with at least this loss, and the estimated "precision"
-            and recall ("found") of these rows.
+            For up to about 200 cuts: the "cut", the "count" of rows with at least this loss, the share of these rows
+            that is wrong ("precision"), and the share of all wrong rows that is among them ("found").
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -277,8 +277,8 @@ class Audit:
         Returns
         -------
         dict of list
-            The "edges" of histogram bars on a logarithmic axis, and the number of "rows" and of estimated "wrong" rows
-            in each bar.
+            The "edges" of histogram bars on a logarithmic axis, the number of "rows" in each bar, and the expected
+            number of "wrong" rows among them.
         """
         return loss_bars(self.result)
 
@@ -328,7 +328,7 @@ class Audit:
         return f"{cut} {well} out of fold: {first.name} {values}{change}{_drawback(worse, 'but')}."
 
     def review_in_words(self) -> list[str]:
-        """Sentences about earlier decisions: the decisions, their effect, and the number of rows left to review."""
+        """Sentences about earlier decisions, their effect and the likely wrong rows; empty without decisions."""
         return [] if self.review is None else self.review.in_words(self.n_likely)
 
     def groups_note(self) -> str:
@@ -349,7 +349,10 @@ class Audit:
         )
 
     def scores_note(self) -> str:
-        """The reason why the scores of both models differ although no row is dropped, if so; otherwise ''."""
+        """A note on why the scores of the two models differ although the model of all rows drops none.
+
+        It is '' if this model drops rows, or if the models of the folds drop none either.
+        """
         j = self.result
         if j.m or not any(j.fold_m):
             return ""
@@ -387,12 +390,12 @@ class Audit:
     # ---- export
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """The result as a dict of numbers and strings, for JSON.
+        """The result as plain values, for JSON.
 
         Parameters
         ----------
         limit : int or None, default=None
-            Maximum number of suspects to include.
+            Maximum number of suspects, and of other problems, to include.
 
         Returns
         -------
@@ -501,13 +504,13 @@ class Audit:
         return argilla_records(questions_of(self, limit), self.target.task)
 
     def to_pandera(self) -> Any:
-        """A pandera schema with the types, ranges and levels of the rows that were not flagged.
+        """A pandera schema with the types, ranges and levels of the cells that were not flagged.
 
         Returns
         -------
         pandera.DataFrameSchema
-            A schema that rejects values outside the ranges and levels of the rows that were neither flagged nor
-            dropped.
+            A schema that rejects values outside the ranges and levels of the cells that were not flagged. Rows with a
+            decision (`decide`) to drop or relabel them do not count, and rows with another decision count in full.
 
         Examples
         --------

@@ -23,7 +23,10 @@ recorded_warnings = SharedContext(_recording)
 
 
 def warning_texts(raised: Sequence[Any]) -> list[str]:
-    """The distinct warnings of the fits, except about classes that lost most of their rows, which have a note."""
+    """Up to five distinct warnings of the fits, and one sentence for all convergence warnings.
+
+    Warnings about classes that lost most of their rows are left out, because the audit has a note on these.
+    """
     unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
     others = [
         w for w in raised if issubclass(w.category, UserWarning) and not issubclass(w.category, ConvergenceWarning)

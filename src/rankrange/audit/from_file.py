@@ -30,14 +30,16 @@ def audit_file(
 ) -> Audit:
     r"""Audit a file: find the rows that are probably wrong, and measure the gain of a model that ignores them.
 
-    The file is not changed. If it does not fit into memory, the audit is out of core: it makes a few passes over the
-    rows, which are stored as numbers in a temporary folder.
+    The file is not changed. If the audit does not fit into memory, it is out of core: it makes a few passes over the
+    rows, which are stored as numbers in a temporary folder. Formats other than CSV, Parquet and Arrow, several files, a
+    multi-label target, and options such as `group` and `time` need all rows in memory.
 
     Parameters
     ----------
     path : path, or sequence of paths
         A file in one of the formats CSV, JSON lines, JSON array (these also as gzip), Parquet, Arrow, Feather, ORC or
-        Excel; or several files with the same columns. "-" is standard input.
+        Excel; a folder with a saved Hugging Face data set or Parquet files; or several files with the same columns. "-"
+        is standard input.
     target : str or sequence of str
         The column to predict, or several columns of 0 and 1.
     delimiter : str, optional
@@ -51,10 +53,10 @@ def audit_file(
     tell : callable, optional
         Deprecated: the old name of `progress`.
     memory_limit : int, optional
-        Bytes of memory that the audit may use; by default the free memory. A larger file is audited out of core.
+        Bytes of memory that the audit may use; by default the free memory. If it would need more, it is out of core.
     sample_rows : int, default=100000
-        Rows of the sample that determines, in an audit out of core, the encoding of columns and the candidates for m
-        and C.
+        For an out-of-core audit: the size of the sample that determines the encoding of columns and the candidates for
+        m and C.
     **options
         Further parameters of `audit_table`.
 
@@ -98,7 +100,7 @@ def audit_source(
     sample_rows: int = SAMPLE_ROWS,
     **options: Any,
 ) -> Audit:
-    """Audit a file, in memory if it fits, otherwise out of core; the parameters are those of `audit_file`.
+    """Audit a file, out of core if that is necessary and possible; the parameters are those of `audit_file`.
 
     `check` is called with the task before anything is fitted, and may raise an error.
     """
@@ -112,7 +114,7 @@ def audit_source(
 
 
 def can_be_read_out_of_core(source: Source, target: Sequence[str], options: dict[str, Any]) -> bool:
-    """Whether the audit can be out of core: one file that has batches, one target, no option that needs all rows."""
+    """Whether the audit can be out of core: one file read in batches, one target, no option that needs all rows."""
     in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
     held = any(options.get(name) is not None for name in NEEDS_ALL_ROWS)
     return in_batches and len(target) == 1 and options.get("task") != "labels" and not held

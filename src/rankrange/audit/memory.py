@@ -55,6 +55,6 @@ def sized(count: float) -> str:
 
 
 def fits_memory(source: Source, limit: int | None = None) -> bool:
-    """Whether an audit of the file fits into `limit` bytes, or into the free memory."""
+    """Whether an audit of the file fits into `limit` bytes, or into the free memory; True if that is unknown."""
     free = free_memory() if limit is None else limit
     return free is None or memory_needed(source) <= free

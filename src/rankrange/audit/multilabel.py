@@ -78,7 +78,10 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
-    """The C with the smallest out-of-fold log loss; `among` are the positions of the rows of X in the table."""
+    """The C with the smallest out-of-fold log loss among `PENALTIES`, which are tried until the loss increases.
+
+    `among` are the positions of the rows of X in the table; None means all rows.
+    """
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
     folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)
@@ -97,7 +100,7 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
 
 
 def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Scores (2, test rows, L) of the ordinary and the robust fit to the other rows, and the m of the robust fit."""
+    """Scores (2, test rows, L) of an ordinary and a robust fit for fold f, and m of the robust fit."""
     train, test = plan.of_fold(f)
     X_train, Y_train = X[train], Y[train].astype(int)
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
@@ -117,7 +120,11 @@ def _fit_robust(
     stream: int,
     groups: Array | None = None,
 ) -> TKMLClassifier:
-    """Fit TKML-AoRR. m is the share that scores best on a held-out fifth of the rows; 0 without significant gain."""
+    """Fit TKML-AoRR with m chosen from `_SHARES`.
+
+    m is the share with the best top-k accuracy on a held-out fifth of the rows, or 0 if the gain over 0 is at most one
+    standard error. `names` are the classes of the model; None means numbers.
+    """
     rng, n = plan.rng(2, stream), len(Y)
     rows = rng.permutation(n)[: plan.m_rows]
     held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])
@@ -141,8 +148,8 @@ def _fit_robust(
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
     """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
-    Each label is a binary target. Its predictions come from logistic regression, nearest neighbours and smooth
-    functions.
+    Each label is a binary target with the out-of-fold probabilities `p` of logistic regression. Nearest neighbours and
+    smooth functions also predict it, if the plan has all models and no groups or times, and the rows are not too many.
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.

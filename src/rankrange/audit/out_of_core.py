@@ -79,7 +79,8 @@ class OutOfCoreAudit:
     def audit(self, check: Callable[[str], None]) -> Audit | None:
         """Run the audit.
 
-        Returns None if the table is needed in memory: for a multi-label target, or for trees and a numeric target.
+        `check` is called with the task before anything is fitted, and may raise an error. Returns None if the table is
+        needed in memory: for a multi-label target, or for models="trees" and a numeric target.
         """
         self.progress(f"reading {self.source.path.name}: counting its rows")
         n, types = count_rows(self.source)
@@ -135,7 +136,7 @@ class OutOfCoreAudit:
         return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
 
     def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
-        """Write all rows that have a target as X.npy and y.npy, and return the target of these rows."""
+        """Write the rows with a target (a class must be in the sample) to X.npy and y.npy, and return their target."""
         import pyarrow
 
         width = len(encoder.owner_)
@@ -238,7 +239,7 @@ def _counts_rows(column: Any, numbers: Array) -> bool:
 
 
 def _target_of(column: Any, found: Target) -> Array:
-    """Codes of the classes in the sample, -1 for others; or numbers, NaN for missing ones."""
+    """The target of each row: a class code, -1 if missing or not in the sample; or a number, NaN if missing."""
     numbers, kind, _ = numbers_of(column)
     if found.task == "numbers":
         return np.full(len(column), np.nan) if numbers is None else numbers

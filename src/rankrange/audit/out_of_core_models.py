@@ -157,7 +157,7 @@ def _balanced(name: str, shares: list[Array], rows: Array) -> Measure:
 
 
 def regress_out_of_core(rows: Any, target: Target, X: Path, seed: int) -> TaskResult:
-    """Audit a numeric target in passes over `rows`, whose features are in the file X."""
+    """Audit a numeric target in passes over `rows`, whose features are in the file X. Writes the scaled y to y.npy."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:: 1 + len(target.y) // rows.sample_rows, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(np.float32)
     np.save(X.parent / "y.npy", y)
@@ -196,7 +196,11 @@ def _widths(residual: Array, X: Path, step: int) -> Array:
 
 
 def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
-    """`outlier_posterior` of every `step`-th residual, interpolated for the others on each side of zero."""
+    """p(wrong) of each residual, and the share of outliers.
+
+    p(wrong) is interpolated from `outlier_posterior` of every `step`-th residual. On each side of zero it never
+    decreases with the size of the residual.
+    """
     sample = residual[::step].astype(np.float64)
     found = outlier_posterior(sample, clean="skewed")
     wrong = np.zeros(len(residual), dtype=np.float32)

@@ -75,7 +75,7 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """For up to 100 numbers of reviewed "rows": the "share" of all expected errors among these rows, worst first."""
+    """The "share" of all expected errors in the first "rows" of the list, for 0 and up to 100 numbers of rows."""
     wrong = result.wrong[result.order]
     total = max(float(result.wrong.sum()), 1e-12)
     seen = np.cumsum(wrong) / total
@@ -84,7 +84,10 @@ def found_curve(result: TaskResult) -> dict[str, list[float]]:
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
-    """The most frequent labels of suspects, and the number of suspects for each pair of given and suggested label."""
+    """The most frequent labels of suspects, and the number of suspects for each pair of given and suggested label.
+
+    Both are empty if the target has no classes.
+    """
     if target.task != "classes":
         return [], []
     given = [target.names[target.y[i]] for i in result.order]
@@ -98,7 +101,7 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
 
 
 def colours(target: Target) -> list[str]:
-    """The most frequent labels, which have their own colours; the others share one colour."""
+    """The label of each colour: up to 4 classes, or the 3 largest and "other labels"; ["rows"] without classes."""
     if target.task != "classes":
         return ["rows"]
     frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MAX_COLOURS)]
@@ -108,7 +111,7 @@ def colours(target: Target) -> list[str]:
 
 
 def _colour_of(target: Target, labels: list[str]) -> Array:
-    """The colour of each row."""
+    """The colour of each row, as a position in `labels`."""
     if target.task != "classes":
         return np.zeros(len(target.y), dtype=np.intp)
     code_of = {name: c for c, name in enumerate(labels)}
@@ -142,7 +145,11 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 def points_of(
     X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
-    """The scatter plot of rows: two components of the model's scores; expected and given values of a numeric target."""
+    """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels; empty without scores.
+
+    The axes are the expected and the given values of a numeric target, or two principal components of the model's
+    scores. If the model has one score per row, they are this score and the first principal component of the rest of X.
+    """
     n = len(target.y)
     rank = np.zeros(n, dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)

@@ -2,7 +2,7 @@
 
 A code is a number that is commonly used for "missing". It occurs several times, lies outside the bulk of the column,
 and has hardly any other cell near it. Extreme cells elsewhere do not matter. A zero is a placeholder if all other
-values are positive and, on a logarithmic scale, zero is farther from them than their tail extends. Weights, pressures
+values are positive and their lower tail, extrapolated on a logarithmic scale, ends well above zero. Weights, pressures
 and prices have no values near zero; counts and sums of money do.
 """
 
@@ -82,7 +82,7 @@ def _digits(value: float) -> str:
 def _is_isolated(code: float, count: int, others: Array) -> bool:
     """Whether a code lies outside the bulk with few cells near it.
 
-    For -1 it is enough that no other cell is negative.
+    -1 must instead occur three times or more among other cells that are whole, not negative, and have many values.
     """
     if len(np.unique(others[:10_000])) < _MIN_VALUES:
         return False

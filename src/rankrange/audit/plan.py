@@ -76,12 +76,12 @@ class Plan:
         return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
 
     def blocks(self, rows: Any = slice(None)) -> Array | None:
-        """The groups of these rows, which the choice of m must not split; None if there is at most one group."""
+        """The groups or time periods of these rows, which the choice of m must not split; None if fewer than two."""
         found = None if self.together is None else self.together[rows]
         return None if found is None or (found == found[0]).all() else found
 
     def fit_both(self, fold: Callable[..., Any], rows: tuple[Any, ...], out: Array, progress: Progress) -> list[int]:
-        """Fit both models without each fold, in threads, and write their predictions to `out` (2, n, ...).
+        """Fit both models for each fold, in threads, and write their out-of-fold predictions to `out` (2, n, ...).
 
         `fold(*rows, plan, f)` returns the predictions (2, test rows, ...) and m. The result is the m of each fold.
         """

@@ -73,9 +73,9 @@ class RowProblem:
     column : str or None
         The column with the problem; None if it concerns the whole row.
     value : str
-        The value in that cell.
+        The value in that cell. For several rows it may be a summary, such as a median; "" if there is none.
     usual : str
-        The usual values of the column.
+        The usual values of the column; "" if there are none.
     sentence : str
         The evidence in plain English, with values.
     strength : float
@@ -112,7 +112,7 @@ def kinds_in(problems: Sequence[RowProblem]) -> list[str]:
 def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     """The number of rows (for "leak" and "drift": columns) with each kind of problem that occurs.
 
-    The first of repeated rows is the original and is not counted.
+    The first row of a "duplicate" is the original and is not counted.
     """
     counts = {}
     for kind in kinds_in(problems):
@@ -142,8 +142,8 @@ def problems_in_words(problems: Sequence[RowProblem]) -> str:
 class Column:
     """A column as the checks read it: numbers, or the codes of texts.
 
-    `values` has NaN for missing cells and is None for texts; `codes` is then the number of the text of each cell, and
-    below 0 for missing cells. `strays` marks the cells of a numeric column with other texts.
+    `values` has NaN for missing cells and is None for texts. `codes` are then positions in `levels`, and below 0 for
+    missing cells. `strays` marks the cells of a numeric column with text that is not a number; None if there are none.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Column:
 
 
 class CheckedRows(NamedTuple):
-    """The input of every check: the columns, the target, the row numbers and the time column."""
+    """The input of every check: columns, target, row numbers, the time column or None, and the number of threads."""
 
     columns: list[Column]
     target: Target
@@ -240,7 +240,7 @@ def _drawn(n: int) -> Array:
 
 
 def each(work: Callable[..., T], items: Iterable[Any], jobs: int, *more: Iterable[Any]) -> list[T]:
-    """Apply `work` to each item in threads; NumPy releases the GIL while it sorts and adds."""
+    """Apply `work` to each item as `map` does, in `jobs` threads; NumPy releases the GIL while it sorts and adds."""
     if jobs <= 1:
         return list(map(work, items, *more))
     with ThreadPoolExecutor(jobs) as pool:
@@ -251,7 +251,10 @@ def each(work: Callable[..., T], items: Iterable[Any], jobs: int, *more: Iterabl
 
 
 def find_repeats(columns: list[Column], target: Target, numbers: Array, jobs: int = 1) -> list[RowProblem]:
-    """Find rows that equal an earlier row, with the same or another target."""
+    """Find rows that are equal or nearly equal to another row, apart from the target.
+
+    Equal rows are not reported if chance explains their number.
+    """
     total: Array = np.zeros(len(numbers), dtype=np.uint64)
     chances = np.zeros(len(columns))
     for j, column in enumerate(columns):
@@ -278,7 +281,7 @@ def _chance(marks: Array) -> float:
 def _nearly_equal(
     columns: list[Column], identifying: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Find rows that are equal in all columns but one, if equality by chance is improbable."""
+    """Find rows that are equal in all columns but one of `identifying`, if equality by chance is improbable."""
     n, rare = len(total), chances < _IDENTIFYING
 
     def without(j: int) -> list[Array]:
@@ -454,7 +457,7 @@ def _steps_of(column: Column, width: float) -> Array:
 
 
 def _compared(column: Column, pairs: Array, width: float) -> tuple[Array, Array]:
-    """Masks of the pairs of rows whose cells differ by at most `width`, and whose cells are equal, or both missing."""
+    """Two masks of the pairs of rows: cells differ by at most `width`, cells are equal. Two missing cells are equal."""
     cells = column.values if column.values is not None else column.codes
     assert cells is not None
     one, other = cells[pairs[:, 0]], cells[pairs[:, 1]]

@@ -74,7 +74,7 @@ class Recalibration:
         return np.interp(_checked(p_wrong, "p_wrong"), self.p_wrong, self.fitted)
 
     def in_words(self) -> str:
-        """The guarantee as one sentence."""
+        """The guarantee as one sentence, or that it holds for no cut."""
         rows = "the rows" if self.next_rows is None else f"the next {plural(self.next_rows, 'row')}"
         sure = f"with {self.confidence:.0%} confidence"
         if np.isinf(self.threshold):
@@ -91,9 +91,10 @@ def recalibrate(
     Parameters
     ----------
     p_wrong : Decisions or array_like
-        Decisions ("relabel" and "drop" mean wrong, "keep" means right), or the estimated probability of each reviewed
-        row. The guarantee holds only if the reviewed rows were drawn at random from all rows to be decided, and not if
-        only the most suspect rows were reviewed.
+        The estimated probability of each reviewed row; or decisions, of which "relabel" and "drop" mean wrong, "keep"
+        means right, and those that are "unsure" or have no p_wrong are left out. The guarantee holds only if the
+        reviewed rows were drawn at random from all rows to be decided, and not if only the most suspect rows were
+        reviewed.
     wrong : array_like of bool, optional
         Whether reviewers found each row wrong; required unless decisions are passed.
     share : float, default=0.1
@@ -102,7 +103,7 @@ def recalibrate(
         The confidence of the guarantee.
     next_rows : int, optional
         If given, the guarantee is about this number of further rows above the cut, instead of all of them. It then
-        needs more reviewed rows, because the number of right rows among the next 100 varies.
+        needs more reviewed rows, because the share of right rows varies from one set of rows to the next.
 
     Returns
     -------
@@ -157,7 +158,7 @@ def _limit(share: float, risk: float, next_rows: int | None) -> tuple[float, flo
 
 
 def _cut(p: Array, right: Array, share: float, risk: float) -> float:
-    """The lowest cut such that all tests down to it reject "more than `share` of the rows above are right"."""
+    """The lowest cut such that all tests down to it reject "more than `share` are right above it"; inf if none."""
     order = np.argsort(-p, kind="stable")
     ordered, n_right = p[order], np.cumsum(right[order])
     smallest = int(np.ceil(np.log(risk) / np.log1p(-share)))

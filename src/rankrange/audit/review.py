@@ -42,11 +42,11 @@ class Review:
     lost : int
         The number of decisions whose rows were not found, except decisions to drop a row.
     wrong, right : int
-        The number of suspects that were relabelled or dropped, and of suspects that were kept.
+        The number of decisions to relabel or drop a row, and of decisions to keep it.
     expected : float
-        The number of these suspects that the audit had expected to be wrong.
+        The expected number of wrong rows among them, the sum of p_wrong; NaN if no decision has a p_wrong.
     shift : float
-        The correction that is added to the log odds of all rows without a decision.
+        The correction that is added to the log odds of all rows that are undecided or "unsure".
     """
 
     decided: dict[int, Decision]
@@ -57,7 +57,7 @@ class Review:
     shift: float = 0.0
 
     def in_words(self, left: int) -> list[str]:
-        """The decisions, the correction and the number of remaining rows, as sentences."""
+        """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong."""
         if not (self.wrong or self.right or self.decided):
             return []
         wrong = "1 suspect was" if self.wrong == 1 else f"{self.wrong:,} suspects were"
@@ -79,7 +79,9 @@ class Review:
 def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
     """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
-    Decisions about another target, or of which no row is in the table, are an error.
+    Rows are identified by their fingerprints, first at the positions that their numbers imply, then in the whole table.
+    Decisions about another target are an error, and so are decisions of which no row is found, unless one of them was
+    to drop its row.
     """
     if decisions.target != target.columns:
         raise UserError(
@@ -176,7 +178,7 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """The code of a label in y; None for an unknown label, such as a class that was too rare."""
+    """A label as in y: a number, a class code or a mask; None for an unknown class, such as one that was too rare."""
     if target.task == "numbers":
         try:
             return float(label)
@@ -198,7 +200,7 @@ def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[
 def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResult:
     """The result after the review: decided rows are no longer suspects, and the log odds of the others are corrected.
 
-    Kept and relabelled rows count as right. Rows with the decision "unsure" stay suspects.
+    Kept and relabelled rows count as right. Rows with the decision "unsure" are treated like undecided rows.
     """
     kept_or_relabelled = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     is_decided = np.array([int(row) in kept_or_relabelled for row in target.rows], dtype=bool)

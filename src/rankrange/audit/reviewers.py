@@ -1,7 +1,7 @@
 """Several reviewers: merge their decisions, measure their agreement, and list the rows on which they disagree.
 
-The majority of the votes decides; "unsure" is an abstention. A row with a tie is a conflict: it keeps its target and is
-listed for another review. An arbiter overrules the majority.
+The decision with the most votes wins, here called the majority; "unsure" is an abstention. A row with a tie is a
+conflict: it keeps its target and is listed for another review. An arbiter overrules the majority.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Disagreement(NamedTuple):
     row : str
         The name of the row.
     votes : dict of str
-        The decision of each reviewer, in words.
+        The decision of each reviewer, and of the arbiter if there is one, in words.
     settled : bool
         Whether there is a majority, or an arbiter decided.
 
@@ -54,10 +54,10 @@ class Merged:
     Parameters
     ----------
     decisions : Decisions
-        The decisions of the majority or of the arbiter; rows with a tie are "unsure".
+        The decisions of the majority or of the arbiter; rows with a tie or without votes are "unsure".
     kappa : dict
-        Cohen's kappa of each pair of reviewers and the number of rows that both decided; NaN if chance alone explains
-        every agreement (both always decided the same).
+        For each pair of reviewers that decided common rows: Cohen's kappa and the number of these rows. Kappa is NaN if
+        both made one and the same decision for all of them.
     disagreements : list of Disagreement
         The rows on which reviewers disagree.
     arbitrated : int
@@ -136,7 +136,8 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
     Raises
     ------
     UserError
-        If the decisions are about different tables, targets or rows.
+        If there are no reviews, if they are about different tables or targets, or if reviewers saw different cells of
+        the same row.
 
     Examples
     --------
@@ -202,7 +203,7 @@ def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tupl
 
 
 def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
-    """(observed - expected agreement) / (1 - expected agreement); NaN without pairs or if chance explains all."""
+    """(observed - expected agreement) / (1 - expected agreement); NaN without pairs or if the expected one is 1."""
     n = len(pairs)
     left, right = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
     expected = sum(left[key] * right[key] for key in left)

@@ -48,7 +48,7 @@ _STEPS = 1 << 14
 def find_row_problems(
     table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
 ) -> list[RowProblem]:
-    """Find problems of the rows of a table, apart from wrong targets, in the order of `KINDS`, the strongest first.
+    """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
     `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
     `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
@@ -63,7 +63,7 @@ def find_row_problems(
 
 
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
-    """Impossible values, placeholders, outliers and unusual batches."""
+    """Impossible values, placeholders, outliers, unusual batches, and rows with inconsistent columns."""
     numbers, jobs = rows.numbers, rows.jobs
     numeric = [column for column in rows.columns if column.values is not None]
     found = [problem for column in numeric for problem in _impossible(column, numbers)]
@@ -106,9 +106,10 @@ def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
 def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
     """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
 
-    The limit has a family-wise error rate of 5% over all `tests` columns. The tail is that of Tukey's h distribution, A
-    z exp(h z^2 / 2) with a normal z, through the three quantiles. h is 0 for a normal tail and 1 for a tail as heavy as
-    Cauchy's. The smallest of three estimates of h is used, which is robust to a few percent of outliers.
+    The limit has a family-wise error rate of 5% over all `tests` columns. The tail is that of Tukey's h distribution,
+    `A z exp(h z^2 / 2)` with a normal z, through the three quantiles. h is 0 for a normal tail and 1 for a tail as
+    heavy as Cauchy's; it is at most `heaviest`. The smallest of three estimates of h is used, which is robust to a few
+    percent of outliers, plus a margin that shrinks with n.
     """
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
@@ -120,7 +121,10 @@ def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, he
 
 
 def beyond(distances: Array, limit: float, gap: float) -> Array:
-    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap."""
+    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap.
+
+    A gap is where a distance exceeds the one before it by the factor `gap`.
+    """
     far = distances > limit
     if not far.any():
         return far
@@ -153,9 +157,11 @@ def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
 
 
 def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
-    """Scales for finding outliers: the values, unless positive and widely spread, and logarithms of positive values.
+    """Scales for finding outliers, each as (rows, values, heaviest tail to allow).
 
-    Each is (rows, values, heaviest tail to allow). Logarithms of heavy-tailed values have at most exponential tails.
+    They are the values and, if none is negative and at least half are positive, the logarithms of the positive ones. If
+    all values are positive and widely spread, only the logarithms are used. Logarithms of heavy-tailed values have at
+    most exponential tails.
     """
     x = values[present]
     least = x.min()
@@ -352,7 +358,7 @@ def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: in
 
 
 def _ordered(column: Column, most: int = EXACT_UP_TO) -> Array:
-    """At most about `most` values of a column, evenly spaced and sorted, as a sample of all."""
+    """A sorted sample of a column: every s-th value, with s such that fewer than 2 * `most` values remain."""
     assert column.values is not None
     present = column.values[~np.isnan(column.values)]
     return np.sort(present[:: max(1, len(present) // most)])
@@ -424,8 +430,8 @@ def _describe_inconsistency(
 ) -> RowProblem | None:
     """Describe a cell that is inconsistent with the other columns.
 
-    `found` has the score of the cell, its residual given the other columns, and the precision of the residual. Returns
-    None if the value lies in the expected range.
+    `found` has the normal score of the cell, its standardised residual given the other columns, and the precision (1 /
+    variance) of the residual. Returns None if the value lies in the expected range.
     """
     score, residual, precision = found
     spread = 1.0 / np.sqrt(precision)

@@ -1,6 +1,7 @@
 """A pandera schema from an audit: types, ranges and levels of the columns.
 
-Flagged values (outliers, impossible values, placeholders, likely wrong targets) and dropped rows do not widen a range.
+Flagged values (outliers, impossible values, placeholders, likely wrong targets) do not widen a range, and neither do
+rows that a decision drops or relabels.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def column_rules(audit: Audit) -> list[ColumnRule]:
 
 
 def _flagged(audit: Audit, column: str) -> Array:
-    """Mask of the rows whose cell in this column is ignored."""
+    """Mask of the rows whose cell in this column is ignored.
+
+    A decision (`Audit.decide`) takes precedence: a row to drop or relabel is ignored, any other decided row is not.
+    """
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.kind in _FLAGGED and problem.column in (None, column):

@@ -89,7 +89,7 @@ def audit_table(
     table : pyarrow.Table, data frame or dict of columns
         A table; pandas and polars data frames are supported.
     target : str or sequence of str
-        The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all that match.
+        The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all columns that match.
     task : {"auto", "classes", "numbers", "labels"}, default="auto"
         The kind of target; "auto" decides by its values.
     labels_by : str, optional
@@ -99,19 +99,22 @@ def audit_table(
     group : str, optional
         A column of groups, such as the patient: rows of one group are never in both the training and the test rows.
     time : str, optional
-        A column of dates or numbers. Rows are then predicted by fits to earlier rows, and the first fifth by a fit to
-        the second fifth. Only linear models predict classes, and columns that drift are reported.
+        A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
+        fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes, and columns
+        that drift are reported.
     dates : {"day-first", "month-first"}, optional
         The meaning of 03/04/2025, if a column is ambiguous.
     decimal : {"point", "comma"}, optional
         The meaning of 1,234, if a column is ambiguous.
     models : {"all", "linear", "trees"}, default="all"
-        The kinds of models that predict the target; "linear" is the fastest.
+        The kinds of models that predict the target: "linear" is the fastest, "trees" adds trees, and "all" adds trees
+        and nearest neighbours, as far as the kind of target allows them.
     estimator : classifier with predict_proba or str, optional
-        A classifier that predicts the labels from the encoded columns, instead of the linear models. A str is the name
-        of a scikit-learn classifier, such as "RandomForestClassifier", with default settings.
+        For classes: a classifier that finds suspects from the encoded columns, instead of the linear models. A str is
+        the name of a scikit-learn classifier, such as "RandomForestClassifier", with default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
-        Out-of-fold probabilities of your own model, in the order of the sorted classes.
+        For classes: out-of-fold probabilities of your own model, in the order of the sorted classes. Suspects are found
+        by these alone.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
         Further features, for example a network's embeddings of texts or images.
     images : path, optional
@@ -295,7 +298,7 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
 
 
 def _with_folds(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
-    """The plan with folds by group or by time."""
+    """The plan with folds by group or by time; the plan itself if neither is given."""
     if group is not None and clock.num_columns:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     if group is not None:

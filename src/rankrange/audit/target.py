@@ -33,7 +33,7 @@ class Target:
     """The target of the rows that have one.
 
     y has codes of `names` (classes), floats (numbers), or a mask of shape (rows, labels). `rows` are the positions of
-    the kept rows in the file. `separator` separates labels within a cell. `given` is y before decisions, if there are
+    these rows in the table. `separator` separates labels within a cell. `given` is y before decisions, if there are
     any. The share of wrong targets is estimated on `given`, because correcting the worst rows does not make the
     unreviewed rows more accurate.
     """
@@ -98,7 +98,7 @@ def find_target(
     Returns
     -------
     Target
-        The targets of the rows that have one.
+        The targets of the rows that have one, without classes and labels that are too rare.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def find_target(
 
 
 def _has_many_values(column: Any) -> bool:
-    """Whether texts have too many values for classes and no separators of labels, as sums of money have."""
+    """Whether a text column has too many values for classes and no separator of labels, such as sums of money."""
     return len(codes_of(column)[1]) > _MAX_CLASSES and _separator_in(column) is None
 
 
@@ -214,7 +214,7 @@ def _indicators(table: Any, columns: list[str]) -> Target:
 
 
 def _separator_in(column: Any) -> str | None:
-    """The separator of labels, if the cells look like sets of few labels rather than single values."""
+    """The separator of labels, if many cells seem to contain several labels; otherwise None."""
     if not is_text(column.type):
         return None
     codes, levels = codes_of(column)
@@ -362,7 +362,10 @@ def folds_by_group(column: Any, name: str, target: Target, folds: int, rng: np.r
 
 
 def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
-    """Assign folds of equal size in the order of time; rows with the same time are in the same fold."""
+    """The fold of each row (n,): up to `folds` periods of about equal size, numbered from 0 in the order of time.
+
+    Rows with the same time are in the same fold. Each class must be in the training rows of all folds.
+    """
     values, _, _ = numbers_of(column)
     if values is None or np.isnan(values).any():
         got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"

@@ -61,7 +61,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Group:
-    """A class, label or range of the target: its rows, the rows that the robust model ignores, likely wrong rows."""
+    """A class, label or range of the target: the number of rows, of ignored rows (`cut`) and of likely wrong rows."""
 
     name: str
     rows: int
@@ -71,18 +71,26 @@ class Group:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The result for the rows that have a target; arrays have one entry per row.
+    """The result for the n rows that have a target. The suspects are all listed rows (`Audit.suspects`).
 
     Attributes
     ----------
-    losses : ndarray
-        Out-of-fold losses: of the ensemble mean for classes, otherwise of the robust model.
-    wrong : ndarray
+    losses : ndarray of shape (n,)
+        Out-of-fold losses: of the ensemble mean for classes, of the robust model for a multi-label target, and for a
+        numeric target the squares of the scaled `residuals`.
+    wrong : ndarray of shape (n,)
         The probability that the target is wrong.
-    order, actions : ndarray
-        The suspects, worst first, and the action for each.
+    dropped : ndarray of shape (n,)
+        Mask of the rows that the robust model ignores.
+    order, actions : ndarray of shape (suspects,)
+        The positions of the suspects among the n rows, worst first, and the action for each.
+    suggested, expected : list of str
+        For each suspect, the suggested target, and what the models predict, in words.
     against : ndarray of shape (suspects, features)
-        The evidence of each feature against the given target.
+        The evidence of each feature against the given target: its contribution to the linear score, positive if it
+        favours another target.
+    noise : Interval
+        The share of wrong targets; for a multi-label target, of wrong cells.
     """
 
     task: str
@@ -107,7 +115,7 @@ class TaskResult:
     groups: list[Group]
     noise: Interval
     loss_name: str
-    residuals: Array | None = None  # for numeric targets: the target minus the prediction of the robust model
+    residuals: Array | None = None  # for numeric targets: the target minus its out-of-fold prediction
     top_k: int = 0
     blind: str = ""  # the reason for no suspects, if no model predicts the target
     notes: list[str] = field(default_factory=list)
@@ -131,8 +139,8 @@ def without_suspects_at_chance(
 ) -> TaskResult:
     """Remove the suspects from a result if no model predicts better than chance. Otherwise every row would look wrong.
 
-    `chance` is the value of `measure` for random guessing, and `ensemble` that of the ensemble behind `wrong`, if there
-    is one.
+    `chance` is the value of `measure` for uninformative predictions, and `ensemble` that for the ensemble behind
+    `wrong`, if there is one.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:
