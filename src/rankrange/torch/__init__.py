@@ -1,9 +1,10 @@
-"""The ranked range for PyTorch: losses that keep the ranks m+1..k, on any device, across processes.
+"""The ranked range for PyTorch: means of the losses ranked m+1 to k, on any device, also across processes.
 
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
-other is TKML-AoRR. `PartialAUCLoss` ranks negatives against positives. `linear_ranked_range` and `LinearAoRRLoss` rank
-the tokens or sequences of a language model and include its last layer. Eager PyTorch defines the results; on a GPU with
-Triton fused kernels compute them.
+other is TKML-AoRR. `PartialAUCLoss` compares positives with the negatives between two false positive rates.
+`linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model and include its last layer.
+`rank_weighted_mean` and `worst_group_mean` are other aggregates of losses. Eager PyTorch defines the results; on a GPU
+with Triton fused kernels compute them.
 """
 
 try:

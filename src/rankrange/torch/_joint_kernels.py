@@ -1,9 +1,9 @@
-"""The Triton kernel for the ranked range of some thousands to a million losses: one launch for cuts, value and weights.
+"""The Triton kernel for the ranked range of 16 thousand to a million losses: one launch for cuts, value and weights.
 
 For this size the passes of `_large_kernels` are short, and most of the time goes into launching them from Python,
 clearing their workspace and launching the gradient. Here all programs run at once (a cooperative launch) and wait for
 each other at the end of each pass. Each program then writes the weights of its own losses, so the gradient is a
-product. The kernel leaves the workspace zeroed for the next launch on the same stream.
+product. The kernel clears the counts and histograms of the workspace for the next launch on the same stream.
 """
 
 # mypy: ignore-errors
@@ -35,7 +35,7 @@ from ._select_kernels import band_weight
 
 @triton.jit
 def release(ws_ptr, which: tl.constexpr):
-    """Signal that the results of this program are complete, and reset the ticket for the next launch."""
+    """Let the waiting programs continue, and reset the ticket for the next launch; only the last program calls this."""
     tl.store(ws_ptr + TICKETS + which, 0)
     tl.debug_barrier()
     tl.atomic_add(ws_ptr + TURN, 1, sem="release")
@@ -63,7 +63,7 @@ def clear_histograms(
 def clear_counts(
     ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """Clear the counts for the next launch; only the last program calls this."""
+    """Clear the counts and the finer histograms for the next launch; only the last program calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     tl.debug_barrier()
@@ -80,9 +80,10 @@ def joint(
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
     KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """The passes of `narrow` and `finish`, and the weights scale * q, in one cooperative launch.
+    """The passes of `narrow` and `finish`, and, if asked for, scale times the weights, in one cooperative launch.
 
-    The workspace is zeroed at the end, except TURN, which counts the waits.
+    Tickets, counts and histograms are zero again at the end. TURN goes on counting, and other words are overwritten by
+    the next launch.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     if not KEEP_CUT:  # the programs still need the cut, so it is stored in the workspace

@@ -1,14 +1,15 @@
-"""Triton kernels for TKML: one program per row. Forward reads the scores once; backward reads and writes them once.
+"""Triton kernels for TKML: the loss of each row and its gradient, with about one read of the scores each.
 
 The loss of a row is max(0, 1 + rise - fall), where `rise` and `fall` are two of its scores:
-  at most k true labels, or the paper's form   rise = (k+1)-th of all scores,  fall = lowest true score
-  more than k (two-sided)                      rise = highest false score,     fall = k-th of the true scores
+  at most k true labels, or the paper's form   rise = (k+1)-th largest score,  fall = lowest true score
+  more than k (two-sided)                      rise = highest false score,     fall = k-th largest true score
 The kernels also find the number of scores tied at each, because ties share the gradient.
 
-A row that fits into one tile is searched in registers. A longer row is divided into as many lanes as a tile has
-entries, and one read keeps only the best score of each lane. The r-th largest of these is a lower bound of the r-th
-largest score of the row. All scores above the bound are in the at most r - 1 lanes whose best score exceeds it, and
-only these lanes are read again.
+In the forward pass each row has one program. A row that fits into one tile is searched in registers. A longer row is
+divided into as many lanes as a tile has entries, and one read keeps only the best score of each lane. A value that at
+least r of these reach is a lower bound of the r-th largest score of the row. All scores above the bound are in the
+lanes whose best score exceeds it, and only lanes that reach the bound are read again. If too many lanes are tied at the
+bound, the row is read once more to count the ties.
 """
 
 # mypy: ignore-errors
@@ -107,7 +108,7 @@ def ranked(
     best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """The rank-th largest of the wanted sign * scores of a row, and how many scores tie with it.
+    """The rank-th largest of the wanted sign * scores of a row, and how many of them equal it.
 
     `best` has the largest of these values in each lane.
     """
@@ -225,7 +226,10 @@ def long_rows_by_index(
 def spread(
     x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, n_entries, TILE: tl.constexpr, INDEX: tl.constexpr
 ):  # fmt: skip
-    """The gradient of a tile of scores. Rows with loss 0 are not read, and the target is read only at tied scores."""
+    """The gradient with respect to a tile of scores.
+
+    Rows with loss 0 are not read, and the target is read only for scores equal to `rise` or `fall`.
+    """
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * TILE + tl.arange(0, TILE)
     valid = offsets < n_labels

@@ -8,7 +8,7 @@ The method is that of Floyd and Rivest: a sample gives pivots close to the cuts.
            they are few, as a finer histogram if they are many (ties). The program that finishes last computes the cuts.
 Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
 integers, so the same losses give the same bits in every run. If the pivots miss a cut (about one call in ten thousand),
-the counts show it, and the last program searches all losses. The result is always exact.
+the counts show it. The bin is then wide, and the last program may have to search all losses. The cuts are always exact.
 """
 
 # mypy: ignore-errors
@@ -58,7 +58,7 @@ def load_tile(x_ptr, tile, n, TILE: tl.constexpr):
 
 @triton.jit
 def shift_for(lo, hi, N_BINS: tl.constexpr):
-    """The smallest shift for which N_BINS bins of 2**shift keys each cover the keys [lo, hi)."""
+    """A shift for which N_BINS bins of 2**shift keys each cover the keys [lo, hi): the smallest, up to rounding."""
     exponent = (tl.maximum(hi - 1 - lo, 1).to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 126
     N_BITS: tl.constexpr = N_BINS.bit_length() - 1
     return tl.maximum(exponent - N_BITS, 0).to(tl.int32)
@@ -66,9 +66,10 @@ def shift_for(lo, hi, N_BINS: tl.constexpr):
 
 @triton.jit
 def fill_histograms(hist_ptr, x, k_lo, k_over, k_shift, m_lo, m_over, m_shift, SIZE: tl.constexpr):
-    """Count in each bin the x above key lo that are not `over`.
+    """Add the losses x above key lo that are not `over` to the histograms of k and m, with bins of 2**shift keys.
 
-    Losses equal to lo may be many. They are not counted; subtraction gives their number.
+    A loss that belongs to both is counted for m only. Losses equal to lo may be many. They are not counted; subtraction
+    gives their number.
     """
     of_k = (x > float_of(k_lo)) & ~k_over
     of_m = (x > float_of(m_lo)) & ~m_over
@@ -88,7 +89,10 @@ def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
 
 @triton.jit
 def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
-    """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it."""
+    """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it.
+
+    `above` and `inside` are the numbers of losses above and inside of [lo, hi).
+    """
     bins = tl.arange(0, N_BINS)
     at_or_above = tl.cumsum(counts, 0, reverse=True)
     found = tl.max(tl.where(above + at_or_above >= rank, bins, -1), 0)
@@ -112,7 +116,7 @@ def last_to_arrive(ticket_ptr, programs):
 
 @triton.jit
 def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexpr):
-    """Pointer to the histogram of k; that of m follows SIZE words later."""
+    """Pointer to the histogram of k, of level 0 (`narrow`) or 1 (`finish`); that of m follows SIZE words later."""
     return ws_ptr + LIST + CAP + 2 * level * SIZE
 
 
@@ -131,9 +135,9 @@ def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
-    """An interval [lo, hi) of keys that contains the rank-th largest of n losses.
+    """An interval [lo, hi) of keys that very likely contains the key of the rank-th largest of n losses.
 
-    It misses it only if the sample is off by more than 4.5 standard deviations.
+    It misses the key only if the count in the sample is off by more than 4.5 standard deviations.
     """
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
@@ -151,7 +155,10 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 
 @triton.jit
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
-    """The bin of one cut, from the histogram. If the pivots miss the cut, the bin has all keys on that side of them."""
+    """The bin of one cut: its keys [low, high), and the numbers of losses above and inside it.
+
+    It comes from the histogram. If the pivots miss the cut, the bin has all keys on that side of the pivots.
+    """
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
     low, high, above, inside = search_histogram(
@@ -178,7 +185,7 @@ def store_bins(
     ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared,
     CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Store both bins, which are disjoint or equal."""
+    """Find and store the bins of both cuts, which are disjoint or equal."""
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS)
     counts = load_histogram(hist_ptr, REPLICAS, N_BINS)
     k_low, k_high, k_above, k_inside = narrowed(ws_ptr, 0, counts, k, n, k_lo, k_hi, k_shift, N_BINS)
@@ -202,7 +209,10 @@ def store_bins(
 
 @triton.jit
 def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
-    """Keys around both cuts, the shifts of their bins, and whether the cuts share a bracket; equal in every program."""
+    """A bracket (an interval of keys) around each cut with the shift of its bins, and whether both cuts share one.
+
+    The result is equal in every program.
+    """
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
     k_lo, k_hi = pivots(sample, lowest, highest, k, n, SAMPLE)
@@ -278,7 +288,7 @@ def sum_and_collect(
     x_ptr, ws_ptr, n, scale, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Sum the losses of this program that are certainly kept, and collect those in the two bins."""
+    """Sum scale times the losses of this program that are certainly kept, and collect those in the two bins."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept
@@ -311,7 +321,7 @@ def sum_and_collect(
 
 @triton.jit
 def sum_in_any_order(x, chosen):
-    """Order-independent sum of the chosen x, in integer multiples of 2**-50 of the largest."""
+    """The sum of the chosen x as integer multiples of about 2**-50 of the largest, so their order has no effect."""
     largest = tl.max(tl.where(chosen, tl.abs(x), 0.0), 0)
     exponent = ((largest.to(tl.int32, bitcast=True) >> 23) & 0xFF).to(tl.int64) - 126
     unit = ((1023 + 50 - exponent) << 52).to(tl.float64, bitcast=True)
@@ -321,7 +331,10 @@ def sum_in_any_order(x, chosen):
 
 @triton.jit
 def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
-    """Keys and counts of both cuts, and the sum between them, from the list of losses in the bins."""
+    """The values of both cuts, how many losses are above and equal to each, and the sum of listed losses between them.
+
+    The list has the losses in the bins.
+    """
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     i = tl.arange(0, CAP)
@@ -347,7 +360,7 @@ def resolve_list(ws_ptr, m, k, CAP: tl.constexpr):
 def resolve_histograms(
     x_ptr, ws_ptr, m, k, n, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """The result of `resolve_list`, from the finer histograms; if a bin still has several keys, losses are searched."""
+    """The result of `resolve_list`, from the finer histograms; if a bin still has several keys, all losses are read."""
     k_low, k_high, above_k, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, above_m, m_inside = load_bin(ws_ptr, 1)
     shared = k_low == m_low
@@ -383,7 +396,7 @@ def resolve_histograms(
 
 @triton.jit
 def search_losses(x_ptr, n, rank, low, high, TILE: tl.constexpr):
-    """The key of the rank within [low, high), and the numbers of losses above and equal to it.
+    """The key of the rank-th largest loss, which lies in [low, high), and the numbers of losses above and equal to it.
 
     Slow, but rarely needed.
     """
@@ -413,7 +426,7 @@ def resolve(
     x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Compute both cuts and the value, in the program that finishes last."""
+    """Compute and store both cuts and the value; only the program that finishes last calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     if to_collect(k_low, k_high, k_inside) + to_collect(m_low, m_high, m_inside) <= CAP:

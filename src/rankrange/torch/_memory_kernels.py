@@ -19,7 +19,7 @@ _ANY = ["output", "target", "index", "size", "n_classes"]
 
 @triton.jit
 def stored_row(index, row, valid, size):
-    """The memory row of each sample, and whether it has one."""
+    """The memory row of each sample (`size`, the spare row, if it has none), and whether it has one."""
     stored = tl.load(index + row, valid, -1).to(tl.int64)
     known = (stored >= 0) & (stored < size)
     return tl.where(known, stored, size), known
@@ -27,7 +27,7 @@ def stored_row(index, row, valid, size):
 
 @triton.jit
 def probabilities_of(output, row, one_class, inside, n_classes):
-    """The softmax of each row; 0 if it is NaN."""
+    """The softmax of each row over the classes; a NaN becomes 0."""
     scores = tl.load(output + row[:, None] * n_classes + one_class[None, :], inside, -float("inf")).to(tl.float32)
     raised = tl.exp(scores - tl.max(scores, 1)[:, None])
     probabilities = raised / tl.sum(raised, 1)[:, None]
@@ -39,9 +39,11 @@ def update_means(
     output, target, index, rows, visits, given, weights, row, n, size, n_classes,
     FACTOR: tl.constexpr, VISITS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """Update the running means of a tile of samples and write their ratios into the array of weights.
+    """Update the memory of a tile of samples, and write their ratios into the array of weights.
 
-    Returns the sums of the tile by class.
+    The ratio of a sample is the running mean of p(label) divided by that of the predicted class; it is UNDECIDED if
+    there were fewer than VISITS earlier visits. Returns four sums by class: samples, ratios, disagreements and repeated
+    disagreements.
     """
     one_class = tl.arange(0, CLASSES)
     valid = row < n
@@ -73,7 +75,7 @@ def update_means(
 def edges_of(
     s0, s1, s2, s3, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr, TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr
 ):
-    """The ratio below which labels of each class lose weight, from the sums of the class."""
+    """The ratio below which labels lose weight, for each class, from the four sums s0 to s3 of the classes."""
     kept = s1 / tl.maximum(s0, 1e-6)
     edge = tl.minimum(EDGE * (1.0 - kept), 1.0) * kept * tl.minimum(s0 / PRIOR, 1.0)
     overall = tl.sum(s3, 0) / tl.maximum(tl.sum(s2, 0), 1.0)
@@ -84,7 +86,7 @@ def edges_of(
 
 @triton.jit
 def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
-    """Turn the ratios of a tile into weights and count the cuts; returns the sum of the weights."""
+    """Turn the ratios of a tile into weights, and count weights below 0.5 as cuts; returns the sum of the weights."""
     valid = row < n
     ratio = tl.load(weights + row, valid, UNDECIDED)
     label = tl.load(target + row, valid, 0).to(tl.int32)
@@ -105,7 +107,7 @@ def remember(
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr,
     TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the predictions for n samples and compute their weights; `slopes` are the weights divided by their sum."""
+    """Store the predictions for n samples and compute their weights; `slopes` are weights / max(1, their sum)."""
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)

@@ -41,7 +41,8 @@ def highest_key(x):
 def kth_value(x, rank, near, lo, hi):
     """The rank-th largest of x, whose key is in [lo, hi].
 
-    With near > 1 the result may be any v such that at least `rank` and fewer than `rank` + `near` entries are >= v.
+    With near > 1 the result may be any v such that at least `rank` and fewer than `rank` + `near` entries are >= v. If
+    ties make this impossible, it is the rank-th largest.
     """
     lo = lo.to(tl.int64)
     hi = hi.to(tl.int64)
@@ -62,8 +63,9 @@ def kth_value(x, rank, near, lo, hi):
 def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
     """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
 
-    Returns the last interval [lo, hi] of keys for each set. For near > 1 at least `rank` and fewer than `rank` + `near`
-    entries are at or above hi. Otherwise the rank-th largest entry is the largest at or below hi.
+    Returns the last interval [lo, hi] of keys for each set. For near > 1 at least `rank` and, unless ties prevent it,
+    fewer than `rank` + `near` entries are at or above hi. Otherwise the rank-th largest entry is the largest one at or
+    below hi.
     """
     lo_a = lo_a.to(tl.int64)
     hi_a = hi_a.to(tl.int64)
@@ -134,7 +136,7 @@ def small(
     x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale,
     BLOCK: tl.constexpr, KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """One row per program, in registers: the value and optionally the cut and the gradient weights scale * q."""
+    """One row per program, in registers: the value and, if asked for, the cut and scale times the weights."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n

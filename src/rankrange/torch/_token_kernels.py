@@ -1,4 +1,4 @@
-"""Triton kernels for blocks of logits: one read for losses and ranks, one read and write for slopes.
+"""Triton kernels for blocks of logits: one read for the scores of tokens, one read and write for derivatives.
 
 A block of logits is the part of `hidden @ weight.T` that is in memory at a time. Sums run in float32, in a fixed
 order, so that results are the same bits on every run.
@@ -55,7 +55,10 @@ def token_slopes(
     logits, target, lse, weight, n_words, first_word, cap, on_target, on_all,
     CAP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Overwrite the logits of a block, which starts at `first_word`, by weight times the derivative of the loss."""
+    """Overwrite the logits of a block, which starts at `first_word`, by weight times the derivative of the loss.
+
+    With label smoothing s, `on_target` is 1 - s and `on_all` is s divided by the number of all words.
+    """
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n_words

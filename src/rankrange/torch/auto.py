@@ -1,10 +1,11 @@
 """Automatic m for networks: the weight of each sample is computed from a running mean of its predictions.
 
 In each step of `AoRRLoss(base, m="auto")`, the running mean of each sample is updated with the current prediction, the
-noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. On a GPU with Triton one
-kernel does all of this. Without indices nothing is stored, and the weights come from the current predictions. In a
-process group the rows of all batches are exchanged once per step, so every process stores the same running means as one
-process with the joined batch.
+noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. Without class targets the
+running mean is that of the loss. On a GPU with Triton one kernel does all of this for up to SOFTMAX_UP_TO classes.
+Without indices there are no running means, and the weights come from the current predictions. In a process group the
+rows of all batches are exchanged once per step, so every process stores the same running means as one process with the
+joined batch.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ SOFTMAX_UP_TO = 128
 class Batch(NamedTuple):
     """A batch: values (B, width), class labels, sample indices, and a mask of the rows that are not padding.
 
-    The last three may be None. Without classes (`n_classes` is 0) the values are losses. With up to SOFTMAX_UP_TO
-    classes they are the softmax, and with more they are three columns: p(label), p(predicted class) and the predicted
-    class.
+    Labels, indices and mask may be None. Without classes (`n_classes` is 0) the values are losses, of width 1. With up
+    to SOFTMAX_UP_TO classes they are the softmax, and with more they are three columns: p(label), p(predicted class)
+    and the predicted class.
     """
 
     values: Tensor
@@ -61,7 +62,10 @@ class AutoCut(nn.Module):
         group: ProcessGroup | None,
         warm: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """The weighted mean of the losses of a batch (over the group), and the weight of each loss."""
+        """The weighted mean of the losses of a batch (with a group, of the joined batch), and the weight of each loss.
+
+        The weighted sum is divided by max(1, sum of the weights). If `warm` is true, all weights are 1.
+        """
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         self._prepare(n_classes, index, losses.device, group)
         plain = group is None and warm is None and self.training and 0 < n_classes <= SOFTMAX_UP_TO
@@ -97,7 +101,10 @@ class AutoCut(nn.Module):
         return torch.dot(losses, slopes), weights
 
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
-        """Allocate buffers of the right shape and device, in the first batches."""
+        """Choose the noise model in the first batch, and allocate buffers of the shape and device of the batch.
+
+        A change between class targets and other targets is an error.
+        """
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
                 "m='auto' in a process group needs n_samples, got n_samples=None; pass n_samples=len(dataset)"
@@ -130,7 +137,10 @@ class AutoCut(nn.Module):
 
     @torch.no_grad()
     def weights_of_all(self) -> Tensor:
-        """Array (n,): the weight of every stored sample if it were visited now; 1 for samples never visited."""
+        """Tensor (n,): the weight of each sample from its stored running mean; 1 for samples never visited.
+
+        n is the size of the data set if it was given, otherwise the largest visited index plus 1.
+        """
         memory, was_training = self.memory, self.noise_model.training
         visited = memory.visits[:-1].nonzero()[:, 0]
         size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
@@ -143,7 +153,10 @@ class AutoCut(nn.Module):
         return torch.where(has_visits, weights, 1.0)
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
-        """Weights from these rows; `before` has the rows before this visit, and whether there were any."""
+        """Weights from these rows of running means.
+
+        `before` has the rows before this visit and a mask of the samples that had one; it is None without a memory.
+        """
         if isinstance(self.noise_model, LossCut) or batch.target is None:
             return self.noise_model(rows[:, 0], batch.known)
         disagreed = again = None

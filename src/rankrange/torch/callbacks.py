@@ -31,17 +31,19 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss
-        The loss; before its first call the dict is empty.
+        The loss; before its first call the dict is empty. `AoRRLoss` with `RankWeights` is not supported.
     suspects : bool, default=False
-        Whether to count the suspects as well, which uses all stored samples.
+        Whether to count the suspects as well (m="auto"), which uses all stored samples. It raises the errors of
+        `AoRRLoss.suspects`, for example if samples have no index.
 
     Returns
     -------
     dict of str to float
-        "kept": the kept share of the last batch, without ignored tokens. With a given m, "cut": the loss above which
-        losses were dropped, if finite. With m="auto", "share": the estimated share of wrong labels (the mean over
-        classes), or of noise among tokens or documents; "share_0" and so on: the share in each class; "suspects": the
-        number of samples that are probably wrong, or of documents of which more than half was dropped.
+        "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`. With a given m,
+        "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
+        wrong labels (the mean over classes), or of noise among tokens or documents; "share_0" and so on: the share in
+        each class, if there are several; "suspects": the number of samples that are probably wrong, or of documents of
+        which more than half was dropped. Values that are not finite are left out.
 
     Examples
     --------
@@ -87,7 +89,7 @@ def _suspects(criterion: Any) -> dict[str, float]:
 
 
 def find_criterion(module: nn.Module) -> nn.Module:
-    """Find the robust loss among the submodules of a module."""
+    """The robust loss among the submodules of a module; an error unless there is exactly one."""
     found = [part for part in module.modules() if isinstance(part, AoRRLoss | LinearAoRRLoss)]
     if len(found) != 1:
         raise ValueError(
@@ -115,8 +117,8 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
     transformers.TrainerCallback
         The callback. Its method `attach(trainer)` sets the loss of the trainer. The key "index" of the samples, from
         `rankrange.torch.WithIndex` or from a column of that name, is passed to the loss and not to the model. The
-        callback logs values at every logging step, counts suspects at the end of an epoch, and saves the state of the
-        loss with each checkpoint. m="auto" needs `remove_unused_columns=False`.
+        callback logs values at every logging step, counts suspects at the end of an epoch, saves the state of the loss
+        with each checkpoint, and restores it when training resumes. m="auto" needs `remove_unused_columns=False`.
 
     Notes
     -----
@@ -180,7 +182,7 @@ def _estimates(args: Any, state: Any) -> Path:
 
 
 def _check_trainer(trainer: Any, criterion: Any) -> None:
-    """Raise an error if the trainer is not supported, joins documents, or removes the index."""
+    """Raise an error if the trainer is not supported, or joins documents or removes an index that the loss needs."""
     kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
     tokens = isinstance(criterion, LinearAoRRLoss)
     if kinds and not (tokens and "SFTTrainer" in kinds):
@@ -201,7 +203,7 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
 
 
 class _IndexCollator:
-    """A collator that keeps the key "index" of the samples, which the wrapped collator may not support."""
+    """A collator that adds the key "index" of the samples to the batch, because the wrapped one may not support it."""
 
     def __init__(self, inner: Callable[[list[Any]], dict[str, Any]]) -> None:
         self.inner = inner
@@ -214,7 +216,7 @@ class _IndexCollator:
 
 
 def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
-    """Pass logits and labels to the loss; a hook removes the index from the inputs of the model."""
+    """Make the trainer pass logits and labels to the loss; a hook removes the index from the inputs of the model."""
     given: dict[str, Tensor | None] = {}
 
     def take_index(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -239,7 +241,7 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
 def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
     """Replace the training loss by a function that passes hidden states and the last layer to the loss.
 
-    Evaluation does not change.
+    Evaluation does not change. In a distributed run a loss without a group gets the group of all processes.
     """
     original = trainer.compute_loss
     few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
@@ -303,8 +305,9 @@ def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "ran
     Returns
     -------
     lightning.Callback
-        The callback. It calls the module's `log_dict` every `log_every_n_steps` steps, and counts suspects at the end
-        of an epoch. The module must pass the index: `self.criterion(self.model(x), y, index)`.
+        The callback. It calls the module's `log_dict` every `log_every_n_steps` steps and, with names that end in
+        "_epoch", at the end of an epoch, when it also counts suspects. With m="auto" the module must pass the index:
+        `self.criterion(self.model(x), y, index)`.
 
     Examples
     --------

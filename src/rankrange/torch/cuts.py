@@ -1,8 +1,8 @@
 """Cuts and weights of a ranked range in eager PyTorch, and label masks.
 
-A cut is a tensor (..., 4):
-  LAM, LAM_HAT        the lower cut s_[k] and the upper cut s_[m] (infinite if m = 0)
-  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; if the cuts coincide the first holds it, the other is 0
+A cut is a tensor (..., 4), one for each row of losses; all four numbers are NaN if a loss of the row is NaN:
+  LAM, LAM_HAT        the k-th largest loss (the lower cut) and the m-th largest loss (the upper cut, infinite if m = 0)
+  AT_LAM, AT_LAM_HAT  the weight of a loss equal to that cut; if both cuts are equal, AT_LAM has it and AT_LAM_HAT is 0
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
 
 
 def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
-    """The cut of each row: two order statistics, and the weights of the values tied with them."""
+    """The cut of each row for the ranks m+1 to k: two order statistics, and the weights of the losses equal to them."""
     lam = _of_rank(rows, k)
     lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
     above_k, tied_k = _above_and_tied(rows, lam)
@@ -32,7 +32,7 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
 
 
 def open_cut(losses: Tensor) -> Tensor:
-    """The cut that keeps all losses; it also works for an empty tensor."""
+    """The cut (4,) that keeps all losses, in their `sum_dtype` and on their device; the tensor may be empty."""
     cut = losses.new_ones(4, dtype=sum_dtype(losses))
     cut[LAM].fill_(-torch.inf)  # on the device: an assignment would copy from the host and synchronise
     cut[LAM_HAT].fill_(torch.inf)
@@ -40,7 +40,7 @@ def open_cut(losses: Tensor) -> Tensor:
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """m and k as counts for a batch of n; if fractions round to an empty range, the one rank between them is kept."""
+    """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept."""
     if torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)
@@ -58,7 +58,11 @@ _remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_b
 
 
 def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
-    """`counts_in_batch` (or `RankedRange.counts`) if the number of losses may be known only on the device."""
+    """m and k as tensors, for a number of losses n that may be known only on the device.
+
+    With `in_batches` they are those of `counts_in_batch`, otherwise those of `RankedRange.counts`. If n is on a device,
+    they are not validated.
+    """
     if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
         size = int(n)
         counts = (0, 0) if size == 0 else counts_in_batch(keep, size) if in_batches else keep.counts(size)
@@ -73,13 +77,16 @@ def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tu
 
 
 def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
-    """Weights in [0, 1] that sum to k - m in each row; a NaN cut gives NaN weights."""
+    """The weight of each loss, in [0, 1], for the cut of its row. If the cut is NaN, all weights of the row are NaN.
+
+    For cuts from `cut_at_ranks` the weights of a row sum to k - m.
+    """
     lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)
     return ((rows > lam) & (rows < lam_hat)) + at_lam * (rows == lam) + at_hat * (rows == lam_hat)
 
 
 def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor:
-    """sum of scale * weight * loss in each row; a dropped loss contributes 0 even if it is infinite."""
+    """The sum of scale * weight * loss in each row; a loss with weight 0 contributes 0 even if it is infinite."""
     kept = torch.where(weights != 0, rows, 0.0).to(weights.dtype)
     return (kept * (weights * scale)).sum(-1).to(rows.dtype)
 
@@ -110,5 +117,5 @@ def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sum_dtype(values: Tensor) -> torch.dtype:
-    """The dtype of sums and cuts: float64 for float64, float32 for narrower types."""
+    """The dtype of sums and cuts: float64 for float64, otherwise float32."""
     return torch.float64 if values.dtype == torch.float64 else torch.float32

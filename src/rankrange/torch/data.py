@@ -13,8 +13,8 @@ class WithIndex(Dataset[Any]):
     Parameters
     ----------
     dataset : map-style data set
-        The data set. The index is appended to tuples and lists, added to dictionaries under the key "index", and any
-        other sample becomes (sample, index).
+        The data set. A sample that is a tuple or list becomes a tuple with the index at its end, a dictionary gets the
+        key "index", and any other sample becomes (sample, index).
 
     Examples
     --------

@@ -32,11 +32,11 @@ def joint_ranked_range(
     in_batches: bool = False,
     keep_all: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The value (0 if there are no losses) and the cut of the joined batch.
+    """The mean or sum (0 if there are no losses) and the cut of the joined batch.
 
-    If the ranks exceed the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because a
-    check would synchronise with the device. `in_batches` keeps at least one loss (`counts_in_batch`), `keep_all` keeps
-    all losses.
+    If m or k does not fit the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because
+    a check would synchronise with the device. With `in_batches` fractions keep at least one loss (`counts_in_batch`).
+    If `keep_all` is true, all losses are kept.
     """
     wide = losses.detach().to(sum_dtype(losses))
     keys = _ordered_bits(wide)
@@ -82,7 +82,7 @@ def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int) -> tuple[Tenso
 
 
 def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:
-    """The largest size over the processes; this synchronises the processes."""
+    """The largest size over the processes; this waits for the other processes and for the device."""
     sizes = torch.tensor([size], device=device)
     dist.all_reduce(sizes, dist.ReduceOp.MAX, group=group)
     return int(sizes)
@@ -100,7 +100,7 @@ class _Joint(torch.autograd.Function):
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of ranks (m, k), given the counts of the highest digit. Each round finds one digit of both cuts."""
+    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts."""
     left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
     found = torch.zeros_like(left, dtype=keys.dtype)
     for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):
@@ -124,7 +124,10 @@ def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor
 
 
 def _count_digits(keys: Tensor, shift: int, alive: Tensor, extra: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-    """For both cuts, how many losses of the group that are still `alive` have each digit; `extra` is summed too."""
+    """For both cuts, how many losses of the group have each value of the digit at `shift`; `extra` is summed too.
+
+    Only losses that are `alive` count: those whose higher digits are the ones found so far.
+    """
     counts = alive.new_zeros(2 * _BASE + 1)
     counts[: 2 * _BASE].view(2, _BASE).scatter_add_(1, _digits(keys, shift).expand(2, -1), alive)
     counts[-1] = extra

@@ -1,11 +1,11 @@
 """The ranked range and the TKML loss in eager PyTorch. The kernels are tested against these definitions.
 
-A ranked range is defined by its two cuts (`cuts`). A loss strictly between the cuts has weight 1, a loss outside weight
-0. The cuts are found on detached losses, and no gradient flows through a sort: the derivative of the sum with respect
-to a loss is its weight.
+A ranked range is defined by its two cuts (see `cuts`). A loss strictly between the cuts has weight 1 and a loss outside
+weight 0; losses equal to a cut share the remaining weight. The cuts are found on detached losses, and no gradient flows
+through a sort: the derivative of the sum with respect to a loss is its weight.
 
 No function synchronises with the device. Values are therefore not checked as in the NumPy functions: a NaN among the
-losses makes the result and every weight NaN. An infinite loss above the upper cut is dropped like any other.
+losses makes the result and every weight NaN. An infinite loss among the m largest is dropped like any other.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def ranked_range(
     Parameters
     ----------
     losses : Tensor
-        Losses of any shape, float64 to float16. The result for an empty tensor is 0.
+        Losses of any floating dtype, with at least one dimension. The result for an empty tensor is 0.
     m, k : int, float or RankedRange
-        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. One
-        `RankedRange` as m defines both.
+        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction, which
+        is rounded to a count. As counts of n losses they must satisfy 0 <= m < k <= n. One `RankedRange` as m defines
+        both.
     dim : int, optional
         The dimension along which losses are ranked; by default all losses are ranked together.
     reduction : {"mean", "sum"}, default="mean"
@@ -54,8 +55,9 @@ def ranked_range(
     Returns
     -------
     Tensor
-        The mean or sum. The derivative of the sum with respect to each loss is its weight; losses tied at a cut share
-        the remaining weight equally.
+        The mean or sum: a scalar, or with `dim` a tensor of the shape of the losses without that dimension. The
+        derivative of the sum with respect to each loss is its weight; losses tied at a cut share the remaining weight
+        equally.
 
     Examples
     --------
@@ -87,7 +89,10 @@ def ranked_range(
 
 
 def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
-    """The value and the cut of each row, for 0 <= m < k <= n; only the value carries a gradient."""
+    """The mean or sum and the cut of each row, for 0 <= m < k <= n. Only the mean or sum carries a gradient.
+
+    The cut may be None unless `want_cut`.
+    """
     scale = scale_of(m, k, reduction)
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale, want_cut)
@@ -100,7 +105,7 @@ def scale_of(m: int, k: int, reduction: str) -> float:
 
 
 def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
-    """The value and the cut of one batch of at least one loss, with m and k from `counts_in_batch`."""
+    """The mean and the cut of one batch of at least one loss, with m and k from `counts_in_batch`."""
     cuts: list[Tensor] = []
     value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
     if value is not None:
@@ -122,7 +127,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
         A 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A target with the shape of
         the scores is always a mask.
     top_k : int
-        How many labels are predicted.
+        How many labels are predicted; fewer than L.
     two_sided : bool, default=True
         False is the loss of the paper, with k = top_k: max(0, 1 + the (k+1)-th largest score - the lowest true score).
         True is the same for a row with at most k true labels. For a row with more, k labels cannot include them all,
@@ -133,7 +138,8 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     Returns
     -------
     Tensor
-        The loss. It is 0 for a row without true labels, and in the two-sided form for a row without false labels.
+        The mean or sum, a scalar, or with reduction="none" the loss of each row, (B,). The loss is 0 for a row without
+        true labels, and in the two-sided form for a row without false labels.
 
     Notes
     -----
@@ -229,7 +235,7 @@ def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
 
 
 def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
-    """The losses with the ranked dimension last."""
+    """The losses with the ranked dimension last; without `dim` all losses as one row."""
     if not losses.is_floating_point():
         raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")
     if losses.dim() == 0:

@@ -1,6 +1,6 @@
 """The fused kernels as PyTorch operators: supported inputs, launches and gradients.
 
-The operators are registered as `torch.ops.rankrange.*` with fake tensors and autograd, for torch.compile and
+The operators are registered as `torch.ops.rankrange.*` with autograd and fake implementations, for torch.compile and
 torch.export. They support float32, bfloat16 and float16 on a GPU. All other inputs, including float64, use eager
 PyTorch, which defines the results. With TRITON_INTERPRET=1 the kernels also run on a CPU, for tests.
 """
@@ -68,17 +68,22 @@ class MemoryBatch(NamedTuple):
 
 
 def fits_ranked_range(rows: Tensor) -> bool:
-    """Whether the kernels support these rows: one row of any length, or many rows that each fit into one program."""
+    """Whether the kernels support the dtype, device and size of these rows.
+
+    Supported are at most `_MAX_LOSSES` losses, in one row or in many rows that each fit into one program.
+    """
     if not TRITON or rows.dtype not in _DTYPES or not (rows.is_cuda or INTERPRETED) or rows.numel() > _MAX_LOSSES:
         return False
     return rows.shape[-1] <= PLAN.small or rows.numel() == rows.shape[-1]
 
 
 def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = None) -> Tensor | None:
-    """The value, by repeating an earlier launch for losses of the same kind; None if there was no such launch.
+    """The value of a ranked range, by repeating an earlier launch with the same m, k, shape and dtype.
 
-    The cut is appended to `cuts`. Repeating saves time, because finding the parameters of a launch takes longer in
-    Python than the launch.
+    The result is None if there was no such launch (see `keep_ready`), or if it cannot be repeated, for example without
+    gradients or in torch.compile. `how` is the reduction, or "batch" for `functional.select_in_batch`. The cut is
+    appended to `cuts` if there is such a list. Repeating saves time, because finding the parameters of a launch takes
+    longer in Python than the launch.
     """
     type_m, type_k = type(m), type(k)
     if _compiling() or type(losses) is not Tensor or type_m not in _PLAIN or type_k not in _PLAIN:
@@ -92,7 +97,7 @@ def again(losses: Tensor, m: Any, k: Any, how: str, cuts: list[Tensor] | None = 
 
 
 def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int], scale: float, want_cut: bool) -> None:
-    """Store the parameters of a call for `again`, with its counts and its scale."""
+    """Store the parameters of a call, with its counts and its scale, if `again` can repeat its launch."""
     if torch.compiler.is_compiling() or not (losses.requires_grad and fits_ranked_range(losses)):
         return
     n = losses.shape[-1]
@@ -111,7 +116,7 @@ def keep_ready(losses: Tensor, m: Any, k: Any, how: str, counts: tuple[int, int]
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float, want_cut: bool) -> tuple[Tensor, Tensor | None]:
-    """The value and the cut of each row, as `functional.select`; the cut may be None unless `want_cut`."""
+    """`scale` times the sum of the kept losses, and the cut, for each row; the cut may be None unless `want_cut`."""
     if torch.compiler.is_compiling():
         value, cut = torch.ops.rankrange.ranked_range(rows, m, k, scale)
         return value, cut.detach()
@@ -142,7 +147,10 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
 
 
 def fits_memory(losses: Tensor, output: Tensor) -> bool:
-    """Whether the kernel of m="auto" supports a batch: on a GPU, and small enough for one program."""
+    """Whether the kernel of m="auto" supports a batch: its dtypes and device, and a size that fits into one program.
+
+    In torch.compile it is not used.
+    """
     if not TRITON or not (losses.is_cuda or INTERPRETED) or torch.compiler.is_compiling():
         return False
     return losses.dtype in _DTYPES and output.dtype in _DTYPES and 0 < output.numel() <= _MAX_REMEMBERED
@@ -162,9 +170,11 @@ def find_range(
     keep_cut: bool = True,
     own: bool = True,
 ) -> tuple[Tensor, Any, Any]:
-    """Value and cut of each row and, if `keep_weights` is set and one launch is enough, scale times its weights.
+    """Value and cut of each row, and scale times the weights of its losses.
 
-    If `own` is False, the cached workspace of the current stream may be used.
+    The value is `scale` times the sum of the kept losses. The weights are None unless `keep_weights` is set and one
+    launch is enough; the cut is None if one launch is enough and `keep_cut` is False. If `own` is False, the cached
+    workspace of the current stream may be used.
     """
     shape = rows.shape
     n = shape[-1]
@@ -188,7 +198,10 @@ def find_range(
 
 
 def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
-    """Size of the workspace, number of programs, constants and warps of the single launch."""
+    """Size of the workspace, number of programs, constants and warps of a single launch.
+
+    If the size is 0, the kernel is `small`, which has no workspace; otherwise it is `joint`.
+    """
     if n <= plan.small:
         block = 1 << (n - 1).bit_length()
         return 0, rows.numel() // n, (block, *kept), min(max(block // 256, 1), 8 if block < 16384 else 16)
@@ -206,7 +219,7 @@ def _launch_twice(plan: Plan, rows: Tensor, *given: Any) -> None:
 
 
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float, plan: Plan | None = None) -> Tensor:
-    """gradient * scale * weight of every loss."""
+    """gradient * scale * weight of every loss, with the gradient and the cut of its row."""
     rows = rows.contiguous()
     n = rows.shape[-1]
     out = torch.empty_like(rows)
@@ -242,7 +255,7 @@ def find_scores(
 
 
 def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
-    """The number of lanes of a row, the number of lanes that may be read again, and the length of a lane."""
+    """The number of lanes of a row, how many may be read again, and their length (see `_label_kernels`)."""
     chosen = max(1 << top_k.bit_length(), 8)
     tile = plan.label_tile
     while tile < _MAX_LANES and chosen * -(-n_labels // tile) > _MAX_READ_AGAIN:
@@ -251,7 +264,7 @@ def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
 
 
 def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan: Plan = PLAN) -> Tensor:
-    """The gradient of the scores, from the gradient of the rows' losses."""
+    """The gradient with respect to the scores, from the gradient with respect to the losses of the rows."""
     scores, target, by_index = _prepared(scores, target)
     n_rows, n_labels = scores.shape
     out = torch.empty_like(scores)
@@ -262,9 +275,9 @@ def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan
 
 
 def remember(batch: MemoryBatch, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The weights of a batch as defined by `auto.AutoCut`, and the same weights divided by their sum, in `dtype`.
+    """Update the memory with a batch, and compute its weights as defined by `auto.AutoCut`.
 
-    The memory is updated.
+    Returns the weights in float32, and the weights divided by max(1, their sum) in `dtype`.
     """
     output = batch.output.contiguous()
     n, n_classes = output.shape

@@ -7,7 +7,7 @@ Samples are ranked by the regret of their label, computed from the running mean 
 In class c the mean ratio is r_c. If all labels were right and the network certain, it would be 1; the difference is the
 estimated share of wrong labels, m_c = 1 - r_c. The upper cut lam_hat_c lies at the regret whose ratio is
 
-    trust_c * min(1, EDGE m_c) * r_c.
+    trust_c * min(1, EDGE m_c) * r_c * min(1, n_c / PRIOR),     n_c the number of samples of the class so far.
 
 Regrets up to the cut have weight 1, larger regrets exp(lam_hat_c - regret)^POWER. The cut is soft, so samples that were
 cut by mistake can return.
@@ -17,14 +17,14 @@ cut by mistake can return.
   .45 for correct labels of hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0
   to 1 as d_c increases from TRAIN_LOW to TRAIN_HIGH. Clean labels therefore keep their weight. Predictions of a network
   at the start of training change often, so trust_c is small and no warm-up of fixed length is needed.
-- Each class has its own cut. About half of a class always lies below it, so no class can be dropped, and a class whose
-  labels agree with the predictions loses nothing.
+- Each class has its own cut. The ratio at the cut is at most the mean ratio of the class, so no class can be dropped,
+  and a class whose labels agree with the predictions loses nothing.
 - The paper's Algorithm 2 computes lam_hat from the losses of clean samples and counts m above it; here the class itself
   replaces the clean samples. Algorithm 3 tracks lam_hat over the batches, as the sums in this module do.
 
 Losses without classes (regression, multi-label) have no predicted class. For them lam_hat is TIMES the mean of the kept
 non-zero losses, and a larger loss has weight (lam_hat / loss)^2. The rule of Algorithm 2, mean plus one standard
-deviation, would be twice the mean for exponential losses and would drop one in eight clean losses. Outliers are
+deviation, would be twice the mean for exponential losses and would drop one in seven clean losses. Outliers are
 detected up to a share of 1 / TIMES.
 """
 
@@ -53,10 +53,10 @@ PRIOR = 20.0
 
 
 class Prediction(NamedTuple):
-    """The predictions of the samples of a batch: p(label) and p(predicted class), from the memory if there is one.
+    """The predictions of the samples of a batch: p(label) and p(predicted class), running means if there is a memory.
 
-    `disagreed`: the class predicted by the memory was not the label. `again`: the network now predicts the same class
-    as the memory. Both are None without a memory.
+    `disagreed`: the class predicted by the running mean before this visit was not the label. `again`: it was not, and
+    the network now predicts the same class again. Both are None without a memory.
     """
 
     given: Tensor
@@ -66,7 +66,7 @@ class Prediction(NamedTuple):
 
 
 class ClassNoise(Resizable):
-    """Weights of samples from stored probabilities, and the share of wrong labels in each class."""
+    """Weights of samples from their probabilities, and the estimated share of wrong labels in each class."""
 
     sums: Tensor  # (classes, 4): discounted number of samples, and sums of ratios, disagreements and repeated ones
 
@@ -80,7 +80,10 @@ class ClassNoise(Resizable):
             self.sums = sums.to(device) if sums.shape[0] == n_classes else torch.zeros(n_classes, 4, device=device)
 
     def forward(self, prediction: Prediction, target: Tensor, known: Tensor | None) -> Tensor:
-        """Weights in [0, 1]; samples that are not `known` are not counted (None means that all are known)."""
+        """The weight of each sample, in [0, 1], after the class sums are updated (in training mode only).
+
+        Samples that are not `known` do not enter the sums; None means that all are known.
+        """
         ratio = (prediction.given / prediction.first.clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=1.0)
         group = target if known is None else torch.where(known, target, 0)
         if self.training:
@@ -102,19 +105,22 @@ class ClassNoise(Resizable):
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
     def shares(self) -> Tensor:
-        """Array (classes,): the estimated share of wrong labels among the labels of each class."""
+        """Tensor (classes,): the estimated share of wrong labels in each class; 1 for a class without samples."""
         return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
 
     def trust(self) -> Tensor:
-        """Array (classes,): trust_c of the module's docstring, from 0 (disagreements are noise) to 1."""
+        """Tensor (classes,): trust_c of the module's docstring, from 0 (no label loses weight) to 1."""
         return self._between(TRAIN_LOW, TRAIN_HIGH)
 
     def p_wrong_factor(self) -> Tensor:
-        """Array (classes,): the factor of p(wrong) after training, from the share of repeated disagreements."""
+        """Tensor (classes,): the factor of p_wrong after training, from the share of repeated disagreements."""
         return self._between(REPORT_LOW, REPORT_HIGH)
 
     def _between(self, low: float, high: float) -> Tensor:
-        """The share of repeated disagreements, mapped to 0 at `low` and 1 at `high`."""
+        """Tensor (classes,): the share of repeated disagreements, mapped linearly to 0 at `low` and 1 at `high`.
+
+        For classes with few disagreements, the share is shrunk to that of all classes.
+        """
         disagreements, again = self.sums[:, 2], self.sums[:, 3]
         overall = again.sum() / disagreements.sum().clamp(min=1.0)
         repeated = (again + PRIOR * overall) / (disagreements + PRIOR)
@@ -122,7 +128,7 @@ class ClassNoise(Resizable):
 
 
 class LossCut(Resizable):
-    """Weights of samples from stored losses, for targets without classes."""
+    """Weights of samples from their losses, for targets without classes."""
 
     sums: Tensor  # (3,): discounted number of samples, sum of their weights, and of weight x loss
 
@@ -134,7 +140,10 @@ class LossCut(Resizable):
         self.sums = self.sums.to(device)
 
     def forward(self, losses: Tensor, known: Tensor | None) -> Tensor:
-        """Weights in [0, 1]; samples that are not `known` are not counted (None means that all are known)."""
+        """The weight of each loss, in [0, 1]; in training mode the sums are updated afterwards.
+
+        Samples that are not `known` do not enter the sums; None means that all are known.
+        """
         cut = self.cut()
         weights = torch.where(losses > cut, (cut / losses) ** 2, 1.0)
         if self.training:
@@ -146,10 +155,10 @@ class LossCut(Resizable):
         return weights
 
     def cut(self) -> Tensor:
-        """The upper cut lam_hat; infinite until PRIOR losses were seen."""
+        """The upper cut lam_hat; infinite until PRIOR positive losses were seen."""
         mean = self.sums[2] / self.sums[1].clamp(min=1.0)
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """Array (1,): the share of the losses that is dropped, by weight."""
+        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight."""
         return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)

@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 
     @property
     def words(self) -> int:
-        """The size of the workspace; its layout is in `_large_kernels`."""
+        """The size of the workspace in 32-bit words; its layout is in `_large_kernels`."""
         return 64 + 1024 + self.list + 4 * self.replicas * self.bins
 
     def programs(self, n: int, device: torch.device) -> int:
@@ -145,12 +145,18 @@ def _kind(
 
 
 def compiled_for(*kind: Any) -> Compiled | None:
-    """The kernel of an earlier `launch` of (name, first tensor, size, dtype of the second tensor, constants, warps)."""
+    """The compiled kernel of an earlier `launch`, or None if there was none.
+
+    `kind` is the name, the first tensor, the size, the dtype of the second tensor, the constants and the warps.
+    """
     return _COMPILED.get(_kind(*kind))
 
 
 def workspace(words: int, like: Tensor, new: bool) -> Tensor:
-    """A zeroed workspace for one launch: a new one, or the cached one of the current stream."""
+    """A workspace for one launch: the cached one of the current stream, or a new one.
+
+    It is new, and zeroed, if `new` is set or the tensor is not on the current device.
+    """
     device = like.get_device()
     if new or device != current_device():
         return torch.zeros(words, dtype=torch.int32, device=like.device)
@@ -158,7 +164,7 @@ def workspace(words: int, like: Tensor, new: bool) -> Tensor:
 
 
 def kept_workspace(words: int, device: int, stream: int) -> Tensor:
-    """The cached workspace of a stream for `joint`, which leaves it zeroed.
+    """The cached workspace of a stream for the kernel `joint`, which leaves it ready for the next launch.
 
     Launches on one stream run in order. A CUDA graph may be replayed concurrently, so captured launches get their own
     workspace.

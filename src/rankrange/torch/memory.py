@@ -1,10 +1,11 @@
 """Running means of each sample across visits, by its index in the data set.
 
 A row is a running mean: the softmax of the sample if there are few classes, otherwise one to three numbers. Rows are on
-the device of the losses and in the state_dict. No operation synchronises with the device. An index beyond the last row
-goes to a spare row. If the size of the data set was not given, the memory grows some batches later, when a copy of the
-largest index has arrived on the host. If the size was given, a larger index is an error: immediately if indices are on
-the host, some batches later if they are on a device.
+the device of the losses and in the state_dict. No operation waits for the current batch on the device. An index without
+a row goes to a spare row, whose content is not used. If the size of the data set was not given, the memory grows with
+the indices; if it was given, a larger index is an error. Both happen immediately if the indices are on the host. On a
+device, the memory grows some batches later, when a copy of the largest index has arrived on the host, and only one in
+_CHECK_EVERY batches is checked for errors.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _LAG = 8  # batches between copying the largest index from the device and readin
 
 
 def copy_to_host(values: Tensor) -> tuple[Tensor, Any]:
-    """Start a copy of a device tensor to the host, and return the copy and the event of its completion.
+    """Start a copy of a CUDA tensor to the host, and return the copy and the event of its completion.
 
-    The event is None for a tensor on the host.
+    For a tensor on another device the copy is complete, and the event is None.
     """
     if values.device.type != "cuda":
         return values.cpu(), None
@@ -67,13 +68,15 @@ class Resizable(nn.Module):
 class Memory(Resizable):
     """Running means by sample index, with the label, the number of visits and the number of cuts.
 
+    A cut is a visit at which the weight of the sample was below 0.5.
+
     Parameters
     ----------
     n_samples : int or None
         Indices are below this; None lets the memory grow with the indices it sees.
     factor : float
-        Weight of the old value at a visit: new = factor * old + (1 - factor) * current. The first visit is stored
-        unchanged.
+        The weight of the past: new = factor * old + (1 - factor) * current. The value of the first visit is stored
+        unchanged. The caller computes these means.
     argument : str, default="n_samples"
         The name of n_samples in messages.
     """
@@ -102,7 +105,7 @@ class Memory(Resizable):
         return len(self.visits) - 1
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
-        """Allocate rows of this width on this device, for all known indices."""
+        """Check the indices, and allocate rows of this width on this device for all known indices."""
         if len(index) and not torch.compiler.is_compiling():
             self._check(index)
         rows = self.rows
@@ -118,7 +121,7 @@ class Memory(Resizable):
         self._resize(size, width, device)
 
     def row_of(self, index: Tensor, device: torch.device) -> Tensor:
-        """The row of each index; the spare row for indices without one."""
+        """The row of each index, on the device; the spare row for indices without one."""
         on_host = index.device.type == "cpu"
         index = index.to(device, non_blocking=True)
         if on_host and not torch.compiler.is_compiling():  # already checked by `prepare`
@@ -130,7 +133,7 @@ class Memory(Resizable):
         return self.rows[row], self.visits[row]
 
     def remember(self, row: Tensor, values: Tensor, visits: Tensor, target: Tensor | None, cut: Tensor) -> None:
-        """Store the rows, and count the visit and whether the sample was cut."""
+        """Store the values and labels of these rows, and count the visit and whether the sample was cut."""
         self.rows.index_copy_(0, row, values)
         self.visits.index_copy_(0, row, visits + 1)
         self.cuts.index_copy_(0, row, self.cuts[row] + cut)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class RangeLoss(nn.Module):
-    """A loss with the parameters m and k, which can be set. `_checked(m, k)` of a subclass validates them.
+    """A loss with the parameters m and k, which can be reassigned. `_checked(m, k)` of a subclass validates them.
 
-    Properties raise their own AttributeError; PyTorch would replace the message.
+    If a property raises an AttributeError, its message is kept; `nn.Module` would replace it.
     """
 
     _keep: RankedRange
@@ -69,28 +69,32 @@ class AoRRLoss(RangeLoss):
         All losses of a batch are ranked together, whatever their shape.
     m, k : int, float or "auto", default=0.0 and 1.0
         How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
-        may be reassigned during training. `m="auto"` estimates which samples have wrong labels. Call the loss as
+        numbers may be reassigned during training. `m="auto"` (with k=1.0) estimates which samples have wrong labels and
+        gives them smaller weights; losses without class targets are down-weighted if they are large. Call the loss as
         `criterion(output, target, index)` with the index of each sample in the data set (see `WithIndex`): it then
         stores a running mean of the predictions of each sample across epochs. Without indices only the current
         predictions are used. See `rankrange.torch.auto`.
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
-        a batch full of outliers is dropped completely. It needs fractions; see `StreamingCuts`.
+        a batch full of outliers is dropped completely. It needs fractions; see `rankrange.torch.stream`. With m="auto"
+        it has no effect.
     group : torch.distributed process group, optional
         A group whose batches are ranked together (see `ranked_range`). With m="auto" all its processes store the same
         running means.
     warmup : int or float, default=0
         The number of first training batches that use all losses; a float is a fraction of `total_batches`.
     step : float, default=0.1
-        Step size of the tracked cuts. With the default they follow the losses within about twenty batches.
+        Step size of the tracked cuts (ranking="stream"). With the default they follow the losses within about twenty
+        batches.
     per_class : bool, optional
         Whether to rank within the classes of the batch, so that each class loses the same share; for class targets and
-        a given m. By default this is done, with a warning, only while a class would otherwise keep less than 70% of its
-        proportional share.
+        a given m > 0, without `group` and `ignore_index`. By default this begins, with a warning, if a class would
+        otherwise keep less than 70% of its proportional share, and ends once every class would keep 90%.
     total_batches : int, optional
         The number of training batches; required if `warmup` is a fraction.
     n_samples : int, optional
-        The size of the data set, for m="auto". Without it the stored table grows with the indices.
+        The size of the data set, for m="auto"; required for indices in a `group`. Without it the stored table grows
+        with the indices.
     ignore_index : int, optional
         Losses with this target (the second argument) are neither ranked nor counted. Pass it to `base` as well, for
         example `nn.CrossEntropyLoss(reduction="none", ignore_index=-100)`. Not available for m="auto".
@@ -98,7 +102,8 @@ class AoRRLoss(RangeLoss):
         How the losses of a batch are combined. None is the ranked range. "worst-group" is the largest mean loss of a
         group, "group-cvar" the mean over the worst `group_share` of the groups. Both first drop the share m of the
         largest losses within each group, and the loss is called with `groups=`, one integer per sample.
-        `RankWeights(...)` weights losses by their rank; m and k are then left at their defaults.
+        `RankWeights(...)` weights losses by their rank; m is then left at its default. All of these work on one batch:
+        k, `ranking`, `group` and `ignore_index` are left at their defaults, and m is not "auto".
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     groups : Tensor of int of shape (n_samples,), optional
@@ -107,9 +112,10 @@ class AoRRLoss(RangeLoss):
 
     Notes
     -----
-    The loss of an empty batch is 0. A batch too small for the fractions keeps one loss. After a call `lam`, `lam_hat`
-    and `last_weights` are the cuts and weights of that batch. Tracked cuts, running means and the number of warm-up
-    batches change in training mode only and are part of the state_dict.
+    The loss of an empty batch is 0. If the range is empty after fractions are rounded, one loss is kept. After a call
+    `last_weights` has the weights of that batch (not for `RankWeights`), and `lam` and `lam_hat` are its cuts (not for
+    m="auto" or with `aggregate`). Tracked cuts, running means and the count of warm-up batches change in training mode
+    only and are part of the state_dict.
 
     Examples
     --------
@@ -189,17 +195,21 @@ class AoRRLoss(RangeLoss):
 
     @property
     def lam(self) -> Tensor:
-        """The lower cut of the last batch."""
+        """The lower cut of the last batch: losses below it were dropped, unless losses were ranked within classes."""
         return self._last_call("cut")[LAM]
 
     @property
     def lam_hat(self) -> Tensor:
-        """The upper cut of the last batch: the losses above it were dropped."""
+        """The upper cut of the last batch: losses above it were dropped, unless losses were ranked within classes."""
         return self._last_call("cut")[LAM_HAT]
 
     @property
     def last_weights(self) -> Tensor:
-        """The weight of each loss of the last batch, in [0, 1]; 0 if it was dropped. It has the shape of the losses."""
+        """The weight of each loss of the last batch, in [0, 1], in the shape of the losses; 0 for dropped losses.
+
+        For an aggregate over groups the largest weight is 1. There are no weights for `RankWeights`, and none during
+        the warm-up of an `aggregate`.
+        """
         losses = self._last_call("losses")
         if "weights" in self._last:
             return self._last["weights"].reshape(losses.shape).to(losses.dtype)
@@ -207,24 +217,32 @@ class AoRRLoss(RangeLoss):
 
     @property
     def shares(self) -> Tensor:
-        """The estimated share of wrong labels in each class (m="auto"); a single number if there are no classes."""
+        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 1 for a class without samples.
+
+        Without classes it is the dropped share of the losses, by weight, of shape (1,).
+        """
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.auto.noise_model.shares()
 
     def sample_weights(self) -> Tensor:
-        """The current weight of each sample of the data set, by its index (m="auto")."""
+        """The current weight of each sample, by its index (m="auto"); 1 for samples that were not visited.
+
+        There are `n_samples` weights, or without `n_samples` as many as the largest visited index plus 1.
+        """
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
         """The training labels that are probably wrong, like the result of `rankrange.find_label_issues` (m="auto").
+
+        It needs class targets of at most 128 classes, and training batches with the index of each sample.
 
         Returns
         -------
         LabelIssues
             The suspects. Rows are named by sample index, in `top` and `decide` too. The arrays have one entry per
             sample that was used in training, in the order of `index`. The column "cut" has the share of the visits at
-            which a sample was dropped.
+            which the weight of a sample was below 0.5.
         """
         from .suspect_table import suspects_of
 
@@ -353,7 +371,7 @@ class AoRRLoss(RangeLoss):
 def _check_aggregate(
     aggregate: Any, group_share: float, m: Any, k: Any, ranking: str, group: Any, ignore_index: int | None
 ) -> None:
-    """Raise an error if the aggregate is unknown or contradicts the other parameters."""
+    """Raise an error if the aggregate is unknown or contradicts other parameters, or if `group_share` is invalid."""
     if aggregate is None:
         return
     if not isinstance(aggregate, RankWeights) and aggregate not in ("worst-group", "group-cvar"):
@@ -369,7 +387,7 @@ def _check_aggregate(
 
 
 def _batches(warmup: int | float, total: int | None) -> int:
-    """The number of warm-up batches."""
+    """The number of warm-up batches; `warmup` is this number, or a fraction of `total`."""
     if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
         if warmup and total is None:
             raise ValueError(
@@ -385,7 +403,10 @@ def _batches(warmup: int | float, total: int | None) -> int:
 def _split_index(
     args: tuple[Any, ...], kwargs: dict[str, Any], losses_given: bool
 ) -> tuple[tuple[Any, ...], Tensor | None]:
-    """The arguments of `base`, and the sample indices: the third argument, or the second if there is no base."""
+    """The positional arguments without the sample indices, and the indices or None.
+
+    The indices are `index=` or the third argument, or without a base (`losses_given`) the second.
+    """
     index, n_own = kwargs.pop("index", None), 1 if losses_given else 2
     if index is None and len(args) > n_own:
         args, index = args[:n_own], args[n_own]
@@ -446,7 +467,7 @@ class AccuracySchedule:
     loss : AoRRLoss
         The loss whose k is set.
     levels : mapping of float to int or float
-        The k to use from each accuracy on. Below the lowest accuracy k keeps its initial value.
+        The k to use from each accuracy on. Below the lowest of these accuracies k has its initial value.
 
     Examples
     --------

@@ -24,22 +24,22 @@ class PartialAUCLoss(nn.Module):
     ----------
     fpr : pair of float, default=(0.0, 0.05)
         The range of false positive rates, 0 <= lo < hi <= 1. With lo > 0 the negatives with the highest scores, which
-        may be mislabelled positives, are left out. If lo or hi times the number of negatives is not
-        a whole number, the negative at that cut has a fractional weight.
+        may be mislabelled positives, are left out. With ranking="batch", if lo or hi times the number of negatives is
+        not a whole number, the negative at that cut has a fractional weight.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: (0.5, 1.0) uses the half of the positives with the lower scores.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        The loss of a pair, as a function of the difference of its scores.
+        The loss of a pair with the score difference d (positive minus negative): max(0, 1 - d)^2 or log(1 + exp(-d)).
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch, which should hold at least 1 / hi negatives. "stream" tracks the cuts across
         batches, so that the range may be narrower than 1 / (negatives per batch).
     step : float, default=0.1
-        Step size of the tracked cuts.
+        Step size of the tracked cuts (ranking="stream").
 
     Notes
     -----
-    The loss of a batch without positives or without negatives is 0. Tracked cuts change in training mode only and are
-    part of the state_dict. Only first derivatives are exact.
+    The loss of a batch without positives or without negatives is 0. A NaN among the scores makes it NaN. Tracked cuts
+    change in training mode only and are part of the state_dict. Only first derivatives are exact.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class PartialAUCLoss(nn.Module):
         self.positive_cuts = StreamingCuts(step) if stream and self.tpr != (0.0, 1.0) else None
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The mean loss of the kept pairs of a batch: scores (B,) or (B, 1), target 1 or True for positives."""
+        """The mean loss of the kept pairs of a batch: scores (B,) or (B, 1), target above 0 (or True) for positives."""
         flat, positive = scores.reshape(-1), target.reshape(-1) > 0
         if flat.shape != positive.shape:
             raise ValueError(
@@ -101,9 +101,9 @@ class PartialAUCLoss(nn.Module):
 
 
 def range_shares(z: Tensor, inside: Tensor, lo: float, hi: float) -> Tensor:
-    """Weights (B,) of the scores z that are `inside`, for the rank shares lo to hi.
+    """Weights (B,) of the scores z in the mean over the ranks lo n to hi n, among the n scores that are `inside`.
 
-    They sum to 1; ties share equally.
+    The largest score has rank 1, and ties share equally. The weights sum to 1, or are all 0 if no score is `inside`.
     """
     n = inside.sum()
     ranked = torch.where(inside, -z, torch.inf).sort().values
@@ -115,7 +115,7 @@ def range_shares(z: Tensor, inside: Tensor, lo: float, hi: float) -> Tensor:
 
 
 def _squared_hinge(u: Tensor, v: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """For each u the sum over v of q max(0, 1 - (u - v))^2, and of minus its derivative."""
+    """For each u the sum over v of q max(0, 1 - (u - v))^2, and minus its derivative with respect to u."""
     middle = v.mean()
     ordered, order = (v - middle).sort()
     weights, reach = q[order], 1.0 - (u - middle)
@@ -129,6 +129,6 @@ def _sums_from_the_top(values: Tensor) -> Tensor:
 
 
 def _logistic(u: Tensor, v: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """For each u the sum over v of q log(1 + exp(v - u)), and of minus its derivative."""
+    """For each u the sum over v of q log(1 + exp(v - u)), and minus its derivative with respect to u."""
     t = v[None, :] - u[:, None]
     return nn.functional.softplus(t) @ q, torch.sigmoid(t) @ q

@@ -41,9 +41,9 @@ class ClassGuard(Resizable):
             self.on = torch.zeros((), dtype=torch.bool, device=device)
 
     def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
-        """Whether classes are protected from this batch on.
+        """Whether classes are protected from this batch on; only training mode updates this.
 
-        `share` is the share of all samples that the ranking keeps.
+        `weights` are those of the ranking of the whole batch, and `share` is the share of all samples that it keeps.
         """
         if self.training:
             member = target[:, None] == torch.arange(len(self.sums), device=target.device)
@@ -54,12 +54,18 @@ class ClassGuard(Resizable):
         return self.on
 
     def cut_away(self, share: float, least: Tensor | float = KEPT_TO_PROTECT) -> Tensor:
-        """Array (classes,): which classes keep less than `least` times `share` of their samples."""
+        """Tensor (classes,): which classes keep less than `least` times `share` of their samples.
+
+        Classes with few samples so far are not among them.
+        """
         seen, kept = self.sums.unbind(1)
         return (seen >= _FEW) & (kept < least * share * seen)
 
     def warn(self, share: float) -> None:
-        """Warn once, some batches after protection began, because the flag is copied asynchronously."""
+        """Warn once that classes are being dropped.
+
+        This is checked at intervals, and the warning comes some batches later, because the copy is asynchronous.
+        """
         if self._warned:
             return
         self._checks += 1
@@ -83,9 +89,10 @@ class ClassGuard(Resizable):
 
 
 def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -> Tensor:
-    """Weights of the ranks m+1..k within each class of the batch; m and k are fractions of the class.
+    """Weights of the ranked range within each class of the batch; m and k are fractions of the class.
 
-    If the share of a class is not a whole number of samples, the sample at the cut has a fractional weight.
+    If m or k times the size of a class is not a whole number, the sample at that cut has a fractional weight. Equal
+    losses are ranked by position.
     """
     n = len(losses)
     order = losses.argsort(descending=True, stable=True)

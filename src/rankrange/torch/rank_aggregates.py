@@ -1,6 +1,6 @@
-"""Other aggregates of a batch: worst groups with trimming within groups, and weights by rank.
+"""Aggregates of a batch other than the ranked range: worst groups with trimming within groups, and weights by rank.
 
-Weights are computed on detached losses, with ties shared, so gradients flow only through the losses.
+Weights are computed on detached losses, and tied losses have equal weights. Gradients flow only through the losses.
 `rankrange.core.aggregates` is the definition.
 """
 
@@ -16,14 +16,14 @@ from .cuts import counts_in_batch
 
 
 def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
-    """Mean of the losses with weights by rank.
+    """Weighted mean of the losses with a weight for each rank, where rank 1 is the largest loss.
 
     Parameters
     ----------
     losses : Tensor of shape (n,)
         One loss per sample.
     weights : RankWeights
-        The weight of each rank.
+        The weight of each rank; tied losses share the weights of their ranks equally.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
 
 
 def worst_group_mean(losses: Tensor, groups: Tensor, m: Rank = 0.0, *, worst: float = 0.0) -> Tensor:
-    """Mean loss of the groups with the largest mean losses, after the largest losses of each group are dropped.
+    """Average of the largest group means, after the largest losses of each group are dropped.
 
     Parameters
     ----------
@@ -65,14 +65,16 @@ def worst_group_mean(losses: Tensor, groups: Tensor, m: Rank = 0.0, *, worst: fl
     groups : Tensor of int of shape (n,)
         The group of each sample, any integers.
     m : int or float, default=0.0
-        How many samples to drop, as a count or a fraction; the same share of each group is dropped.
+        How many samples to drop, as a count or a fraction of the batch; up to rounding, the same share of each group
+        is dropped.
     worst : float, default=0.0
-        The share of the groups to average over, at least one group; 0 is the worst group only.
+        The share of the groups to average over, at least one group; 0 is the worst group only. If this is not a whole
+        number of groups, the last group has a fractional weight.
 
     Returns
     -------
     Tensor
-        The mean loss, a scalar; 0 for an empty batch.
+        The average, a scalar; 0 for an empty batch.
 
     Examples
     --------
@@ -114,7 +116,7 @@ def _quotas(m: float, sizes: Tensor) -> Tensor:
 
 
 def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> Tensor:
-    """The remaining weight of each loss after the largest losses of each group are dropped; ties share equally."""
+    """The weight of each loss, in [0, 1], after the `quotas` largest of each group are dropped; ties share equally."""
     order = torch.argsort(s, descending=True, stable=True)
     order = order[torch.argsort(code[order], stable=True)]
     first = torch.cumsum(sizes, 0) - sizes
@@ -124,7 +126,11 @@ def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> T
 
 
 def _worst_share(means: Tensor, present: int, worst: float) -> Tensor:
-    """Weights of the groups that sum to 1: equal on the worst groups, shared by ties."""
+    """The weight of each group: equal for the groups with the largest means, otherwise 0; the weights sum to 1.
+
+    The share `worst` of the `present` groups has weights, and at least one group. If this is not a whole number, the
+    last group has a smaller weight. Groups with equal means share their weights equally.
+    """
     count = max(worst * present, 1.0)
     order = torch.argsort(means, descending=True, stable=True)
     cells = (count - torch.arange(len(means), device=means.device)).clamp(0.0, 1.0).double() / count
@@ -132,7 +138,7 @@ def _worst_share(means: Tensor, present: int, worst: float) -> Tensor:
 
 
 def _shared_by_ties(cells: Tensor, ranked: Tensor, code: Tensor | None = None) -> Tensor:
-    """Weights by rank (`cells`), averaged over each run of equal values (within a group)."""
+    """Average the weights by rank, `cells`, over each run of equal values in `ranked` and equal groups in `code`."""
     change = ranked[1:] != ranked[:-1]
     if code is not None:
         change = change | (code[1:] != code[:-1])
@@ -143,7 +149,7 @@ def _shared_by_ties(cells: Tensor, ranked: Tensor, code: Tensor | None = None) -
 
 
 def _interpolated(x: Tensor, knots: Tensor, values: Tensor) -> Tensor:
-    """Linear interpolation between knots."""
+    """Linear interpolation of `values` between `knots`; constant outside of them."""
     piece = torch.searchsorted(knots, x, right=True).clamp(1, len(knots) - 1)
     low, high = knots[piece - 1], knots[piece]
     return values[piece - 1] + (values[piece] - values[piece - 1]) * ((x - low) / (high - low)).clamp(0.0, 1.0)

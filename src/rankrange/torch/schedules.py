@@ -1,4 +1,4 @@
-"""Schedules for m and k: all samples at first, then fewer."""
+"""A schedule that changes m and k of a loss during training, for example from all samples to fewer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class LinearSchedule:
     Parameters
     ----------
     loss : AoRRLoss or LinearAoRRLoss
-        The loss whose m and k are changed; both must be fractions.
+        The loss whose m and k are changed. Values that change must be fractions, not counts.
     m, k : float, optional
         The final values; by default the initial ones.
     start : int, default=0
-        The number of batches at the initial values.
+        The number of first calls of `step` that change nothing.
     steps : int, default=1
-        The number of batches over which m and k change.
+        The number of further calls of `step` over which m and k change.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class LinearSchedule:
         return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a saved schedule, and set m and k of the loss accordingly."""
+        """Restore a state from `state_dict`, and set m and k of the loss accordingly."""
         self.count = state["count"]
         self.ends = {name: (ends[0], ends[1]) for name, ends in state["ends"].items()}
         self._set()

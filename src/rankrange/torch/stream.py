@@ -2,7 +2,7 @@
 
 The sum of the ranked range is a saddle value (the paper's Algorithm 3 follows its gradients):
     psi_{m,k} = min over lam, max over lam_hat of  k lam - m lam_hat + sum [s_i - lam]_+ - sum [s_i - lam_hat]_+.
-The paper writes lam_hat - lam for our lam_hat; in these coordinates the two updates separate:
+The paper's lam_hat is the difference lam_hat - lam of our cuts; with our lam_hat the two updates separate:
     lam     += step * (share of losses above lam     - k)
     lam_hat += step * (share of losses above lam_hat - m)          m and k as fractions of the data set
 A batch of any size estimates the shares. Shares have no unit, so steps are multiplied by the inter-quartile range of
@@ -40,7 +40,11 @@ class StreamingCuts(nn.Module):
     def forward(
         self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The value and the cut of a batch. The value is the sum of the kept losses, divided by the number to keep."""
+        """The value and the cut of a batch, after the tracked cuts are updated (in training mode only).
+
+        The value is the sum of the kept losses divided by (k - m) n, the number to keep of the n losses of the batch or
+        of the group. If `warm` is true, it is the mean of all losses.
+        """
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()
@@ -70,7 +74,10 @@ class StreamingCuts(nn.Module):
     def _measure(
         self, batch: Tensor, keep: RankedRange, group: ProcessGroup | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Statistics of the batch or the group: size, number of NaN, cuts and range, shares above the tracked cuts."""
+        """Size, number of NaN, both cuts with the inter-quartile range, and shares of losses above the tracked cuts.
+
+        With a group the last two are means over its batches, weighted by their size.
+        """
         n = batch.shape[0]
         batch = batch.to(self.tracked.dtype)
         of_batch, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])

@@ -1,8 +1,8 @@
-"""`suspects()` of a training run: the stored predictions are passed to the label-noise model.
+"""`suspects()` of a training run: the stored predictions are passed to `rankrange.find_label_issues`.
 
 The network was trained on these labels, so it is overconfident, especially if correct labels of hard images were
-dropped by mistake. Repeated disagreements are better evidence. p_wrong is therefore the probability of the label-noise
-model times a factor for its class (`ClassNoise.p_wrong_factor`).
+dropped by mistake. Repeated disagreements are better evidence. p_wrong is therefore the p_wrong of `find_label_issues`
+times a factor for the class of the label (`ClassNoise.p_wrong_factor`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 
 def _discounted(found: LabelIssues, p_wrong_factor: Array) -> LabelIssues:
-    """Multiply each p_wrong by the factor of its class, and rank the samples again."""
+    """Multiply each p_wrong by its factor, and compute the ranking, the actions and the suspects again."""
     from ..issues.find import P_WRONG_IN_SCORE
     from ..label_noise import SURE, actions
 
@@ -70,7 +70,7 @@ def _discounted(found: LabelIssues, p_wrong_factor: Array) -> LabelIssues:
 
 
 def _numbered(table: Any, cut: Array, visited: Array) -> Array:
-    """The table with the share of visits at which each sample was dropped, and with rows named by sample index."""
+    """The table with the share of visits at which each sample was cut, and with rows named by sample index."""
     table = table.copy()
     table["cut"], table["row"] = cut[table["row"]], visited[table["row"]]
     return table

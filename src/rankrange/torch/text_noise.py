@@ -14,17 +14,17 @@ untrained model.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: how much the order
 of its words helps the model. Words in random order have no positive gain, because no model predicts them better than
-their frequencies. Once most documents have a positive gain, and their median gain is two standard deviations above 0,
-documents without a positive gain are dropped.
+their frequencies. Once most documents have a positive gain, and the median of these gains is two standard deviations
+above 0, documents with a negative gain are dropped.
 
 **Answers to prompts** (key="reference"). The reference is the loss of each answer without its prompt.
 Answers are a mixture as well: most belong to their prompts, some are unrelated to them. The gain of an answer is the
 log of its probability with the prompt minus that without the prompt. Its weight is the posterior probability of
 belonging to the prompt,
     w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
-and EM estimates the share of mismatched answers: it is the mean of 1 - w over recent documents. If a model does not use
-prompts, gains are about 0 and the share is not identifiable. All answers have weight 1 until most of them are a hundred
-times more probable with their prompt than without it.
+and EM estimates the share of mismatched answers: it is the mean of 1 - w over recent answers, with a prior. A weight
+below NEVER becomes 0. If a model does not use prompts, gains are about 0 and the share is not identifiable. All answers
+have weight 1 until most of them are a hundred times more probable with their prompt than without it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TokenNoise(nn.Module):
         self.register_buffer("edges", torch.tensor(EDGES), persistent=False)  # on the device: a copy would synchronise
 
     def share(self) -> Tensor:
-        """The density of the ranks near 0; 0 while the model does not separate text from noise."""
+        """The density of the ranks near 0, at most MAX_SHARE; 0 while the model does not separate text from noise."""
         below = self.below[:-1] / self.below[-1].clamp(min=1.0)
         share = (below / self.edges)[:-1].min().clamp(max=MAX_SHARE)
         text_in_lower_half = (below[-1] - share / 2) / (1 - share)
@@ -112,7 +112,7 @@ class DocumentGains(nn.Module):
         return ((self.recent < self.limit()) & present).sum() / present.sum().clamp(min=1)
 
     def weights(self, gains: Tensor) -> Tensor:
-        """1 for a document that is kept, otherwise 0."""
+        """1 for a document that is kept, otherwise 0; a document without a gain (NaN) is kept."""
         return (~(gains < self.limit())).to(gains.dtype)
 
     def update(self, gains: Tensor) -> None:
@@ -130,12 +130,12 @@ class AnswerNoise(nn.Module):
         self.register_buffer("sums", torch.zeros(3))  # answers that do not match, that match for certain, and all
 
     def share(self) -> Tensor:
-        """The mean posterior probability of a mismatch; 0 while prompts hardly predict their answers."""
+        """The mean posterior probability of a mismatch, with a prior; 0 while prompts hardly predict their answers."""
         noise, certain, total = self.sums.unbind()
         return torch.where(2 * certain > total, (noise + PRIOR[0]) / (total + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
-        """The posterior probability that an answer with this gain matches its prompt; 0 if it is very small."""
+        """The posterior probability that an answer with this gain matches its prompt; 0 if it is below NEVER."""
         share = self.share().to(gains.dtype)
         weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
         return torch.where(weights < NEVER, 0.0, weights)
@@ -149,13 +149,13 @@ class AnswerNoise(nn.Module):
 
 
 def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
-    """Array (documents,): the sum of reference minus loss over the tokens; NaN for a row without tokens."""
+    """Tensor (documents,): the sum of reference minus loss over the tokens; NaN for a row without tokens."""
     gains = torch.where(counted, reference - losses, 0.0).sum(1)
     return torch.where(counted.any(1), gains, torch.nan)
 
 
 def gains_of(losses: Tensor, target: Tensor, counted: Tensor) -> Tensor:
-    """Array (documents,): the entropy of a row's word frequencies minus its mean loss; NaN without tokens."""
+    """Tensor (documents,): the entropy of a row's word frequencies minus its mean loss; NaN without tokens."""
     n = counted.sum(1).clamp(min=1)
     words = torch.where(counted, target, -1).sort(1).values.contiguous()
     repeats = torch.searchsorted(words, words, right=True) - torch.searchsorted(words, words)

@@ -1,4 +1,4 @@
-"""`LinearAoRRLoss`: the loss of a language model with its last layer, ranked range, m="auto" and running means."""
+"""`LinearAoRRLoss`: the ranked-range loss of a language model, including its last layer, also with m="auto"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TextSuspect(NamedTuple):
     """A document that was dropped completely or in part."""
 
     document: int  # its index
-    dropped: float  # the dropped share of its tokens, a running mean over the visits
+    dropped: float  # the dropped share of its tokens (the mean of 1 - weight), a running mean over the visits
     loss: float  # its mean loss, a running mean over the visits
     visits: int
     text: str | None
@@ -38,9 +38,9 @@ class LinearAoRRLoss(RangeLoss):
     Parameters
     ----------
     m, k : int, float or "auto", default=0.0 and 1.0
-        How many tokens or sequences to drop, and the last rank to keep; both may be reassigned during training.
-        `m="auto"` estimates which tokens or sequences are noise and down-weights them; see
-        `rankrange.torch.text_noise`.
+        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions; both numbers may be
+        reassigned during training. `m="auto"` (with k=1.0) estimates which tokens or sequences are noise and
+        down-weights them; see `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
         The value to rank by; see `linear_ranked_range`. With m="auto" leave it out, or use "reference" with
         per="sequence": `reference` is then the loss of the same answers without their prompts, and answers that do not
@@ -54,7 +54,8 @@ class LinearAoRRLoss(RangeLoss):
     label_smoothing : float, default=0.0
         Label smoothing, as in `torch.nn.CrossEntropyLoss`.
     group : torch.distributed process group, optional
-        A group whose batches are ranked together.
+        A group whose batches are ranked together, or with m="auto" estimate the noise together. Each process stores the
+        running means of its own documents.
     warmup : int or float, optional
         The number of first training batches that use all tokens; a float is a fraction of `total_batches`. The default
         is 100 for m="auto" with per="token", otherwise 0.
@@ -65,9 +66,9 @@ class LinearAoRRLoss(RangeLoss):
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto"). The
-    estimates, running means and the number of warm-up batches change in training mode only and are part of the
-    state_dict.
+    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto", not
+    during the warm-up, and not for m=0 with k=1.0). The estimates, running means and the count of warm-up batches
+    change in training mode only. They are part of the state_dict, as are m and k.
 
     Examples
     --------
@@ -179,7 +180,9 @@ class LinearAoRRLoss(RangeLoss):
             The index of each sequence in the data set, under which its running means are stored (m="auto").
         n_items : int or Tensor, optional
             The number of tokens in all batches of a gradient accumulation. The mean is then multiplied by the share of
-            these tokens that are in this batch. The trainer of transformers passes it as `num_items_in_batch`.
+            these tokens that are in this batch. With a group it is multiplied by the share in the batches of all
+            processes, divided by the number of processes. The trainer of transformers passes it as
+            `num_items_in_batch`.
         """
         tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
         key = checked_key(self.key, self.per, reference, target)
@@ -270,7 +273,7 @@ class LinearAoRRLoss(RangeLoss):
         return torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
 
     def _remembered(self, gains: Tensor, index: Tensor | None) -> Tensor:
-        """The gains, averaged with those of earlier visits."""
+        """The running means of the gains, including this visit; without indices the gains themselves."""
         if index is None or self.memory is None:
             return gains
         self.memory.prepare(index, 3, gains.device)
@@ -306,12 +309,13 @@ class LinearAoRRLoss(RangeLoss):
         tokens : sequence or function, optional
             The tokens of a document, by its index.
         tokenizer : optional
-            A tokenizer whose `decode` converts these tokens to text.
+            A tokenizer whose `decode` converts these tokens to text. The text is None unless both are given.
 
         Returns
         -------
         list of TextSuspect
-            Entries with document (its index), dropped (the share of its tokens), loss, visits and text.
+            Entries with document (its index), dropped (the share of its tokens: the mean of 1 - weight), loss (the mean
+            over its tokens), visits and text. Both numbers are running means over the visits.
         """
         memory = self.memory
         if memory is None or memory.rows.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""Two ways to process a batch of tokens: one pass with all gradients, or a second pass over the kept tokens only.
+"""Two ways to process tokens: one pass with all gradients, or a pass for scores and a second one over kept tokens only.
 
 The second pass runs over blocks of words and uses the log-sum-exp of the first. One product per block gives its part of
 the gradient of the matrix, and the gradient of the hidden states is accumulated in float32. The single pass runs over
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """A flattened batch of tokens: hidden states, valid targets, a mask of counted tokens, and the shape.
+    """A flattened batch of tokens: hidden states, targets, a mask of the tokens that are not ignored, and the shape.
 
-    `shape` is that of the target; its last dimension runs along a sequence.
+    Ignored tokens have the target 0. `shape` is that of the target; its last dimension runs along a sequence.
     """
 
     hidden: Tensor
@@ -60,7 +60,7 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
 
 
 def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
-    """The mean loss of the kept tokens. Its gradient takes a second pass over these tokens only."""
+    """The weighted mean loss of the kept tokens; 0 without any. Its gradient takes a second pass over these tokens."""
     scale = torch.where(kept.valid, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
     scale = torch.where((kept.total == 0) & kept.valid, 0.0, scale)
     losses = scores.loss[kept.position]
@@ -82,10 +82,10 @@ def mean_of_all(
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
 ) -> tuple[Tensor, Scores, Tensor]:
-    """The mean loss, the scores and the weights of all tokens, in one pass.
+    """The weighted mean loss (over the group), and the scores and the weights of all tokens, in one pass.
 
     With `log_noise`, the log of the odds of noise for a single word, the weight of a token is its probability of not
-    being noise. Otherwise it is 1.
+    being noise. Otherwise it is 1. Ignored tokens have weight 0.
     """
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
     given = tokens.target, weights, log_noise
@@ -134,7 +134,7 @@ class _KeptMean(torch.autograd.Function):
 
 
 class _OnePass(torch.autograd.Function):
-    """Sum of the weighted losses, sum of the weights, and the scores of each token, with gradients in the same pass."""
+    """Sum of the weighted losses, sum of the weights, weights and scores of the tokens; gradients in the same pass."""
 
     @staticmethod
     def forward(

@@ -8,8 +8,10 @@ share s this takes 1 + 3 s matrix products; the mean of all losses takes 3. If e
 
 The number of kept tokens follows from m, k and the number of tokens, so no synchronisation with the device is needed.
 With `ignore_index` the number of tokens is known only on the device; the second pass then has room for the largest
-possible number, and unused positions have weight 0. Ties at a cut are broken by position: of equal keys the first in
-the batch (of the first process) has the higher rank, so weights are 0 or 1.
+possible number, and unused positions have weight 0. In a process group the number of kept tokens of a process depends
+on the others, so the processes and the device synchronise. Tokens or sequences are ranked by a key, for example their
+loss. Ties at a cut are broken by position: of equal keys the first in the batch (of the first process) is ranked first,
+so weights are 0 or 1.
 """
 
 from __future__ import annotations
@@ -55,18 +57,19 @@ def linear_ranked_range(
     Parameters
     ----------
     hidden : Tensor of shape (..., features)
-        The input of the model's last layer, float64 to float16.
+        The input of the model's last layer, of any floating dtype.
     weight : Tensor of shape (words, features)
         The matrix of the last layer: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
         The index of the true word of each token; for next-token prediction, already shifted by one.
     m, k : int, float or RankedRange
-        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. A batch too small for
-        the fractions keeps one.
+        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. If the range is empty
+        after fractions are rounded, one is kept. Counts that exceed the batch are an error on a CPU and make the loss
+        NaN on a GPU.
     key : {"excess", "loss", "reference"}, optional
-        The value to rank by. "excess", the default for tokens, is the loss minus the entropy of the prediction. "loss"
-        is the default for sequences. "reference" is the loss minus `reference`. The key decides which tokens are kept;
-        the loss is always the cross-entropy.
+        The value to rank by. "excess", the default for tokens, is the loss (without label smoothing) minus the entropy
+        of the prediction. "loss" is the default for sequences. "reference", the default if `reference` is given, is the
+        loss minus `reference`. The key decides which tokens are kept; the loss is always the cross-entropy.
     bias : Tensor of shape (words,), optional
         The bias of the last layer.
     ignore_index : int, default=-100
@@ -91,8 +94,8 @@ def linear_ranked_range(
 
     Notes
     -----
-    Tokens with equal keys at a cut are ranked by position, the first highest. A NaN among the logits of a token that is
-    not ignored makes the loss and all gradients NaN.
+    Tokens or sequences with equal keys are ranked by position, the first one first. A NaN among the logits of a token
+    that is not ignored makes the loss and all gradients NaN.
 
     Examples
     --------
@@ -120,7 +123,10 @@ def ranked(
     reference: Tensor | None,
     group: ProcessGroup | None,
 ) -> tuple[Tensor, Kept, Scores]:
-    """The value, kept tokens and scores in two passes: all tokens for their ranks, then the kept tokens."""
+    """The mean loss of the kept tokens, these tokens, and the scores of all tokens.
+
+    A first pass computes the scores of all tokens; the gradient takes a second pass over the kept tokens.
+    """
     scores = score_all(tokens, head)
     keys = scores.loss if key == "loss" else scores.excess
     if key == "reference" and reference is not None:
@@ -158,7 +164,7 @@ def choose(
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions, those in the range first; a mask of these; and (lam, lam_hat, whether the ranks exist)."""
+    """Positions that include all in the range, a mask of those in the range, and (lam, lam_hat, whether m < k <= n)."""
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
         slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
@@ -178,7 +184,7 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions by decreasing key, the start and the length of the range in them, and cuts as in `_in_range`."""
+    """Positions by decreasing key, the start and length of the range in them, and the last result of `_in_range`."""
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, order = finite.sort(descending=True, stable=True)
@@ -218,7 +224,7 @@ def checked_names(key: str | None, per: str) -> None:
 
 
 def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
-    """The key, by default the excess of tokens and the loss of sequences."""
+    """The validated key: by default the reference if given, otherwise the excess of tokens or the loss of sequences."""
     checked_names(key, per)
     if per == "sequence" and target.dim() < 2:
         raise ValueError(
@@ -245,7 +251,7 @@ def prepared(
     softcap: float | None,
     label_smoothing: float,
 ) -> tuple[Tokens, Head]:
-    """Validated and flattened inputs, in the dtype of autocast if it is on."""
+    """Validated and flattened inputs, in the dtype of autocast if it is on; float64 stays."""
     if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "
@@ -277,7 +283,7 @@ def prepared(
 
 
 def _gathered(parameter: Tensor) -> Tensor:
-    """Gather a parameter that is sharded over processes (FSDP2); its gradient is averaged over them."""
+    """Gather a parameter that is sharded over processes (FSDP2), and average its gradient; return others unchanged."""
     if not hasattr(parameter, "full_tensor"):
         return parameter
     from torch.distributed.tensor import Partial

@@ -7,7 +7,7 @@ derivatives.
 For the logits z of one token with target y (after the soft cap, cap * tanh(z / cap)) and p = softmax(z):
     nll     = log-sum-exp(z) - z_y
     loss    = (1 - s) nll + s (log-sum-exp(z) - mean z)          s = label_smoothing, as in nn.CrossEntropyLoss
-    excess  = nll - entropy(p) = sum p z - z_y                   the loss minus its expectation under the model
+    excess  = nll - entropy(p) = sum p z - z_y                   the nll minus its expectation under the model
     rank    = share of the words that are less likely than y
 """
 
@@ -59,7 +59,7 @@ def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
 
 
 def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
-    """Slices of n rows such that a block of this width fits into the memory limit of logits."""
+    """Slices of n rows, so that a block of this width in the dtype of `like` fits into the memory limit of logits."""
     most_bytes = _MAX_BYTES.get(like.device.type, _MAX_BYTES["cuda"])
     most = max(most_bytes // max(width * like.element_size(), 1), 1)
     size = max(-(-n // -(-n // most)), 1) if n else 1
@@ -82,7 +82,10 @@ def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
 
 
 def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: Head, first_word: int = 0) -> Tensor:
-    """Overwrite the logits of a block by weight times the derivative of each token's loss."""
+    """Overwrite the logits of a block by the weight of each token times the derivative of its loss, and return them.
+
+    The block starts at the word `first_word`.
+    """
     smooth = head.label_smoothing
     on_all = smooth / head.weight.shape[0]
     if _fits(logits):
