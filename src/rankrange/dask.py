@@ -145,8 +145,8 @@ def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any
 class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
 
-    Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_` is the
-    number of passes over the data. These settings need data in memory: `solver`, `stratify`, `operations`,
+    Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_` is
+    the number of passes over the data. These settings need data in memory: `solver`, `stratify`, `operations`,
     `warm_start`, k="adaptive", and loss="hinge" with more than two classes. The attribute `client` may be set to a
     distributed.Client, which `clone` keeps; otherwise the default client is used. The result is bitwise the same for
     all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
