@@ -80,7 +80,7 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
 
 
 def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
-    """The table as a dict of columns, and a mask of the wrong labels."""
+    """The digits with 8% wrong labels, as a dict of columns, and a mask of the wrong labels."""
     from sklearn.datasets import load_digits
 
     from ..noise import symmetric
