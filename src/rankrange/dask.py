@@ -1,4 +1,6 @@
-"""Estimators for Dask arrays and dataframes. The data stay on the workers; only coefficients and sums are sent.
+"""Estimators for Dask arrays and dataframes. The data stay on the workers.
+
+Only coefficients, sums and a sample of the rows are sent between the workers and the client.
 
 ```python
 from distributed import Client
@@ -36,7 +38,7 @@ __all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError", "find_label_issue
 
 
 def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> Any:
-    """`rankrange.find_label_issues` for Dask arrays and dataframes; the data stay on the workers.
+    """`rankrange.find_label_issues` for Dask arrays and dataframes; all data but a sample stay on the workers.
 
     Parameters
     ----------
