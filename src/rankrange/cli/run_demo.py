@@ -108,7 +108,7 @@ def _chosen(target: Any) -> Any:
 
 
 def found_in_words(audit: Audit, planted: Any) -> str:
-    """How many of the planted errors the audit found, as one sentence."""
+    """How many of the planted errors are among the rows flagged as likely wrong, and in the whole list, in words."""
     from ..core.transition import LIKELY
 
     j = audit.result

@@ -11,7 +11,7 @@ _MOST = 20
 
 
 class NamedRows(np.ndarray):
-    """Rows with named columns: an ordinary structured array, printed as a table."""
+    """Rows with named columns: an ordinary structured array, printed as a table of its first 20 rows."""
 
     def __repr__(self) -> str:
         if self.dtype.names is None or self.ndim != 1:

@@ -223,7 +223,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results, method: str = "AoRR", what: str = "AoRR's error") -> list[Claim]:
-    """Whether AoRR, by the measures of `method`, reaches the numbers that the paper prints for AoRR."""
+    """The claim that `method`, which is AoRR or AoRR at the printed settings, reaches the printed numbers of AoRR."""
     from ..harness.printed import printed
 
     reached: list[str] = []

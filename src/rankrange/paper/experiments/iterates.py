@@ -1,9 +1,9 @@
 """Table 3 with the steps of the paper's Algorithm 1 and early stopping, instead of minimisation.
 
 Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
-of Tables 12 and 13. Every tenth iterate is evaluated. The one with the smallest error on the validation rows is kept
-(early stopping), and its test error is reported. All five aggregates take the same steps with the same early stopping.
-The second table uses AoRR at the printed k, m and C, and each column changes one setting.
+of Tables 12 and 13. Every tenth iterate and the last of each outer step are evaluated. The one with the smallest error
+on the validation rows is kept (early stopping), and its test error is reported. All five aggregates take the same steps
+with the same early stopping. The second table uses AoRR at the printed k, m and C, and each column changes one setting.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _minimised(split: Split, loss: str, m: int, k: int, C: float) -> float:
 
 
 def claims(results: Results) -> list[Claim]:
-    """Whether the steps reach the printed numbers for each aggregate, and the effect of early stopping."""
+    """Whether each aggregate and each variant reaches the printed numbers, and whether AoRR beats Average and AT_k."""
     found = [claim for method in METHODS for claim in _reached(results, METRIC, method, method)]
     for variant in VARIANTS:
         found += _reached(results, PRINTED_SETTINGS, variant, "AoRR", f"AoRR at the printed settings, {variant},")

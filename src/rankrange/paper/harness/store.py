@@ -125,7 +125,7 @@ class Store:
         self._write(self.path(cell), content)
 
     def read(self, cell: Cell) -> Outcome | None:
-        """The outcome of a finished cell; None if it is not finished. One of other versions raises an error."""
+        """The outcome of a finished cell; None if it is not finished. A cell of other versions raises an error."""
         found = self._load(self.path(cell))
         if found is None or found.get("cell") != asdict(cell):
             return None

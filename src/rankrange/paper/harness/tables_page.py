@@ -121,7 +121,7 @@ def _findings(folder: Path) -> list[Finding]:
 
 
 def build(store: Store) -> Report:
-    """The contents of the pages, from the finished cells; without any an error."""
+    """The contents of the pages, from the finished cells; a store without finished cells raises an error."""
     finished = store.finished()
     manifest = store.manifest()
     if not finished or manifest is None:
