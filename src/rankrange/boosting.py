@@ -1,8 +1,10 @@
 """The ranked range as a custom objective for XGBoost, LightGBM and CatBoost.
 
-Every round ranks the losses of all rows and boosts only the ranks m+1 to k. Gradients and second derivatives are those
-of the log loss, multiplied by the weights of `range_weights`. The first rounds use all rows, because losses are
-uninformative before the model has learnt anything. This module imports none of the three libraries. May import: `core`.
+Each round ranks the losses of all rows, and gradients and second derivatives of the log loss are multiplied by the
+weights of `range_weights`, so only the ranks m+1 to k count. The first rounds use all rows instead, because losses are
+uninformative before the model has learnt anything. CatBoost passes rows in blocks, so `catboost_objective` keeps the
+losses between the cuts of the last pass over the data. This module imports none of the three libraries. May import:
+`core`.
 """
 
 from __future__ import annotations
@@ -71,6 +73,8 @@ class BoostingObjective:
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """First and second derivatives of the sum of the kept losses with respect to the scores.
 
+        Each call counts as one round. In the first `warm_up` rounds all losses are kept.
+
         Parameters
         ----------
         scores : ndarray of shape (n,) or (n, classes)
@@ -83,7 +87,8 @@ class BoostingObjective:
         Returns
         -------
         gradient, hessian : ndarray of the shape of `scores`
-            Zero for rows outside the ranks.
+            The gradient of a dropped row is 0. Second derivatives are at least 1e-16; for several classes they are the
+            scaled diagonal of the Hessian (see `log_loss_derivatives`).
         """
         self.round = 0 if (scores == scores[:1]).all() else self.round + 1
         losses, gradient, hessian = log_loss_derivatives(scores, y)
@@ -95,12 +100,15 @@ class BoostingObjective:
         return weights * gradient, np.maximum(weights * hessian, _MIN_HESSIAN)
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """The mean of the kept losses, which the matching metric reports."""
+        """The mean of the log losses ranked m+1 to k, also in the first rounds; the module's metrics report it."""
         return float(ranked_range(log_loss_derivatives(scores, y)[0], self.range, sample_weight=sample_weight))
 
 
 def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Log losses of all rows, and their first and second derivatives with respect to the scores."""
+    """Log losses (n,) of all rows, and their first and second derivatives, of the shape of `scores`.
+
+    For scores (n, classes) the second derivatives are the diagonal of the Hessian, times classes / (classes - 1).
+    """
     scores, y = np.asarray(scores, dtype=float), np.asarray(y)
     classes = 2 if scores.ndim == 1 else scores.shape[1]
     codes = y.astype(np.int64)
@@ -115,14 +123,15 @@ def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
         signs = 2.0 * codes - 1.0
         return *Logistic().value_and_derivative(signs, scores), Logistic().curvature(signs, scores)
     p = softmax(scores)
-    # The diagonal of the Hessian, scaled as in the libraries' own softmax objectives.
+    # The diagonal of the Hessian, scaled as in LightGBM's own softmax objective.
     return *Softmax().value_and_derivative(codes, scores), classes / (classes - 1.0) * p * (1.0 - p)
 
 
 class _OfData(BoostingObjective):
     """An objective for XGBoost and LightGBM.
 
-    `train` calls it with (scores, data set), estimators with (y, scores[, weight]).
+    Their `train` functions call it with (scores, data set), and their scikit-learn estimators with (y, scores) or
+    (y, scores, weight).
     """
 
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
@@ -159,8 +168,9 @@ def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> Boos
     -------
     callable
         The objective for `xgboost.train(params, data, obj=...)`. The booster's `predict(data, output_margin=True)` then
-        returns raw scores: log odds, or one score per class with `num_class` in the parameters. As the objective of
-        XGBClassifier it needs no such conversion: `predict` and `predict_proba` return labels and probabilities.
+        returns raw scores: log odds, or one score per class with `num_class` in the parameters. `labels_of_scores` and
+        `probabilities_of_scores` convert them. With `XGBClassifier(objective=...)`, `predict` and `predict_proba`
+        return labels and probabilities as usual.
 
     Examples
     --------
@@ -206,8 +216,9 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     """The ranked range as the objective of CatBoost, for two classes.
 
     CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. The objective
-    collects the losses of a whole pass and uses its cuts in the next pass. A round has two passes: leaf values use the
-    cuts of the same round, and splits use those of the round before.
+    collects the losses of a whole pass over the rows and computes the two cuts, the k-th and the m-th largest loss. The
+    next pass keeps the losses between these cuts. A round has two passes, one for the splits and one for the leaf
+    values: leaf values use the cuts of the same round, and splits those of the round before.
 
     Parameters
     ----------
@@ -229,8 +240,8 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     Raises
     ------
     ValueError
-        During the fit, and CatBoost reports it as a CatBoostError: if the first round has another number of rows than
-        `n_rows`, or if there are more than two classes.
+        During the fit, and CatBoost reports it as a CatBoostError: if the first round does not make two passes over
+        `n_rows` rows, or if there are more than two classes.
 
     Examples
     --------
@@ -247,7 +258,7 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
 class _OfCatBoost(BoostingObjective):
     """An objective for CatBoost.
 
-    It gets one block of rows at a time. Its sign is opposite, because CatBoost maximises.
+    It gets one block of rows at a time. Its derivatives have the opposite sign, because CatBoost maximises.
     """
 
     name = "catboost_objective"
@@ -286,7 +297,7 @@ class _OfCatBoost(BoostingObjective):
         )
 
     def _check_start(self, scores: Array) -> None:
-        """Recognise the first round of a run by its scores of 0, and check that it makes two passes over all rows."""
+        """Recognise the first round of a run by its scores of 0, and raise an error unless it has two passes."""
         if (scores == 0.0).all():
             if self._trained:
                 self._reset()
@@ -327,7 +338,8 @@ def xgboost_metric(m: Rank, k: Rank = 1.0) -> Any:
     Returns
     -------
     callable
-        It returns ("ranked_range", value); smaller is better.
+        It returns ("ranked_range", value); smaller is better. Use it together with `xgboost_objective`: with a built-in
+        objective XGBoost passes probabilities to it instead of raw scores.
 
     Examples
     --------
@@ -354,7 +366,8 @@ def lightgbm_metric(m: Rank, k: Rank = 1.0) -> Any:
     Returns
     -------
     callable
-        It returns ("ranked_range", value, False): smaller is better.
+        It returns ("ranked_range", value, False); False means that smaller is better. Use it together with
+        `lightgbm_objective`: with a built-in objective LightGBM passes probabilities to it instead of raw scores.
 
     Examples
     --------
@@ -410,7 +423,7 @@ class RankedRangeMetric:
         return False
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
-        """The mean of the kept losses, and 1 as its weight."""
+        """The mean of the losses ranked m+1 to k, and 1 as its weight; `approxes` has one array of scores per class."""
         scores = np.asarray(approxes[0]) if len(approxes) == 1 else np.stack(approxes, axis=1)
         mass = None if weight is None or not len(weight) else np.asarray(weight, dtype=float)
         return self.objective.value(scores, np.asarray(target), mass), 1.0

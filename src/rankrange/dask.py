@@ -1,4 +1,6 @@
-"""Estimators for Dask arrays and dataframes. The data stay on the workers; only coefficients and sums are sent.
+"""Estimators for Dask arrays and dataframes. The data stay on the workers.
+
+Only coefficients, sums and a sample of the rows are sent between the workers and the client.
 
 ```python
 from distributed import Client
@@ -36,7 +38,7 @@ __all__ = ["AoRRClassifier", "AoRRRegressor", "LostDataError", "find_label_issue
 
 
 def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> Any:
-    """`rankrange.find_label_issues` for Dask arrays and dataframes; the data stay on the workers.
+    """`rankrange.find_label_issues` for Dask arrays and dataframes; all data but a sample stay on the workers.
 
     Parameters
     ----------
@@ -47,13 +49,13 @@ def find_label_issues(X: Any, y: Any, *, client: Any = None, **options: Any) -> 
     client : distributed.Client, optional
         The client to compute with; by default the current one.
     **options
-        Parameters of `rankrange.find_label_issues` for data larger than memory: estimator, cv (at most 4), trees,
-        random_state, verbose.
+        Parameters of `rankrange.find_label_issues` that work for data larger than memory: estimator (an
+        AoRRClassifier), cv (2 to 4), trees, random_state, verbose.
 
     Returns
     -------
     LabelIssues
-        The suspects, worst first; rows are named by their numbers.
+        The suspects, worst first. The names of rows are their positions from 0.
 
     Examples
     --------
@@ -104,7 +106,7 @@ class _OnDask:
     def to_local(self) -> Any:
         """Return the fitted model as an estimator for data in memory, such as `rankrange.AoRRClassifier`.
 
-        Its `dropped_` is computed in one pass over the data.
+        Its `dropped_` is an array in memory, which takes one pass over the data.
         """
         local = self._without_rows()
         if hasattr(self, "dropped_"):
@@ -145,10 +147,11 @@ def _applied(model: Any, method: str, X: Any, width: tuple[int, ...], dtype: Any
 class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fit takes no validation rows
     """`rankrange.AoRRClassifier` for Dask arrays and dataframes.
 
-    Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_`
-    is the number of passes over the data. `solver`, `stratify`, `operations` and loss="hinge" need data in memory.
-    `client` may be set as an attribute, which `clone` keeps; otherwise the default client is used. The result is
-    bitwise the same for all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
+    Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_` is
+    the number of passes over the data. These settings need data in memory: `solver`, `stratify`, `operations`,
+    `warm_start`, k="adaptive", and loss="hinge" with more than two classes. The attribute `client` may be set to a
+    distributed.Client, which `clone` keeps; otherwise the default client is used. The result is bitwise the same for
+    all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
 
     Examples
     --------
@@ -176,7 +179,7 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
         return self._lazily("predict_proba", X, len(self.classes_), self.coef_.dtype)
 
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of `predict_proba`."""
+        """Logarithms of `predict_proba`, (n, n_classes); lazy for a Dask collection."""
         return self._lazily("predict_log_proba", X, len(self.classes_), self.coef_.dtype)
 
     def _width(self) -> int | None:
@@ -199,7 +202,7 @@ class AoRRRegressor(_OnDask, _local.AoRRRegressor):  # type: ignore[misc] # fit 
     _local_class = _local.AoRRRegressor
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predicted targets; a lazy Dask array for a Dask collection. `return_std` needs rows in memory."""
+        """Predicted targets; a lazy Dask array for a Dask collection. `return_std=True` raises an error."""
         if return_std:
             raise ValueError("return_std=True needs a fit to rows in memory, got one to a Dask collection")
         return self._lazily("predict", X, None, self.coef_.dtype)

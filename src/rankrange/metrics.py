@@ -148,7 +148,7 @@ def partial_auc_score(
 ) -> float:
     """Area under the ROC curve between two false positive rates, standardised as with scikit-learn's `max_fpr`.
 
-    The ROC curve is a straight line within tied scores. With `fpr=(0, b)` the score is
+    The ROC curve is a straight line within tied scores. With `fpr=(0, b)` and the other defaults the score is
     ``roc_auc_score(y, score, max_fpr=b)``; scikit-learn has no range that starts above 0.
 
     Parameters
@@ -158,8 +158,8 @@ def partial_auc_score(
     score : array_like of shape (n,)
         The higher, the more likely positive.
     fpr : pair of float, default=(0.0, 1.0)
-        The range of false positive rates, 0 <= lo < hi <= 1. It selects the ranks lo * n to hi * n of the n negatives.
-        If lo * n or hi * n is not an integer, the row at this bound counts in part.
+        The range of false positive rates, 0 <= lo < hi <= 1. Of the n negatives it selects the ranks lo * n + 1 to
+        hi * n, by decreasing score. If lo * n or hi * n is not an integer, the row at this bound counts in part.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: only the area between these two heights counts (two-way partial AUC).
     standardize : bool, default=True
@@ -202,7 +202,10 @@ def roc_area(
     tpr: tuple[float, float] = (0.0, 1.0),
     standardize: bool = False,
 ) -> float:
-    """`partial_auc_score` of validated input; `mass` (n,) are the weights of the rows."""
+    """`partial_auc_score` of validated input, by default not standardised.
+
+    `positive` (n,) marks the rows of the positive class, and `mass` (n,) are the weights of the rows.
+    """
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.diff(score[order], append=np.nan) != 0)  # the last index of each set of tied scores
     x, height = (np.append(0.0, np.cumsum(mass[order] * side[order])[last]) for side in (~positive, positive))

@@ -1,8 +1,9 @@
 """Label noise for experiments, with an exact number of wrong labels.
 
-Every function returns new labels and leaves its input unchanged. The noisy rows are those whose new label
-differs. Their number is exact: round(rate * n) rows, chosen uniformly without replacement. The paper calls p a
-probability, but uses p * n as the number of noisy rows, for example for the best m.
+Every function returns new labels and leaves its input unchanged. The noisy rows are those whose new label differs.
+Their number is exact: round(rate * n) of n rows, chosen uniformly without replacement (by `asymmetric` within each
+class). The paper calls the noise rate p a probability, but uses p * n as the number of noisy rows, for example as the
+best m.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
 
 
 def _with_old_name(function: _F) -> _F:
-    """Accept `flips`, the old name of the parameter `mapping`, with a FutureWarning."""
+    """Decorate a function to accept `flips`, the old name of its parameter `mapping`, with a FutureWarning."""
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -176,7 +177,7 @@ def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
 
 
 def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.intp]]:
-    """A copy of the labels, the sorted classes, and the class number of each label."""
+    """A copy of the labels, the sorted classes, and for each label the index of its class; invalid y is an error."""
     try:
         labels = np.array(y)
     except ValueError as error:
@@ -199,7 +200,7 @@ def _classes_of(y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.in
 
 
 def _codes_of(mapping: Mapping[Any, Any], classes: NDArray[Any]) -> dict[int, int]:
-    """The validated mapping, from class index to class index."""
+    """The mapping in terms of indices into `classes`; an unknown class, or one mapped to itself, is an error."""
     if not isinstance(mapping, Mapping):
         raise TypeError(f"mapping must be a dict from class to class, got {mapping!r}; pass for example {{2: 7, 3: 8}}")
     if not mapping:

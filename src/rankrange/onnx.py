@@ -1,8 +1,8 @@
 """Export fitted models as ONNX graphs, with converters for skl2onnx.
 
-A linear model becomes a matrix product. An ensemble becomes the graphs of its members, which skl2onnx converts, and the
-weighted mean of their probabilities. skl2onnx is imported only when a model is converted. May import: `core`,
-`crossfit`, `estimators`.
+A linear model becomes a matrix product, followed by a softmax for probabilities. An ensemble becomes the graphs of its
+members, which skl2onnx converts, and the weighted mean of their probabilities or, for a regressor, of their
+predictions. skl2onnx is imported only when a model is converted. May import: `core`, `crossfit`, `estimators`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
 
     Parameters
     ----------
-    model : AoRRClassifier, AoRRRegressor, RankedRangeClassifier, RankedRangeRegressor or Pipeline
-        The fitted model. RankedRangeClassifier needs a base estimator with `predict_proba` that skl2onnx can convert,
-        such as the linear models, trees, forests and `GradientBoostingClassifier` of scikit-learn. With skl2onnx 1.20
-        and protobuf 7 its default base estimator cannot be converted.
+    model : estimator or Pipeline
+        A fitted AoRRClassifier, AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV, RankedRangeClassifier or
+        RankedRangeRegressor, or a pipeline that ends with one. Classes must be integers, booleans or strings. skl2onnx
+        must be able to convert the base estimator of a RankedRangeClassifier or RankedRangeRegressor, as it does the
+        linear models, trees, forests and gradient boosting of scikit-learn. That of RankedRangeClassifier also needs
+        `predict_proba`; with skl2onnx 1.20 and protobuf 7 its default cannot be converted.
     X : ndarray of shape (n, n_features)
         Example rows. They define the number of columns and the dtype of the graph, float32 or float64.
     target_opset : int, optional
@@ -48,13 +50,13 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     Returns
     -------
     onnx.ModelProto
-        A graph with the input "X". A classifier has the output "label" and, if it has `predict_proba`, "probabilities".
-        A regressor has the output "variable".
+        A graph with the input "X". A classifier has the output "label" (integers or strings) and, if it has
+        `predict_proba`, "probabilities". A regressor has the output "variable".
 
     Raises
     ------
     ValueError
-        If the model, or the model inside it, cannot be converted.
+        If the model, or a model inside it, cannot be converted, or if X is not a matrix of floats.
 
     Examples
     --------
@@ -148,7 +150,7 @@ def _parse_classifier(scope: Any, model: Any, inputs: Any, custom_parsers: Any =
 
 
 def _names(model: Any) -> Array:
-    """The classes as integers or strings, the two types that ONNX supports."""
+    """The classes as integers or strings, the two types that ONNX supports; other types are an error."""
     classes = np.asarray(model.classes_)
     if classes.dtype.kind in "iub":
         return classes.astype(np.int64)
@@ -198,7 +200,10 @@ def _weights(model: Any) -> Array:
 
 
 def _of_linear_classifier(model: Any, graph: _Graph) -> tuple[Any, Any]:
-    """The class with the largest score, and the probabilities of `AoRRClassifier.predict_proba`."""
+    """Nodes for the class with the largest score, and for the probabilities as in `AoRRClassifier.predict_proba`.
+
+    The second is None if the model has no `predict_proba`.
+    """
     scores = graph.linear(model.coef_, model.intercept_)
     label = graph.label(graph.of_two(scores) if len(model.classes_) == 2 else scores, _names(model))
     if not hasattr(model, "predict_proba"):
@@ -213,7 +218,7 @@ def _of_linear_classifier(model: Any, graph: _Graph) -> tuple[Any, Any]:
 
 
 def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
-    """The predicted class, and the weighted mean of the members' probabilities at the fitted temperature."""
+    """Nodes for the predicted class, and for the members' mean probabilities at the fitted temperature."""
     parts = []
     for part in _members(model):
         inner = part.model if isinstance(part, Renumbered) else part
@@ -242,7 +247,7 @@ class _Graph:
         self.version, self.dtype = container.target_opset, guess_numpy_type(operator.inputs[0].type)
 
     def op(self, name: str, *inputs: Any, **settings: Any) -> Any:
-        """Add one operator; float constants are cast to the dtype of the input."""
+        """Add the ONNX operator `name`; float constants are cast to the dtype of the input."""
         cast = [value.astype(self.dtype) if _is_float(value) else value for value in inputs]
         return getattr(self.ops, f"Onnx{name}")(*cast, op_version=self.version, **settings)
 
@@ -251,7 +256,7 @@ class _Graph:
         self.op("Identity", node, output_names=[self.outputs[index]]).add_to(scope, container)
 
     def member(self, model: Any, classifies: bool = False) -> Any:
-        """Add the graph of another model. Its outputs are predictions or, if `classifies`, labels and probabilities."""
+        """Add the graph of a model. Its outputs are predictions or, if `classifies`, labels and probabilities."""
         from skl2onnx.algebra.onnx_operator import OnnxSubEstimator
 
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
@@ -314,7 +319,7 @@ class _Graph:
         return self.op("Softmax", self.times(self.op("Log", clipped), 1.0 / temperature), axis=1)
 
     def joined(self, robust: Any, ordinary: Any, share: float) -> Any:
-        """The same formula as `core.transition.joined`."""
+        """A mixture of both probabilities that keeps the robust fit's class first, as in `core.transition.joined`."""
         n = self.outputs[1].type.shape[1]
         P = self.sum([ordinary, robust], np.array([share, 1.0 - share]))
         front = self.op("Gather", np.eye(n), self.op("ArgMax", robust, axis=1, keepdims=0), axis=0)

@@ -2,8 +2,8 @@
 
 `plot_ranked` shows losses and the ranks that are kept, `plot_tuning` the choice of m, `path` the coefficients of sparse
 models, and `regression_diagnostics` the outliers of a robust regression. The other functions show an `Audit`
-(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the scores of the ordinary and the
-robust model, and the dropped share of each group.
+(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the gain of the robust model over the
+ordinary one, and the shares of dropped and of likely wrong rows in each group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RESIDUAL = "residual / robust scale"
 def plot_ranked(
     losses: ArrayLike, m: int | float | RankedRange = 0, k: int | float | None = None, *, ax: Any = None
 ) -> Any:
-    """Draw losses from the largest to the smallest, with the ranks that are kept and both cuts.
+    """Draw losses from the largest to the smallest, with the ranks that are kept and the finite cuts.
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def plot_ranked(
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     """Draw the cross-validated gain over m = 0 for each candidate m, with its standard error, and mark the chosen m.
 
-    Each m has two fits. One continues a path that starts at the ordinary fit and drops more rows at each step. The
-    other is a search from several starts.
+    Candidates are drawn by the way they were fitted: step by step from the ordinary fit, with more rows dropped at each
+    step, or by a search from several starts.
 
     Parameters
     ----------
     estimator : AoRRClassifier or AoRRRegressor
-        An estimator that was fitted with m="auto".
+        An estimator that was fitted with m="auto", without a clean validation set.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -132,7 +132,8 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
 def path(model: Any, *, ax: Any = None) -> Any:
     """Draw the coefficients against C for the chosen m, and mark the chosen C.
 
-    The legend names the columns with the largest coefficients; all others are grey.
+    The legend names the ten columns with the largest absolute coefficients (and their class, if there are several); all
+    others are grey. Coefficients that are 0 for every C are not drawn.
 
     Parameters
     ----------
@@ -252,6 +253,8 @@ def plot_cut(audit: Any, *, ax: Any = None) -> Any:
 
 def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     """Draw the gain of the robust model in percentage points, with 95% intervals, for each score that is a share.
+
+    If no score is a share, as in regression, the gain in the first score is drawn in its own unit.
 
     Parameters
     ----------
@@ -388,7 +391,7 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
 
 
 def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
-    """Draw the points; each kind of row has the same marker in every panel."""
+    """Draw the residuals r against x; each kind of row has the same marker in every panel."""
     kinds = found.kinds
     for kind, count in found.counts.items():
         if count:
@@ -397,7 +400,7 @@ def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
 
 
 def _leverage_plot(ax: Any, found: Any) -> Any:
-    """Draw residuals against robust distances, and the cut-offs that divide the plot into four regions."""
+    """Draw residuals against robust distances, with the cut-offs for outliers and for high leverage."""
     _draw_kinds(ax, found.distances, np.clip(found.residuals, -1e6, 1e6), found)
     for cut in (-found.residual_cut, found.residual_cut):
         ax.axhline(cut, color=SOFT, lw=1, ls=":")

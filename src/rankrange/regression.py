@@ -1,6 +1,6 @@
 """Robust regression for statisticians: least trimmed squares and MM-estimates, for arrays or for a formula.
 
-Both functions return a fitted `AoRRRegressor` without penalty. Its `summary()` prints a table as statsmodels does.
+`lts` and `mm` return a fitted `AoRRRegressor` without penalty. Its `summary()` is a table like that of statsmodels.
 Formulas need the package formulaic.
 """
 
@@ -53,11 +53,18 @@ class FormulaRegressor(AoRRRegressor):
         return super().fit(columns, target if y is None else y, sample_weight, X_val=X_val, **more)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict targets, from a DataFrame or from the columns of the formula."""
+        """Predict targets, from a DataFrame or from the columns of the formula.
+
+        The target is the left side of the formula: for "log(y) ~ a" it is the logarithm. With `return_std` the result
+        is a pair of the predictions and their standard deviations.
+        """
         return super().predict(self._columns_of(X), return_std)
 
     def diagnostics(self, X: Any = None, y: Any = None) -> Any:
-        """The diagnostics of `AoRRRegressor`, for rows of a DataFrame."""
+        """The diagnostics of `AoRRRegressor`, for rows of a DataFrame; by default for the training rows.
+
+        y is on the scale of the left side of the formula.
+        """
         return super().diagnostics(self._columns_of(X), y)
 
     def _columns_of(self, X: Any) -> Any:
@@ -80,14 +87,14 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 @dataclass(frozen=True)
 class FormulaColumns:
-    """How a formula makes its columns, the training values of categorical columns, and whether it has an intercept."""
+    """The columns of a fitted formula: formulaic's specification, the training values of categories, the intercept."""
 
     spec: Any
     levels: dict[str, set[Any]]
     intercept: bool
 
     def columns_of(self, data: Any) -> Any:
-        """The columns of the formula for new rows."""
+        """The columns of the formula for new rows; a missing cell or an unknown category raises a ValueError."""
         _check_cells(data, self.spec.required_variables)
         for name, levels in self.levels.items():
             new = sorted(set(data[name].unique()) - levels, key=str)
@@ -110,7 +117,8 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     data : DataFrame or array_like of shape (n_samples,)
         The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
     alpha : float, default=0.5
-        The share of rows to keep, from 0.5 (the highest breakdown point) to 1.
+        The share of rows to keep, from 0.5 (the highest breakdown point) to 1. Near 0.5 a few more rows are kept, by
+        R's rule, which depends on the number of coefficients.
     reweight : bool, default=True
         Whether to follow with least squares on the rows that are not outliers.
     **settings
@@ -119,8 +127,8 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     Returns
     -------
     AoRRRegressor
-        The fitted model. Clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula; they are fitted to a
-        DataFrame and y.
+        The fitted model. If it has a formula, clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula
+        and are fitted to a DataFrame; y is then optional.
 
     Examples
     --------
@@ -153,8 +161,8 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     Returns
     -------
     AoRRRegressor
-        The fitted model. Clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula; they are fitted to a
-        DataFrame and y.
+        The fitted model. If it has a formula, clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula
+        and are fitted to a DataFrame; y is then optional.
 
     Examples
     --------
@@ -207,7 +215,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
 
 
 def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, FormulaColumns]:
-    """The columns, the target if `with_target`, and the specification of the columns."""
+    """The columns (without the intercept), the target or None unless `with_target`, and the fitted formula."""
     try:
         from formulaic import Formula
     except ImportError:
@@ -236,7 +244,7 @@ def _target(formula: str, parsed: Any, data: Any) -> Array:
 
 
 def _check_cells(data: Any, names: Any) -> None:
-    """Raise an error if a column or a cell is missing."""
+    """Raise an error if one of the columns `names` is not in the DataFrame, or has a missing cell."""
     names = sorted(map(str, names))
     absent = [name for name in names if name not in data.columns]
     if absent:
@@ -251,7 +259,10 @@ def _check_cells(data: Any, names: Any) -> None:
 
 
 def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
-    """The training values of the columns that the formula uses as categories, such as b in C(b)."""
+    """The training values of the columns that the formula uses as categories, such as b in C(b).
+
+    A column that is transformed before it is a category, such as b in C(b > 2), is left out.
+    """
     kinds = {factor: state for factor, (kind, state) in spec.encoder_state.items() if kind.value == "categorical"}
     found = {}
     for factor, variables in spec.factor_variables.items():

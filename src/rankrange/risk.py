@@ -1,8 +1,9 @@
 """Conditional value at risk, interval CVaR and their confidence bounds (section 4.2 of the paper).
 
 CVaR_alpha is the mean of the largest share alpha of a distribution. The mean of the k largest of n values is the
-empirical CVaR at level k/n. The ranked range is the interval CVaR, nu CVaR_nu - mu CVaR_mu with mu = m/n and nu = k/n.
-It is the contribution to the mean of the values between two quantiles. Levels are shares in [0, 1], never counts.
+empirical CVaR at level k/n. The sum of the ranks m+1 to k, divided by n, is the interval CVaR, nu CVaR_nu - mu CVaR_mu
+with mu = m/n and nu = k/n. It is the contribution to the mean of the values between two quantiles. Levels are shares in
+[0, 1], never counts.
 """
 
 from __future__ import annotations
@@ -91,14 +92,16 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
 
 
 def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike | None = None) -> float:
-    """Extremile: the expected maximum of r independent values, with r = log(1/2) / log(tau).
+    """Extremile: for tau >= 1/2 the expected maximum of r independent values, with r = log(1/2) / log(tau).
+
+    For tau < 1/2 it is the expected minimum, with 1 - tau instead of tau.
 
     Parameters
     ----------
     values : array_like of shape (n,)
         A sample, for example of losses.
     tau : float, default=0.9
-        The order, in (0, 1). For tau = 0.5 the extremile is the mean, and for smaller tau an expected minimum.
+        The order, in (0, 1). For tau = 0.5 the extremile is the mean.
     sample_weight : array_like of shape (n,), optional
         Weights of the values; weight 2 equals the value twice.
 
@@ -158,7 +161,7 @@ def superquantile(
     alphas : array_like of shape (j,), default=(0.1,)
         Shares of the largest values, in (0, 1].
     weights : array_like of shape (j,), optional
-        The weight of each share; equal by default.
+        The weight of each CVaR, not negative; only their ratios matter. By default they are equal.
     sample_weight : array_like of shape (n,), optional
         Weights of the values; weight 2 equals the value twice.
 
@@ -207,7 +210,7 @@ def winsorised_mean(
 def icvar_bounds(
     n: int, m: Rank, k: Rank, delta: float, a: float, b: float, *, method: str = "paper"
 ) -> tuple[float, float]:
-    """Confidence bounds for the empirical interval CVaR of n independent values.
+    """Confidence bounds for the interval CVaR of a distribution, from the empirical one of n independent values.
 
     Parameters
     ----------
@@ -216,7 +219,7 @@ def icvar_bounds(
     m, k : int or float
         The ranks to keep, m+1 to k, as counts or fractions; the empirical value is `icvar(values, m/n, k/n)`.
     delta : float
-        The probability that a bound does not hold, in (0, 1].
+        The largest probability that a bound does not hold, in (0, 1].
     a, b : float
         All values lie in [a, b].
     method : {"paper", "dkw"}, default="paper"
@@ -234,10 +237,11 @@ def icvar_bounds(
     The printed proof combines two events of probability 1 - delta, which proves only 1 - 2 delta. The bound still holds
     for delta <= 1/2, because its second term alone is a valid bound.
 
-    The bound "dkw" is this second term. The interval CVaR equals a (nu - mu) + integral over [a, b] of clip(P(s > t) -
-    mu, 0, nu - mu) dt. It therefore changes by at most b - a times the largest difference between two distribution
-    functions, which the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart bounds. The distribution need not be
-    continuous. For delta above 1/2 the term has ln(2/delta) instead of ln(1/delta).
+    The bound "dkw" is this second term, or (b - a) (k - m) / n if that is smaller. The interval CVaR of s equals
+    a (nu - mu) + integral over [a, b] of clip(P(s > t) - mu, 0, nu - mu) dt. It therefore changes by at most b - a
+    times the largest difference between two distribution functions, which the inequality of Dvoretzky, Kiefer,
+    Wolfowitz and Massart bounds. The distribution need not be continuous. For delta above 1/2 the term has ln(2/delta)
+    instead of ln(1/delta).
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The `rankrange` command: `entry` dispatches to the subcommands, each of which is a module.
 
-May import: everything. Only the command that is called is imported.
+May import: everything. Most imports happen when a subcommand runs, so help is fast.
 """
 
 from .entry import main

@@ -1,7 +1,8 @@
 """The `rankrange` command, and code shared by its subcommands: arguments, progress, terminal output.
 
-Exit codes: 0 success, 2 bad input or a missing package, 130 interrupted.
-Only the subcommand that is called is imported, so help and completion are fast.
+Exit codes: 0 success, 1 some experiments of `reproduce` failed or lack data, 2 bad input, a missing package or too
+little memory, 130 interrupted. Subcommands import the rest of the package only when they run. The module of
+`reproduce`, which imports more, is imported only if it is called, so help is fast.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ Start with `rankrange demo`, or with your own table:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code."""
+    """Run the command line with the arguments `argv` (by default those of the process) and return the exit code.
+
+    As usual with argparse, --help, --version and bad options raise SystemExit.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         arguments = _parser(words).parse_args(words)
@@ -73,7 +77,7 @@ def _fail(message: str) -> int:
 
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The argument parser; only the subcommand that is called gets its arguments."""
+    """The argument parser; only the subcommand in `words` gets its arguments, or all of them for --print-completion."""
     parser = argparse.ArgumentParser(
         prog="rankrange",
         description=_DESCRIPTION,
@@ -114,7 +118,7 @@ def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
 
 
 class _PrintCompletion(argparse.Action):
-    """Print the completion script of a shell and exit."""
+    """Print the completion script of a shell and exit; it needs the package shtab."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
         try:
@@ -196,7 +200,7 @@ _PARTS: tuple[tuple[str, float, float], ...] = (
 
 
 class Clock:
-    """Elapsed time, and an interval for the remaining time, estimated from the stages that are done."""
+    """Elapsed time, and an interval for the remaining time, estimated from the finished stages of an audit."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
@@ -205,7 +209,7 @@ class Clock:
         self.done = self.share = self.later = (0.0, 0.0)
 
     def step(self, words: str) -> None:
-        """Start the next stage."""
+        """Start the stage that `words` describe; words that start with no name of `_PARTS` keep the last estimate."""
         stage = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
         part, parts = (int(x) for x in (re.findall(r"fold (\d+) of (\d+)", words) or [(1, 1)])[0])
         self.words, self.step_start = words, self.now()
@@ -231,7 +235,7 @@ class Clock:
         return least, max(most, within if within > self.share[1] * slow else 0.0)
 
     def line(self) -> str:
-        """The elapsed time, the current stage, and the remaining time."""
+        """The elapsed time, the current stage, and the remaining time, if it is known and at least 3 s."""
         left = self.left()
         ahead = "" if left is None or left[1] < 3.0 else f" ({_span_of_time(*left)} left)"
         return f"[{self.now() - self.start:5.1f} s] {visible(self.words)}{ahead}"
@@ -282,12 +286,12 @@ class Progress:
         return Text(self.clock.line())
 
     def note(self, words: str) -> None:
-        """Print a line that is not overwritten."""
+        """Print a line that is not overwritten, unless quiet."""
         if not self.quiet:
             self.console.print(visible(words), style="dim")
 
     def __call__(self, words: str) -> None:
-        """Start the next stage."""
+        """Start the stage that `words` describe, and show it."""
         self.clock.step(words)
         if self.quiet:
             return
@@ -306,7 +310,10 @@ class Progress:
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
-    """Print the findings, the scores, the first `top` suspects, and a description and path of each file written."""
+    """Print the findings, the scores, the first `top` suspects and other problems of rows, notes, and what was written.
+
+    `written` has a description and the path of each file.
+    """
     from rich.console import Console
 
     from ..audit.row_problems import most_certain
@@ -350,7 +357,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
 
 
 def _with_reasons(columns: list[Any], most: int = 5) -> str:
-    """The first columns, grouped by the reason why they were left out, and how many more there are."""
+    """The first `most` columns, grouped by the reason why they were left out, and the number of the others."""
     by_reason: dict[str, list[str]] = {}
     for column in columns[:most]:
         by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))

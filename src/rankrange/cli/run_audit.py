@@ -214,7 +214,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
-    """The paths of the outputs and the opened table, after all quick checks."""
+    """The paths of the outputs, by option, and the opened table, after all quick checks.
+
+    Patterns in `arguments.target` and `arguments.ignore` are replaced by the names of columns.
+    """
     from ..errors import UserError
     from ..tables.columns import find_columns
     from ..tables.read import open_table
@@ -250,7 +253,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
 
 def _up_front(source: Source, out_of_core: bool) -> str:
-    """A line about size and memory, printed before the work begins."""
+    """A line to print before the work begins: the size of the table, the memory it needs, and the free memory."""
     from ..audit.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()

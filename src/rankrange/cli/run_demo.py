@@ -80,7 +80,7 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
 
 
 def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
-    """The table as a dict of columns, and a mask of the wrong labels."""
+    """The digits with 8% wrong labels, as a dict of columns, and a mask of the wrong labels."""
     from sklearn.datasets import load_digits
 
     from ..noise import symmetric
@@ -108,7 +108,7 @@ def _chosen(target: Any) -> Any:
 
 
 def found_in_words(audit: Audit, planted: Any) -> str:
-    """How many of the planted errors the audit found, as one sentence."""
+    """How many of the planted errors are among the rows flagged as likely wrong, and in the whole list, in words."""
     from ..core.transition import LIKELY
 
     j = audit.result

@@ -1,9 +1,9 @@
 """The paper's data sets by name: `load("monk")` returns a scikit-learn Bunch, `names()` lists the names.
 
 Monk, Titanic and the two toy sets are generated (`made`), from a rule, a contingency table and a seed. The others are
-read (`files`) from the folder `data_home=` or the environment variable RANKRANGE_DATA (docs/how-to/datasets.md
-describes its format). If the folder does not have them, they are fetched from OpenML into scikit-learn's cache. All
-files are checked.
+read (`files`) from the folder `data_home=` or, without it, the folder in the environment variable RANKRANGE_DATA
+(docs/how-to/datasets.md describes its files). If the folder does not have them, they are fetched from OpenML. All files
+are checked.
 
 Values are those of the source, not scaled. Binary targets are 0 and 1, multi-label ones an indicator matrix.
 """
@@ -49,13 +49,14 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     name : str
         One of `names()`.
     data_home : path, optional
-        A folder of data files, which is searched first; then the folder in the environment variable RANKRANGE_DATA
-        (docs/how-to/datasets.md describes the files). Downloads from OpenML are stored in `data_home` if it is given.
+        The folder of data files (docs/how-to/datasets.md describes them); by default that in the environment variable
+        RANKRANGE_DATA, if it is set. Downloads from OpenML are stored in `data_home` if it is given, otherwise in
+        scikit-learn's own folder.
     download : bool, default=True
-        Whether to download from OpenML if no folder has the files.
+        Whether to download from OpenML if the folder does not have the files.
     **options
         For the toy sets only: n_samples=200, n_outliers=1 and random_state=0, or source="paper" for the paper's own 200
-        points. The paper's cases have 1, 2, 3, 4, 5, 10 and 20 outliers.
+        points, which are read from the folder. The paper's cases have 1, 2, 3, 4, 5, 10 and 20 outliers.
 
     Returns
     -------
@@ -64,14 +65,16 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
         it was checked: "checksum", "made here" if it is generated, or "shape and class counts" for a copy from OpenML
         that differs from the data of the paper). mnist also has test_data and test_target, and its images are uint8, 0
         to 255, of shape (n, 784). The toy sets also have outliers (a mask of the rows), bayes_coef, bayes_intercept
-        (class 1 where x @ coef + intercept > 0) and bayes_error, all for the mixture without outliers.
+        (class 1 if x @ coef + intercept > 0) and bayes_error, all three for the mixture without outliers.
 
     Raises
     ------
     DataNotFoundError
-        If neither the folder nor OpenML has the data; the message contains the remedy.
+        If the folder does not have the data, and they cannot or may not be downloaded; the message contains the remedy.
     ValueError
         If the name is unknown, or if a file is damaged or has other contents.
+    TypeError
+        If an option is unknown, or if the data set takes none.
 
     Examples
     --------

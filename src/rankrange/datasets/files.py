@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 
 class DataNotFoundError(FileNotFoundError):
-    """A data set is neither in the given folder nor available from OpenML; the message contains the remedy."""
+    """A data set is not in the given folder, and cannot or may not be downloaded; the message contains the remedy."""
 
 
 def bunch(name: str, data: Any, target: Any, features: Any, labels: Any, source: str, facts: str, **more: Any) -> Bunch:
@@ -56,7 +56,7 @@ class Store:
         return path if path is not None and path.is_file() else None
 
     def missing(self, name: str, files: str, why: str, remedy: str) -> DataNotFoundError:
-        """The error for missing data: the needed files, the folders that were searched, the reason and the remedy."""
+        """The error for missing data. Its message has the needed files, the folder, the reason `why` and the remedy."""
         reason = "no folder is named" if self.folder is None else f"it is not in {self.folder}"
         return DataNotFoundError(
             f"data set {name!r} needs {files} in the folder named by data_home= or RANKRANGE_DATA, but {reason}{why}; "
@@ -66,8 +66,8 @@ class Store:
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
         """The OpenML copy as data frames, by scikit-learn's `fetch_openml`.
 
-        A DataNotFoundError is raised if downloads are not allowed or OpenML does not answer. Its message names the
-        `files` that can be provided instead.
+        A DataNotFoundError is raised if downloads are not allowed, if OpenML does not answer, or if pandas is not
+        installed. Its message names the `files` that can be provided instead.
         """
         if not self.download:
             raise self.missing(name, files, "", ", or pass download=True to fetch it from OpenML")
@@ -112,7 +112,8 @@ def _check_sha256(path: Path, content: bytes, expected: str) -> None:
 class Table:
     """The expected properties of a table.
 
-    `ones`: the number of rows with each label; `row_sha256`: the hash of its sorted rows.
+    `ones`: the number of rows of class 1, or with each label of a multi-label set; `sha256`: the hash of the unpacked
+    CSV file; `row_sha256`: the hash of the sorted rows; `facts`: text for DESCR; `openml`: the number at OpenML.
     """
 
     rows: int
@@ -127,7 +128,10 @@ class Table:
     labels: tuple[str, ...] | None = None
 
     def check(self, data: NDArray[Any], target: NDArray[Any], where: str) -> None:
-        """Raise a ValueError unless rows, columns and class counts are as expected; `where` names the source."""
+        """Raise a ValueError unless rows, columns and class counts are as expected and all values are finite.
+
+        `where` is the name of the source in the message.
+        """
         ones = tuple(int(count) for count in np.reshape(target, (len(data), -1)).sum(axis=0))
         expected, found = (self.rows, self.features, self.ones), (*data.shape, ones)
         if found != expected:
@@ -187,7 +191,10 @@ def _sorted_rows_sha256(data: NDArray[Any], target: NDArray[Any]) -> str:
 
 
 def _convert(name: str, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Convert data frames of OpenML to the arrays of the paper's copy: categories to its numbers, labels to 0 and 1."""
+    """Convert data frames of OpenML to the arrays of the paper's copy: categories to its numbers, labels to 0 and 1.
+
+    Rows of splice with ambiguous letters are left out.
+    """
     target = (np.char.upper(y.to_numpy().astype(str)) == TABLES[name].positive).astype(np.int64)
     if name == "splice":
         letters = X.to_numpy().astype(str)
@@ -340,7 +347,10 @@ def _read_idx(path: Path, shape: tuple[int, ...], sha256: str) -> NDArray[np.uin
 
 
 def _split_mnist(frames: Bunch) -> list[NDArray[np.uint8]]:
-    """Training images and labels, test images and labels. OpenML has the training rows first, in the original order."""
+    """Training images and labels, test images and labels: OpenML has the training rows first, in the original order.
+
+    Another shape, or other class counts, are an error.
+    """
     images, digits = frames.data.to_numpy(), frames.target.to_numpy().astype(str).astype(np.int64)
     counts = tuple(np.bincount(digits, minlength=10).tolist())
     if images.shape != (70000, 784) or counts != _DIGITS:

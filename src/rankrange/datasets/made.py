@@ -78,9 +78,9 @@ MADE: dict[str, Callable[[], Bunch]] = {"monk": _make_monk, "titanic": _make_tit
 
 @dataclass(frozen=True)
 class _Toy:
-    """A mixture of Gaussians with equal variance and centres (c, c).
+    """A mixture of Gaussians in the plane, with equal variance and centres (c, c), and outliers of class 1.
 
-    Its Bayes rule is linear and its error is known.
+    Without outliers the Bayes rule is linear, and its error is known.
     """
 
     modes: tuple[tuple[float, float], ...]  # clusters of class 1: (c, share of the class)
@@ -95,7 +95,7 @@ class _Toy:
     outlier_spread: float = 0.1
 
     def bayes(self) -> tuple[float, float]:
-        """The threshold t of the Bayes rule "class 1 if x1 + x2 < t", and its error."""
+        """The threshold t of the Bayes rule "class 1 if x1 + x2 < t", and the error of the rule, as a share."""
         centres, shares = np.sqrt(2.0) * np.array([c for c, _ in self.modes]), np.array([p for _, p in self.modes])
         other, s = np.sqrt(2.0) * self.other, self.spread  # along the diagonal, where the centres lie
 
@@ -137,7 +137,7 @@ TOYS = {
 
 
 def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
-    """A toy set (a key of `TOYS`) from its generator, or from the paper's own file in the store."""
+    """A toy set (a key of `TOYS`) from its generator or, with source="paper", from the paper's file in the folder."""
     toy, source = TOYS[name], options.get("source", "generated")
     allowed = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
     if source not in ("generated", "paper"):

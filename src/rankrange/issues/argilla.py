@@ -54,12 +54,15 @@ def _record(question: Question, task: str) -> dict[str, Any]:
 
 
 def is_export(records: list[Any]) -> bool:
-    """Whether the records have the format of Argilla."""
+    """Whether the records (at least one) have the format of Argilla, by the first of them."""
     return isinstance(records[0], dict) and "fields" in records[0] and "metadata" in records[0]
 
 
 def answers_of(records: list[Any], path: str) -> list[Answer]:
-    """The answers of the reviewers in exported records."""
+    """The answers of the reviewers in exported records; `path` is the name of the export in errors.
+
+    Drafts are ignored. A discarded response is an answer without labels.
+    """
     answers = []
     for number, record in enumerate(records, 1):
         where = f"record {number} of {path}"
@@ -99,7 +102,10 @@ def _answer(response: dict[str, Any], about: dict[str, Any], where: str) -> Answ
 
 
 def argilla_settings(names: Sequence[str], task: str) -> dict[str, Any]:
-    """The settings for `argilla.Settings.from_json`: fields, question and metadata. `names` are the classes."""
+    """The settings for `argilla.Settings.from_json`: fields, question and metadata.
+
+    `names` are the classes, and `task` is that of `argilla_records`; for "numbers" the question asks for a text.
+    """
     question: dict[str, Any] = {"type": "text", "use_markdown": False}
     if task != "numbers":
         shown = [*map(visible, names), *([NONE_OF_THEM] if task == "labels" else []), _DROP]

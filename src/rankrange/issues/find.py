@@ -1,9 +1,10 @@
 """`find_label_issues`: out-of-fold predictions of an ensemble, the posterior of wrong labels, the table of suspects.
 
 The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, l1-penalised fits
-if there are more columns than rows, and nearest neighbours if they improve the predictions. `label_noise` computes the
-probability that each label is wrong from their predictions. High-leverage rows are not used for training, and
-their rate of wrong labels is estimated separately.
+if there are more columns than rows, and nearest neighbours if they improve the predictions. A classifier of the user
+replaces the linear fits; probabilities of the user replace all members but the neighbours. `label_noise` computes the
+probability that each label is wrong from their predictions. If there are linear fits, high-leverage rows are not used
+for training, and their rate of wrong labels is estimated separately.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def find_label_issues(
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
-        Numeric features in any units. Missing values (NaN) are filled with the median and marked by an indicator
-        column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains the
-        labels; the posterior is then computed out of core, with linear models fitted to all rows and trees fitted to a
-        sample, but without nearest neighbours. pred_probs, learn_from, n_repeats and n_jobs are not available for a
-        scan.
+        Numeric features in any units. Missing values (NaN) of a dense X are filled with the median and marked by an
+        indicator column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains
+        the labels; the posterior is then computed out of core, with linear models fitted to all rows and trees fitted
+        to a sample, but without nearest neighbours. y, pred_probs, learn_from, n_repeats and n_jobs are not available
+        for a scan.
     y : array_like of shape (n_samples,)
         The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -80,7 +81,7 @@ def find_label_issues(
         rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
         Out-of-fold probabilities of your own model, with columns in the order of the sorted classes. No model is fitted
-        then, so estimator must be None.
+        then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be added.
     neighbours : bool, default=True
         Whether to add nearest neighbours to the ensemble, if they increase the likelihood.
     trees : bool, default=True
@@ -91,13 +92,13 @@ def find_label_issues(
         to y: they cannot be estimated from labels whose worst errors were corrected. Reviewed rows therefore stay in
         the list; the relabelled ones are those in which `learn_from` differs from y.
     review_cost, drop_cost : float
-        The cost of reviewing a row by hand, and of dropping a row with a correct label, where training on one wrong
-        label costs 1. They only affect the "action" of a row: with the defaults, rows with p_wrong of at least 0.2 are
-        listed for review, and rows with at least 0.5 are dropped or relabelled.
+        The cost of reviewing a row by hand, and of dropping a row with a correct label; training on one wrong label
+        costs 1. They determine which rows are suspects, and their "action": with the defaults, rows with p_wrong of at
+        least 0.2 are listed for review, and rows with at least 0.5 are to be dropped or relabelled.
     random_state : int, RandomState or None, default=None
-        Seed for the folds.
+        Seed for the folds, the trees and all samples.
     n_jobs : int or None, default=None
-        Number of parallel jobs for the folds, for estimators of other packages.
+        Number of parallel jobs for the folds, if the estimator is not an AoRRClassifier.
     verbose : int, default=0
         1 prints progress.
     calibrate : bool, optional
@@ -176,10 +177,11 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
 def _linear_predictions(
     data: Data, estimator: AoRRClassifier | None, high_leverage: Array, folds: Folds, report: Report
 ) -> tuple[Data, Predictions]:
-    """Predictions of linear fits, and the data with columns scaled as in these fits.
+    """The data with columns scaled as in the linear fits, and the predictions of these fits.
 
-    If the user passed an estimator, columns are not scaled. Otherwise they are standardised. A sparse X is also fitted
-    without scaling, because TF-IDF weights are informative; the fit that predicts better is kept.
+    If the user passed an estimator, columns are not scaled. Otherwise they are standardised. A sparse X with at least
+    half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
+    out-of-fold log loss are kept.
     """
     mostly_zero = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
     views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + mostly_zero]
@@ -189,14 +191,18 @@ def _linear_predictions(
 
 
 def _as_dense(X: Any) -> Array | None:
-    """X as a dense array for trees; None if it would be too large."""
+    """X as a dense array for trees; None if a sparse X would be too large."""
     if not sp.issparse(X):
         return np.asarray(X)
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _MAX_DENSE else None
 
 
 class _Inferred(NamedTuple):
-    """The members' predictions, the posterior of the rows without high leverage, and the posterior of all rows."""
+    """The members' predictions, the posterior fitted without high-leverage rows, and the posterior of all rows.
+
+    The latter has p_wrong (n,), p_true (n, classes), the share of wrong labels and its 95% interval. `high_leverage`
+    (n,) is a mask.
+    """
 
     members: dict[str, Array]
     posterior: LabelNoisePosterior

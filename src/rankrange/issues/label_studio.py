@@ -59,7 +59,7 @@ class LabelStudioTasks(NamedTuple):
     config: str
 
     def contents(self, path: str | os.PathLike[str]) -> dict[Path, bytes]:
-        """The contents of two files: the tasks at `path`, and the configuration next to it with the suffix .xml."""
+        """The contents of two files, by path: the tasks at `path`, the configuration at `path` with the suffix .xml."""
         path = Path(path)
         return {path: safe_json(self.tasks), path.with_suffix(".xml"): self.config.encode()}
 
@@ -69,8 +69,8 @@ def label_studio_tasks(
 ) -> LabelStudioTasks:
     """Convert questions to tasks with their configuration.
 
-    `names` are the classes, and `task` is "classes", "labels" (multi-label) or "numbers". `text` and `image` name
-    columns to show; by default they are recognised by their cells.
+    `names` are the classes, and `task` is "classes", "labels" (multi-label) or "numbers". `text` and `image` are the
+    names of the columns to show as a text and as an image; by default they are recognised by their cells.
     """
     text, image = media_columns(questions, text, image)
     first = "image" if image is not None else "text" if text is not None else "cells"
@@ -129,7 +129,10 @@ def _config(names: Sequence[str], task: str, first: str, text: bool, image: bool
 
 
 def is_export(records: list[Any]) -> bool:
-    """Whether the records have the format of Label Studio tasks, with or without annotations."""
+    """Whether the records (at least one) are Label Studio tasks, by the first of them.
+
+    Tasks without annotations and JSON-MIN exports count too; `answers_of` rejects them.
+    """
     return isinstance(records[0], dict) and ("data" in records[0] or _KEY in records[0])
 
 
@@ -142,7 +145,10 @@ def read_label_studio(path: str | os.PathLike[str]) -> list[Answer]:
 
 
 def answers_of(records: list[Any], path: str) -> list[Answer]:
-    """The answers of the reviewers in exported tasks."""
+    """The answers in exported tasks, one for each reviewer and task; `path` is the name of the export in errors.
+
+    A skipped task is an answer without labels. The last annotation of a reviewer counts.
+    """
     answers: list[Answer] = []
     for number, record in enumerate(records, 1):
         where = f"task {number} of {path}"
@@ -203,7 +209,7 @@ def _labels(value: Any, kind: str, task: str, where: str) -> list[str]:
 
 
 def _reviewer(completed_by: Any) -> str:
-    """The reviewer's name, from a number or an object with an email address."""
+    """The reviewer as text: an email address, a number, or "reviewer" if the export has neither."""
     if isinstance(completed_by, dict):
         completed_by = completed_by.get("email") or completed_by.get("id")
     return "reviewer" if completed_by is None else visible(completed_by, 60)

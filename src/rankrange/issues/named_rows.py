@@ -11,7 +11,7 @@ _MOST = 20
 
 
 class NamedRows(np.ndarray):
-    """Rows with named columns: an ordinary structured array, printed as a table."""
+    """Rows with named columns: an ordinary structured array, printed as a table of its first 20 rows."""
 
     def __repr__(self) -> str:
         if self.dtype.names is None or self.ndim != 1:
@@ -22,14 +22,14 @@ class NamedRows(np.ndarray):
 
 
 def lines_of(rows: Any) -> list[str]:
-    """The column names, and one aligned line per row."""
+    """A line with the column names, and one line per row, aligned."""
     table = [list(rows.dtype.names or ()), *([shown_cell(cell) for cell in row.tolist()] for row in np.asarray(rows))]
     widths = [max(9, *map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
 
 
 def shown_cell(value: Any, limit: int | None = 24) -> str:
-    """A cell as text, truncated to `limit` characters."""
+    """A cell as text, floats with three decimals; truncated to `limit` characters, unless that is None."""
     text = f"{value:.3f}" if isinstance(value, float) else str(value)
     # the dots distinguish a truncated label from a complete one
     return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."

@@ -1,4 +1,4 @@
-"""Input validation, and out-of-fold predictions: given probabilities, any classifier, or trimmed linear fits."""
+"""Input validation, and out-of-fold predictions: given, of any classifier, or of linear fits and neighbours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = Callable[[str], Any]
 
 
 def index_of(table: Any) -> Array | None:
-    """The index of a pandas data frame, if it is not just 0 to n - 1; otherwise None."""
+    """The index of a pandas data frame or series, if it is not just 0 to n - 1; otherwise None."""
     index = getattr(table, "index", None)
     if index is None or type(table).__module__.split(".")[0] != "pandas":
         return None
@@ -37,10 +37,10 @@ def index_of(table: Any) -> Array | None:
 
 @dataclass(frozen=True)
 class Data:
-    """Validated rows and labels: codes 0..K-1 of the sorted classes, and the index of a data frame.
+    """Validated rows and labels. X is numeric, or None; `index` is that of a data frame, or None.
 
-    `codes` are the given labels. `learnt` are the labels that models are trained on; they differ if labels were
-    corrected.
+    `codes` (n,) are the given labels as indices 0..K-1 into `classes`, the sorted classes. `learnt` (n,) are the labels
+    that models are trained on; they differ from `codes` if labels were corrected.
     """
 
     X: Any
@@ -76,10 +76,11 @@ class Data:
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
     def scaled(self, high_leverage: Array) -> Data:
-        """Scale the columns by their standard deviations over the rows without high leverage.
+        """Standardise the columns, with means and standard deviations over the rows without high leverage.
 
-        A column that is mostly zeros, such as a word or a category, is scaled by its non-zero values. Its standard
-        deviation would give rare columns too much weight.
+        A column that is mostly zeros, such as a word or a category, is divided by the root mean square of its non-zero
+        values and not centred: its standard deviation would give rare columns too much weight. No column of a sparse X
+        is centred.
         """
         rows = self.X[~high_leverage]
         square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)
@@ -132,9 +133,9 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """Validate a numeric X, fill missing values and add indicators.
+    """Validate a numeric X; missing values of a dense X are filled, and indicators of them are added as columns.
 
-    For texts, the error names functions that accept them.
+    If X has texts, dates or times, the error names a function that accepts them.
     """
     kinds: Any = getattr(X, "dtypes", None)
     named = kinds.items() if hasattr(kinds, "items") else ()
@@ -172,7 +173,7 @@ def _as_numbers(X: Any) -> Any:
 
 
 def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
-    """Validate the labels to train on instead of y, and return their codes."""
+    """Validate the labels to train on instead of y, and return them as indices (n,) into `classes`."""
     labels = _labels("learn_from", learn_from)
     if len(labels) != n:
         raise ValueError(
@@ -194,8 +195,9 @@ class Predictions:
     """Out-of-fold log probabilities, and the losses above which rows are dropped.
 
     `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, R repeats and K classes. `best` is
-    the index of the best fit. `cuts` (R, n) is the upper cut lam_hat of this fit in the fold that left out the row. C
-    is the C of linear fits.
+    the index of the fit with the largest m, whose losses are reported. `cuts` (R, n) is the loss above which that fit
+    drops a row; for linear fits it is the cut lam_hat in the fold that left out the row. C is that of linear fits,
+    otherwise None.
     """
 
     logs: Array
@@ -209,7 +211,7 @@ class Predictions:
 
 
 def given_predictions(pred_probs: Any, data: Data) -> Predictions:
-    """Validate the probabilities of the user and return them as predictions."""
+    """Validate the probabilities of the user and return them as the predictions of one fit."""
     P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
@@ -236,7 +238,11 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
 
 
 def _predictions_of(logs: Array, data: Data) -> Predictions:
-    """Predictions of one fit. The cut is the quantile of the losses for the estimated share of wrong labels."""
+    """Predictions of one fit, from log probabilities `logs` (1, R, n, K).
+
+    In each repeat the cut is the quantile of the losses above which there are as many rows as estimated wrong labels,
+    at least one.
+    """
     rate = wrong_rate(logs[0].mean(axis=0), data.codes)
     losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
     cut = np.quantile(losses, 1.0 - max(rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
@@ -246,7 +252,10 @@ def _predictions_of(logs: Array, data: Data) -> Predictions:
 def estimator_predictions(
     data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
-    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts."""
+    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts.
+
+    An estimator that is a class or a regressor, or that has no predict_proba, is an error.
+    """
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if not hasattr(estimator, "fit"):
@@ -270,9 +279,9 @@ def estimator_predictions(
 
 
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
-    """Predictions of an ordinary fit and of fits that drop about as many rows as are estimated to be wrong.
+    """Predictions of three linear fits: ordinary, and with half or all of the estimated wrong labels dropped.
 
-    C and `fit_intercept` are those of the estimator; without one, C is chosen.
+    C and `fit_intercept` are those of the estimator. Without one, or with C="auto", C is chosen.
     """
     if estimator is not None and estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
@@ -295,8 +304,8 @@ _FIRST_TRIED = 2000
 def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: np.random.Generator) -> Array | None:
     """The class shares (n, classes) among the nearest rows; None if they do not improve the ensemble.
 
-    A sample of rows is tried first. The neighbours are used if the log likelihood gains more than two standard errors
-    over `plain`, the probabilities of all other members.
+    The neighbours are used if a mixture with them has a mean log likelihood that is more than two standard errors above
+    that of `plain` (n, classes), the probabilities of the ensemble without them. A sample of rows is tried first.
     """
     n, shares = len(data.codes), None
     X, mass = data.X, None

@@ -56,7 +56,8 @@ class Question(NamedTuple):
 class Answer(NamedTuple):
     """The answer of one reviewer: the labels of the row, or to drop it; neither if the question was skipped.
 
-    `others` are the names of answered questions that rankrange did not ask.
+    `about` has the fields that identify the row. `others` are the names of answered questions that rankrange did not
+    ask.
     """
 
     about: dict[str, Any]
@@ -67,9 +68,10 @@ class Answer(NamedTuple):
 
 
 def drop_or_labels(answer: Answer) -> Answer:
-    """Validate that an answer is either labels or "drop".
+    """Return an answer that has labels or "drop", but not both.
 
-    If it is both, labels that equal the suggestion are ignored, because review tools fill them in.
+    If it has both, labels that equal the suggestion are removed, because review tools fill them in; other labels raise
+    an error.
     """
     if not answer.drop or answer.labels is None:
         return answer
@@ -99,7 +101,7 @@ def fingerprint(data: Any) -> str:
 
 
 def majority(votes: Iterable[Hashable]) -> tuple[Any, bool]:
-    """The majority vote (None without votes or with a tie), and whether the votes differ."""
+    """The most frequent vote (None if there are no votes or the first two tie), and whether the votes differ."""
     ranked = Counter(votes).most_common(2)
     tie = len(ranked) == 2 and ranked[0][1] == ranked[1][1]
     return (None if tie or not ranked else ranked[0][0]), len(ranked) == 2
@@ -111,7 +113,11 @@ def shown_cell_text(value: Any) -> str:
 
 
 def media_columns(questions: Sequence[Question], text: str | None, image: str | None) -> tuple[str | None, str | None]:
-    """The text column and the image column, as named by the user or recognised by their cells."""
+    """The names of the text column and the image column, given by the user or recognised by their cells.
+
+    An image column has only paths or URLs of images. The text column has the longest cells, of more than 60 characters
+    on average. None means that there is no such column.
+    """
     names = list(questions[0].shown) if questions else []
     for given in (text, image):
         if given is not None and given not in names:
@@ -145,7 +151,7 @@ def safe_json(data: Any) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str]) -> list[Any]:
-    """Read the records of an export: a JSON list, or one object per line."""
+    """Read the records of an export: a JSON list or, in a file .jsonl or .ndjson, one JSON object per line."""
     path = Path(path)
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -168,7 +174,10 @@ def read_json(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def about_of(found: Any, where: str) -> dict[str, Any]:
-    """The validated fields of a record that identify its row."""
+    """The validated fields of a record that identify its row (`ABOUT`), and its "separator" and "suggested" labels.
+
+    `where` is the name of the record in errors.
+    """
     absent = [name for name in ABOUT if name not in found] if isinstance(found, dict) else list(ABOUT)
     if absent:
         raise UserError(
@@ -196,7 +205,7 @@ def about_of(found: Any, where: str) -> dict[str, Any]:
 
 
 def need(value: Any, kind: type, what: str, where: str) -> Any:
-    """Return the value if it has this type; raise an error otherwise."""
+    """Return the value if it has the type `kind`; otherwise raise an error that `what` in `where` has another type."""
     if not isinstance(value, kind):
         raise UserError(
             f"{what} must be a JSON {_NAMES[kind]}, got {_kind(value)} in {where}; export the project again"

@@ -34,7 +34,7 @@ class LabelIssues:
         "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of out-of-fold
         predictions with a loss above the cut), "fdr" (the estimated share of right labels among the suspects up to this
         one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
-        wrong).
+        wrong). The table of a scan has no "distance" and no "cut".
     score : ndarray of shape (n,)
         The score by which rows are ranked; a higher score means that the label is more likely wrong.
     p_wrong : ndarray of shape (n,)
@@ -47,12 +47,14 @@ class LabelIssues:
     neighbour_weight : float
         The weight of nearest neighbours in the ensemble; 0 if they do not improve it.
     members : tuple
-        The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)).
+        The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)); empty for
+        a scan.
     high_leverage : ndarray of shape (n,), optional
         Whether each row has high leverage. No model is trained on such rows, and their action is never "relabel",
         because predictions there are extrapolations.
     ranked : structured ndarray, optional
-        The table of all rows, ranked by score; `top` returns the first of them.
+        The table of all rows, ranked by score; `top` returns the first of them. For a scan it has the suspects and up
+        to 100 further rows.
     index : ndarray of shape (n,), optional
         The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
         numbers of the samples that a network was trained on.
@@ -180,7 +182,7 @@ class LabelIssues:
 
     @cached_property
     def _labels_fingerprint(self) -> str:
-        """A fingerprint of the labels, which an export contains."""
+        """A hash of the number of labels and the first 1,000 of them, by which an export is recognised."""
         return fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
 
     @cached_property
@@ -189,7 +191,7 @@ class LabelIssues:
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:
-        """The label that the table suggests for a row."""
+        """The label that the table suggests for a row; a row that is not in it raises an error."""
         table = self.table if self.ranked is None else self.ranked
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
@@ -249,14 +251,15 @@ class LabelIssues:
     def to_label_studio(
         self, data: Any, *, limit: int | None = None, text: str | None = None, image: str | None = None
     ) -> LabelStudioTasks:
-        """The suspects as tasks for Label Studio, worst first; without suspects the first 20 rows of the ranking.
+        """The suspects as tasks for Label Studio, worst first; without suspects the 20 rows with the highest scores.
 
         Parameters
         ----------
         data : sequence or mapping of sequences
             The contents to show for each row: texts, image paths or URLs, or columns (a data frame or a dict).
         limit : int, optional
-            Maximum number of rows; by default all suspects.
+            Maximum number of rows; by default all suspects. If it exceeds the number of suspects, the tasks are the
+            rows with the highest scores, flagged or not.
         text, image : str, optional
             The column of texts, and the column of images. By default they are recognised by their values.
 
@@ -292,7 +295,8 @@ class LabelIssues:
     def decide_from(self, path: str | os.PathLike[str]) -> list[Any]:
         """Record the answers of reviewers in Label Studio; `decided` applies them.
 
-        If several reviewers answered, the majority decides; a row without a majority is "unsure".
+        If several reviewers answered, the most frequent answer decides. A row with a tie, or without an answer, is
+        "unsure".
 
         Parameters
         ----------
@@ -367,8 +371,8 @@ class LabelIssues:
         Returns
         -------
         pandas.DataFrame
-            One row per row of X (with its index if X is a data frame) and the columns is_label_issue, label_quality,
-            given_label and predicted_label.
+            One row per row of X (with its index if X is a data frame) and the columns is_label_issue (p_wrong of at
+            least 0.5), label_quality (1 - score), given_label and predicted_label.
 
         Examples
         --------

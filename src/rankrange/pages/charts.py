@@ -1,4 +1,7 @@
-"""Geometry of the charts: converts numbers to SVG coordinates. The templates draw the charts and escape all texts."""
+"""Geometry of the charts: each function returns the SVG coordinates of one chart, as a dict for its template.
+
+The templates draw the charts and escape all texts.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | No
 
 
 def x_of(value: float, edges: Sequence[float]) -> float:
-    """The position of a loss on the axis, clipped to its ends."""
+    """The x coordinate of a loss on the logarithmic axis from the first to the last edge, clipped to its ends."""
     low, high = math.log10(edges[0]), math.log10(edges[-1])
     share = (math.log10(max(value, 1e-300)) - low) / max(high - low, 1e-12)
     return LEFT + (WIDTH - LEFT - RIGHT) * min(max(share, 0.0), 1.0)
@@ -74,7 +77,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _round_counts(top: float) -> list[int]:
-    """Zero and up to four round numbers, spaced for a square-root scale."""
+    """Zero and up to six round numbers of at most `top`, spaced for a square-root scale."""
     unit = 10 ** math.floor(math.log10(top))
     candidates = [round(unit * f) for f in (0.1, 0.5, 1, 2, 3, 5, 7, 10)]
     chosen = [0]
@@ -85,7 +88,7 @@ def _round_counts(top: float) -> list[int]:
 
 
 def whiskers(measure: Any) -> dict[str, Any]:
-    """The scores of both models with their intervals, on a common axis that covers the intervals."""
+    """Positions of the scores of both models and of their intervals, on a common axis that covers the intervals."""
     both = [measure.ordinary, measure.robust]
     low, high = min(i.low for i in both), max(i.high for i in both)
     margin = 0.08 * max(high - low, 1e-9)
@@ -101,7 +104,7 @@ def whiskers(measure: Any) -> dict[str, Any]:
 
 
 def rising(rows: Sequence[float], shares: Sequence[float]) -> dict[str, Any]:
-    """A curve of shares from 0 to 1 against numbers of rows, starting at (0, 0)."""
+    """A curve of shares from 0 to 1 against increasing numbers of rows, with at most 11 of its points as a table."""
     width, height, left, right, top, floor = 380, 250, 46, 368, 12, 206
     most = max(rows[-1], 1)
 
@@ -131,14 +134,14 @@ def _round_step(most: float) -> int:
 
 
 def _some(items: list[Any], most: int) -> list[Any]:
-    """At most `most` items, evenly spaced, including the last."""
+    """At most `most` items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
-    """Dots for rows and crosses for suspects in a square, one path per label."""
+    """Points of the unit square: dots for rows, crosses for suspects (rank above 0), one path per label of each."""
     width, height, left, right, top, floor = 380, 340, 26, 372, 8, 314
     dots: list[list[str]] = [[] for _ in range(n_labels)]
     crosses: list[list[str]] = [[] for _ in range(n_labels)]
@@ -156,7 +159,7 @@ def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
 
 
 def stacked(counts: list[list[int]]) -> dict[str, Any]:
-    """Small stacked bars, one path per label."""
+    """Small stacked bars, one path per label; counts[label][bar] is a number of rows."""
     width, height = 160, 34
     bars = len(counts[0]) if counts else 0
     top = max((sum(label[b] for label in counts) for b in range(bars)), default=0) or 1

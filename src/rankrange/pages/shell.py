@@ -34,7 +34,7 @@ def page(title: str, body: Markup, *, script: str = "") -> str:
     body : Markup
         The body, already escaped; other types raise an error.
     script : str, default=""
-        JavaScript code of this package, never data.
+        JavaScript code of this package, never data; "</script" or "<!--" in it raises an error.
 
     Returns
     -------
@@ -65,12 +65,12 @@ def page(title: str, body: Markup, *, script: str = "") -> str:
 
 
 def fragment(template: str, **values: Any) -> Markup:
-    """Render a template of this package. All values are escaped unless they are Markup."""
+    """Render a file of the folder of templates. All values are escaped unless they are Markup."""
     return Markup(_environment().get_template(template).render(**values))
 
 
 def embed(name: str, data: Any) -> Markup:
-    """A block of data for the script: document.getElementById(name).textContent is JSON."""
+    """A block of data that the script of the page reads as JSON, from document.getElementById(name).textContent."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
     return Markup('<script type="application/json" id="{}">{}</script>').format(name, Markup(text))
 

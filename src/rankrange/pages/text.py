@@ -15,7 +15,10 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def visible(value: Any, limit: int | None = None) -> str:
-    """The value as text with hidden characters made visible (U+202E becomes ⟨202E⟩), shortened to `limit`."""
+    """The value as text, first truncated to `limit` characters; hidden characters are then made visible.
+
+    U+202E becomes ⟨202E⟩, so the result may be longer than `limit`. None becomes an empty text.
+    """
     text = "" if value is None else str(value)
     if limit is not None and len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -25,7 +28,7 @@ def visible(value: Any, limit: int | None = None) -> str:
 
 
 def number(value: float, digits: int = 6) -> str:
-    """The number with `digits` significant digits; large numbers below 1e9 have no exponent (3500000, not 3.5e+06)."""
+    """The number with `digits` significant digits; a large one below 1e9 as an integer (3500000, not 3.5e+06)."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < 1e9 else text
 
@@ -36,12 +39,12 @@ def plural(n: int, noun: str) -> str:
 
 
 def share_of(value: float) -> str:
-    """A share in percent, with one decimal below 99.5%."""
+    """A share in percent, with one decimal below 99.5% and none from there on."""
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
 def csv_safe(text: str) -> str:
-    """Add a leading quote if a spreadsheet program would read the text as a formula; numbers do not change."""
+    """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers do not change."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         return "'" + text
     return text

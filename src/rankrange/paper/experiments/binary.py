@@ -164,7 +164,10 @@ def _logistic_regressions(bench: Bench) -> list[Candidate]:
 
 
 def _equal_choices(cell: Cell, found: dict[str, list[Candidate]]) -> list[Measure]:
-    """The mean error of choices among random subsets of equal size, for the methods whose grids are large enough."""
+    """Mean test error if the choice is among random subsets of the candidates, of the same size for all methods.
+
+    Methods with fewer candidates than this size are left out.
+    """
     rng = np.random.default_rng(cell.seed)
     measures = []
     for method in METHODS:
@@ -178,7 +181,7 @@ def _equal_choices(cell: Cell, found: dict[str, list[Candidate]]) -> list[Measur
 
 
 def other_models(bench: Bench, cell: Cell) -> dict[str, float]:
-    """Test errors of standard models; each is the first of its candidates with the smallest validation error."""
+    """Test errors in percent of standard models, by name, each with the settings of the smallest validation error."""
     trees = HistGradientBoostingClassifier(random_state=cell.seed)
     plans: dict[str, list[Any]] = {
         "ridge": [RidgeClassifier(alpha=float(alpha)) for alpha in np.logspace(-3, 4, 15)],
@@ -220,7 +223,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results, method: str = "AoRR", what: str = "AoRR's error") -> list[Claim]:
-    """Whether AoRR reaches the number that the paper prints."""
+    """The claim that `method`, which is AoRR or AoRR at the printed settings, reaches the printed numbers of AoRR."""
     from ..harness.printed import printed
 
     reached: list[str] = []
@@ -281,7 +284,7 @@ def _power(results: Results, other: str) -> str:
 
 
 def pairs_of(results: Results) -> list[tuple[str, str]]:
-    """The data sets and losses that were measured."""
+    """The pairs (data set, loss) that were measured, in the order of the table."""
     measured = {(cell.dataset, cell.part) for cell, _ in results.outcomes}
     return [(dataset, loss) for dataset in DATASETS for loss in LOSSES if (dataset, loss) in measured]
 
@@ -325,7 +328,7 @@ def _zero_is_best(results: Results) -> list[Claim]:
 
 
 def figures(results: Results) -> dict[str, Any]:
-    """The difference between AoRR and each other method, over the same splits."""
+    """AoRR minus Average, AT_k and Robust_Max: mean over paired splits, with two standard errors."""
     from ..harness import figures as plots
 
     others = ("Average", "AT_k", "Robust_Max")

@@ -44,7 +44,7 @@ def figures(results: Results) -> dict[str, Any]:
 
 
 def _aggregates() -> Any:
-    """Figure 1: the weight of each ranked loss in each aggregate."""
+    """Figure 1: the ranked losses, with those that each aggregate keeps and its value."""
     from ..harness import figures as plots
 
     n, m, k = 24, 3, 14

@@ -1,9 +1,9 @@
 """Table 3 with the steps of the paper's Algorithm 1 and early stopping, instead of minimisation.
 
 Algorithm 1 takes sub-gradient steps on all training rows with a rate of 0.01 and the numbers of outer and inner steps
-of Tables 12 and 13. Of all iterates, the one with the smallest error on the validation rows is kept (early stopping),
-and its test error is reported. All five aggregates take the same steps with the same early stopping. The second
-table uses AoRR at the printed k, m and C, and each column changes one setting.
+of Tables 12 and 13. Every tenth iterate and the last of each outer step are evaluated. The one with the smallest error
+on the validation rows is kept (early stopping), and its test error is reported. All five aggregates take the same steps
+with the same early stopping. The second table uses AoRR at the printed k, m and C, and each column changes one setting.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def cost(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Descent:
-    """One run of Algorithm 1: the range or the slack, its start, and whether each outer step restarts there."""
+    """One run of Algorithm 1: m and k, or the slack of Robust_Max, the start, and C.
+
+    If `anew` is set, each outer step begins at the start again.
+    """
 
     m: int
     k: int
@@ -111,11 +114,11 @@ class Descent:
     C: float = _C
 
     def first(self, d: int) -> Array:
-        """The initial coefficients."""
+        """The d initial coefficients: zeros, or normal random numbers."""
         return np.zeros(d) if self.start == "zero" else np.random.default_rng(0).normal(size=d)
 
     def shares(self, losses: Array) -> Array:
-        """The weights of the losses in a sub-gradient of the convex part."""
+        """The weights of the losses in a subgradient of Robust_Max or of the sum of the k largest losses / (k - m)."""
         if self.slack is not None:
             return robust_maximum(losses, self.slack, None)[1]
         return top_weights(losses, self.k) / (self.k - self.m)
@@ -150,9 +153,9 @@ def losses_and_slopes(loss: str, signs: Array, scores: Array) -> tuple[Array, Ar
 
 
 def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: int) -> list[Trace]:
-    """Take the steps of all descents together and return their errors.
+    """Take the steps of all descents together and return their errors, one trace per descent.
 
-    Each of the `outer` steps determines the m largest losses, and is followed by `inner` steps.
+    Each of the `outer` steps determines the m largest losses, and is followed by `inner` sub-gradient steps.
     """
     parts = [np.column_stack([part.X, np.ones(len(part.y))]) for part in (split.train, split.validation, split.test)]
     truth = [part.y > 0 for part in (split.validation, split.test)]
@@ -181,14 +184,20 @@ def follow(descents: list[Descent], split: Split, loss: str, outer: int, inner: 
 
 
 def _pull(descents: list[Descent], X: Array, signs: Array, loss: str, W: Array) -> Array:
-    """The subgradient of the sum of the m largest losses at the outer iterate, which the inner steps use."""
+    """A subgradient of the sum of the m largest losses / (k - m) at the iterates W, one column per descent.
+
+    The inner steps subtract it.
+    """
     s, slope = losses_and_slopes(loss, signs, X @ W)
     weights = [top_weights(s[:, i], d.m) / (d.k - d.m) for i, d in enumerate(descents)]
     return np.asarray(X.T @ (slope * np.column_stack(weights)))
 
 
 def run(cell: Cell) -> Outcome:
-    """All aggregates by the paper's steps, and AoRR at the printed settings with one setting changed at a time."""
+    """Fit all aggregates by the paper's steps, and AoRR at the printed settings with one setting changed at a time.
+
+    The measures are test errors.
+    """
     split = split_of_seed(cell.dataset, cell.seed)
     outer, inner = COUNTS[cell.part].get(cell.dataset, _USUAL)
     inner = inner if cell.size == "full" else inner // (4 if cell.size == "quick" else 40)
@@ -231,7 +240,7 @@ def _best(traces: dict[str, Trace], method: str) -> Trace:
 
 
 def _variants(cell: Cell, split: Split, m: int, k: int, traces: dict[str, Trace]) -> dict[str, float]:
-    """The columns of the second table."""
+    """The columns of the second table, by name: errors in percent."""
     mean, _ = printed("binary", METRIC, cell.dataset, cell.part, "AoRR")
     n, of_all = len(split.train.y), (max(1, round(m / 2)), round(k / 2))
     steps = traces["AoRR"]
@@ -263,7 +272,7 @@ def _minimised(split: Split, loss: str, m: int, k: int, C: float) -> float:
 
 
 def claims(results: Results) -> list[Claim]:
-    """Whether the steps reach the printed numbers for each aggregate, and the effect of early stopping."""
+    """Whether each aggregate and each variant reaches the printed numbers, and whether AoRR beats Average and AT_k."""
     found = [claim for method in METHODS for claim in _reached(results, METRIC, method, method)]
     for variant in VARIANTS:
         found += _reached(results, PRINTED_SETTINGS, variant, "AoRR", f"AoRR at the printed settings, {variant},")
@@ -271,7 +280,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _reached(results: Results, metric: str, method: str, row: str, what: str = "") -> list[Claim]:
-    """Whether the error is below the number in Table 3, or within one standard deviation of it."""
+    """The claim that the errors of `method` are at most one standard deviation above those of `row` in Table 3."""
     lines, missed = [], 0
     for dataset, loss in pairs_of(results):
         mean, deviation = printed("binary", METRIC, dataset, loss, row)

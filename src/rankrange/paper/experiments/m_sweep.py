@@ -1,4 +1,4 @@
-"""Figure 7: test error against m, with the best k of AT_k."""
+"""Figure 7: test error of AoRR against m, with k fixed at the best k of AT_k."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cost(cell: Cell) -> float:
 
 
 def run(cell: Cell) -> Outcome:
-    """Choose k for AT_k and then, for each m, C on the validation rows. All errors are test errors.
+    """Choose k for AT_k, then C for each m at this k, on the validation rows. All reported errors are test errors.
 
     In the protocol "paper" these choices use the test rows.
     """
@@ -65,7 +65,10 @@ def run(cell: Cell) -> Outcome:
 
 
 def _curve(best: dict[int, Candidate], k: int, shares: tuple[float, ...]) -> dict[str, list[float]]:
-    """Errors at the shares m/k of the grid, which are the same for all splits although k differs."""
+    """Errors at the shares m/k of the grid, which are the same for all splits although k differs.
+
+    Each share has the error of the nearest m.
+    """
     nearest = [min(best, key=lambda m: (abs(m - share * k), m)) for share in sorted(shares)]
     return {"m/k": sorted(shares), "error %": [best[m].errors[1] for m in nearest]}
 

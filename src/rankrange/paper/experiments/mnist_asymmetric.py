@@ -103,13 +103,13 @@ def _percent(hits: Array) -> float:
 
 
 def _ranks(scores: Array, y: Array) -> Array:
-    """The number of classes with a higher score than the true one."""
+    """For each row, the number of classes with a higher score than its class y: 0 is a correct prediction."""
     of_label = np.take_along_axis(scores, y.astype(np.intp)[:, None], axis=1)
     return np.sum(scores > of_label, axis=1)
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
-    """The fits of each method by C: the best C on held-out noisy rows or, in the protocol "paper", every C."""
+    """The fits of each method, by the paper's C: the best C on held-out noisy rows or, in protocol "paper", every C."""
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),
@@ -131,7 +131,7 @@ def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
 
 
 def _held_out_C(make: Any, X: Array, y: Array, Cs: tuple[float, ...]) -> float:
-    """The C with the best top-1 accuracy on a fifth of the rows, which are in random order."""
+    """The C with the best top-1 accuracy on the last fifth of the rows; the rows must be in random order."""
     first = len(y) * 4 // 5
     right = {}
     for C in Cs if len(Cs) > 1 else ():
@@ -214,7 +214,7 @@ def _flipped(results: Results) -> list[Claim]:
 
 
 def _class_errors(results: Results, rate: float) -> dict[str, Array]:
-    """The error in each class, (runs, 10), for each method."""
+    """The error in percent in each class, (splits, 10), for each method."""
     outcomes = [outcome for cell, outcome in results.outcomes if cell.part == f"noise={rate:g}"]
     return {
         method: np.array([outcome.extra["class error %"][method] for outcome in outcomes]).reshape(-1, 10)

@@ -85,7 +85,7 @@ def setting(rate: float) -> str:
 
 
 class Split(NamedTuple):
-    """Training, clean and test images with pixels in [0, 1].
+    """Training images, clean validation images and test images, with pixels in [0, 1].
 
     `given` are the training labels, and `wrong` marks those that are wrong.
     """
@@ -119,7 +119,7 @@ def _mnist(coarse: bool) -> tuple[Array, Array, Array, Array]:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit all methods and report their test accuracy.
+    """Fit all methods and report their test accuracy, and the m of AoRR compared with the number of wrong labels.
 
     Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of the last
     update of Algorithm 2.
@@ -162,7 +162,7 @@ def _fit(split: Split, C: float, clean: dict[str, Array] | None = None, **settin
 
 
 def _estimating(fits: dict[str, AoRRClassifier]) -> list[str]:
-    """The methods that estimate m."""
+    """The names of the fits that estimate m."""
     return [method for method in ("AoRR", ALONE) if method in fits]
 
 
@@ -174,7 +174,7 @@ def _tuned(split: Split, average: AoRRClassifier) -> AoRRClassifier:
 
 
 def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
-    """Algorithm 2 without the additional last step: m and k are those of its last update."""
+    """Fit again with the m and k of the last update of Algorithm 2, instead of those that predict clean rows best."""
     return _fit(split, C, m=int(fit.tuning_["m"][-1]), k=int(fit.tuning_["k"][-1]))
 
 

@@ -132,7 +132,7 @@ def _chosen(cell: Cell, rows: Parts) -> Outcome:
 
 
 def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TKMLClassifier]]:
-    """Fits for all k and C, stopped early on held-out rows: with our loss and, in the first splits, the paper's."""
+    """TKML fits by (k, C), stopped early on held-out rows: with our loss and, in the first ten splits, the paper's."""
     settings = {"validation": VALIDATION[cell.size], "random_state": cell.seed}
     grid = [(k, C) for k in KS for C in CS[cell.size]]
     found = {OURS: {(k, C): stopped(k, C, rows.X, rows.Y, **settings) for k, C in grid}}
@@ -146,7 +146,7 @@ def _tkml_paths(cell: Cell, rows: Parts) -> dict[str, dict[tuple[int, float], TK
 
 
 def _measured(rows: Parts, scores: dict[str, list[Array]]) -> list[Measure]:
-    """Accuracy at each k and the mean AP; a method has one array of scores per k, or one for all k."""
+    """Accuracy at each k and the mean AP, in percent; a method has one array of scores per k, or one for all k."""
     measures = [
         Measure(name, f"k={k}", METRIC, rows.accuracy(each[index if len(each) > 1 else 0], k))
         for index, k in enumerate(KS)
@@ -163,7 +163,7 @@ def _steps(fit: TKMLClassifier) -> int:
 
 
 def _minimised(cell: Cell, rows: Parts) -> Outcome:
-    """The paper's loss, minimised without early stopping."""
+    """Accuracy of the paper's loss, minimised without early stopping: with a C chosen on held-out rows, and C = 10."""
     first = len(rows.Y) * 2 // 3
     halves = cut(rows.X, rows.Y, first)
     measures, chosen = [], {}
@@ -205,7 +205,7 @@ def _as_in_the_paper(cell: Cell) -> Outcome:
 
 
 def _papers_scores(name: str, k: int, Cs: tuple[float, ...], rows: Parts, size: str) -> dict[float, Array]:
-    """Scores of the held-out rows and of the test rows, by C."""
+    """Scores of the method `name` for the validation and test rows, by the paper's C."""
     n = len(rows.X)
     return {C: _papers_model(name, k, C / n, size).fit(rows.X, rows.Y).decision_function(rows.X_test) for C in Cs}
 
@@ -245,7 +245,7 @@ def _claim(
     metric: str = METRIC,
     more: str = "",
 ) -> list[Claim]:
-    """The claim that TKML exceeds another method by the threshold in all of these cells."""
+    """The claim that TKML exceeds another method by more than `bar` for all pairs (data set, setting)."""
     differences = paired(results, OURS, other, pairs, metric)
     if not differences:
         return []

@@ -1,9 +1,11 @@
 """Table 10 and Figure 9: TKML with an aggregate over the samples, on Yeast with noisy labels, and accuracy against m.
 
-Protocol "honest": 80% of the rows get noisy labels; they choose the parameters by 5-fold cross-validation and are the
-training rows. The other 20% are clean test rows. C is the best for TKML-Average over all k'; TKML-AT_k chooses k;
-TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All use the two-sided loss, start at one logistic
-regression per label (LR) and may stop there.
+Here k' is the k of the top-k accuracy, and m and k are those of the aggregate.
+
+Protocol "honest": 80% of the rows are training rows; a share of them, the noise rate, gets wrong labels. Parameters are
+chosen on these rows by 5-fold cross-validation. The other 20% are clean test rows. C is the best for TKML-Average over
+all k'; TKML-AT_k chooses k; TKML-AoRR uses that k and chooses m, which may be 0, as in the paper. All use the two-sided
+loss, start at one logistic regression per label (LR) and may stop there.
 
 Protocol "paper": the paper's loss, 1,000 steps of Algorithm 3 at a rate of 0.3, hardly any penalty, and "the optimal
 values of hyper-parameters" chosen on the test rows, as in the released code, which biases the result upwards. The
@@ -90,7 +92,7 @@ def cost(cell: Cell) -> float:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit TKML with each aggregate to the noisy rows, and report top-k accuracy on the clean test rows."""
+    """Fit TKML with each aggregate to the noisy rows, and report the top-k' accuracy on the clean test rows."""
     rate = float(cell.part.removeprefix("noise="))
     clean = parts("yeast", cell.seed, 0.8)
     noisy = noise.multilabel(clean.Y, rate, random_state=cell.seed)
@@ -137,7 +139,7 @@ def _papers_model(k: int, m: float, top: float, n: int, settings: dict[str, Any]
 
 
 def _curve(rows: Parts, models: dict[float, TKMLClassifier], k: int) -> list[list[float]]:
-    """Pairs [m/n, accuracy], in order of m."""
+    """Pairs [m/n, accuracy in percent], in order of m; `models` are fits by m/n."""
     return [[m, rows.accuracy(models[m].decision_function(rows.X_test), k)] for m in sorted(models)]
 
 
@@ -189,7 +191,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _as_printed(results: Results) -> list[Claim]:
-    """Whether TKML-AoRR reaches the printed numbers, and if not, the results with clean labels or another C."""
+    """Whether TKML-AoRR reaches the printed numbers; the evidence has results with clean labels and with another C."""
     missed, n = [], 0
     for _, setting in _pairs():
         mean, deviation = printed(NAME, METRIC, "yeast", setting, AORR)

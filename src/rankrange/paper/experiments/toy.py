@@ -59,7 +59,7 @@ _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each case and draw, with all methods and losses, and one for the paper's own points."""
+    """One cell for each data set, number of outliers and draw, and one per data set for the paper's own points."""
     cases = CASES if plan.size != "smoke" else (1, 5)
     found = [
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
@@ -81,7 +81,7 @@ def _ks(n: int, size: str) -> list[int]:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit all methods to one draw, and report their error on new points."""
+    """Fit all methods with both losses to one draw, and report their error on new points."""
     if cell.part == _PAPERS:
         return _papers_points(cell)
     h = int(cell.part.split()[0])
@@ -109,7 +109,7 @@ def _fit(data: Any, m: int, k: int, loss: str) -> AoRRClassifier:
 
 
 def _error(model: AoRRClassifier, data: Any, fresh: Any) -> float:
-    """The error in percent; a model that is no better than zero predicts the larger class."""
+    """The error in percent on new points; a model that is no better than the zero model predicts the larger class."""
     if model.objective_ / _C >= 0.999 * ZERO[model.loss]:
         return 100.0 * float(np.mean(fresh.target != np.bincount(data.target).argmax()))
     return 100.0 * float(np.mean(model.predict(fresh.data) != fresh.target))
@@ -127,7 +127,7 @@ def _line(model: AoRRClassifier) -> list[float]:
 
 
 def _against_k(data: Any, fresh: Any, loss: str, size: str) -> dict[str, list[float]]:
-    """Error of AT_k and of AoRR with m = 1 for each k."""
+    """Errors in percent of AT_k and of AoRR with m = 1, for several values of k, and these values."""
     ks = _ks(len(data.target), size)
     found: dict[str, list[float]] = {"k": [float(k) for k in ks]}
     for method, m in (("AT_k", 0), ("AoRR", 1)):
@@ -137,7 +137,10 @@ def _against_k(data: Any, fresh: Any, loss: str, size: str) -> dict[str, list[fl
 
 
 def _papers_points(cell: Cell) -> Outcome:
-    """Decision boundaries for the paper's own points or, if these are missing, for a draw of ours. No measures."""
+    """Decision boundaries for the paper's own points or, if these are missing, for a draw of ours.
+
+    The outcome has no measures. The size "smoke" always uses a draw.
+    """
     try:
         wanted = {"source": "paper"} if cell.size != "smoke" else {"n_samples": _ROWS[cell.size], "random_state": 0}
         data = load(cell.dataset, download=False, **wanted)

@@ -1,11 +1,12 @@
-"""Linear models for every m, k and C of a grid, among which the validation rows (or the test rows) choose.
+"""Linear models for every m, k and C of a grid, one of which is chosen by its error on validation (or test) rows.
 
 Every aggregate gets the same six values of C and, if it has k, the same values of k. Aggregates with more parameters
 have more candidates. Convex problems are solved to convergence; AoRR stops after 20 steps or at a tolerance of 1e-2.
 
-A model whose objective is not below that of the zero model is uninformative and predicts the larger class. If no model
-beats zero at (m, k, C), none does at a smaller m, k or C, because a smaller m or k increases the average of the kept
-losses, and a smaller C increases the relative weight of the penalty. These fits are skipped.
+A model whose objective is not below that of the zero model (all coefficients 0) is uninformative, and the larger class
+is predicted instead. If no model is better than zero at (m, k, C), none is at a smaller m, k or C, because a smaller m
+or k increases the average of the kept losses, and a smaller C increases the relative weight of the penalty. These fits
+are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ENOUGH: dict[str, Any] = {"max_iter": 20, "tol": 1e-2}  # accurate enough to ch
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid: k as shares of n, m as shares of k (m = 1 is always included), and the slack of Robust_Max."""
+    """The grid: k as shares of n, m as shares of k (k = 1 and m = 1 are always included), and slacks of Robust_Max."""
 
     k: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
     m: tuple[float, ...] = (0.8, 0.6, 0.45, 0.3, 0.2, 0.1, 0.05)
@@ -47,7 +48,7 @@ class Grid:
 
 @dataclass
 class Candidate:
-    """The settings of a fitted model, and its errors on each of the other parts (validation, test)."""
+    """The settings of a fitted model, and its errors in percent on the validation and on the test rows."""
 
     settings: dict[str, float]
     errors: list[float]
@@ -63,13 +64,13 @@ class Candidate:
 
 
 def choose(candidates: list[Candidate], part: int = 0) -> Candidate:
-    """The candidate with the smallest error on this part; if errors tie, the simplest one."""
+    """The candidate with the smallest error on validation (part 0) or test rows (1); if errors tie, the simplest."""
     return min(candidates, key=lambda candidate: (candidate.errors[part], candidate.order))
 
 
 @dataclass
 class Bench:
-    """Fits models to the training rows and stores their errors on the other rows."""
+    """Fits models to the training rows and measures their errors on the `others`: validation and test rows."""
 
     train: Part
     others: tuple[Part, ...]
@@ -91,7 +92,10 @@ class Bench:
         return self.top_k([1])
 
     def top_k(self, ks: list[int] | None = None) -> list[Candidate]:
-        """Candidates with m = 0, for every k and C; these problems are convex and solved to convergence."""
+        """Candidates with m = 0, for every k of the grid, or those given, and every C.
+
+        These problems are convex and solved to convergence.
+        """
         found = []
         for k in self.grid.ks(self.n) if ks is None else ks:
             model = AoRRClassifier(0, int(k), loss=self.loss, warm_start=True, random_state=0)

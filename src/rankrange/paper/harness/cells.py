@@ -4,7 +4,7 @@ The outcome of a cell depends only on the cell, so cells can run in any process 
 can be resumed. An outcome has measures (one number per method, setting and metric) and data for figures. Measures of
 several splits become rows of the results, which are compared with the paper's printed numbers.
 
-An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`), with these names:
+An experiment is a module of `rankrange.paper.experiments`, listed in `rankrange.paper.EXPERIMENTS`, with these names:
 
     NAME, TITLE                     "binary", "Table 3: ..."
     NEEDS                           the data sets it loads, by the names of `rankrange.datasets`
@@ -13,8 +13,9 @@ An experiment is a module of this package, listed in `EXPERIMENTS` (`__init__`),
     run(cell) -> Outcome            one piece; loads its data through `rankrange.datasets`, seeds by `cell.seed`
     claims(results) -> list[Claim]  the paper's claims about this experiment, tested over paired splits
     figures(results) -> dict[str, Figure]     matplotlib figures by file name without ending
+    cost(cell) -> float             optional: about how many seconds a cell takes; the longest cells run first
 
-Modules use only the public API of rankrange and import matplotlib only inside `figures`.
+Modules use the public API of rankrange (`iterates` also its losses) and import matplotlib only inside `figures`.
 """
 
 from __future__ import annotations
@@ -100,9 +101,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """How rows become a table: one line for each value of `lines`, one column for each of `columns`.
+    """How rows of the results become a table on the page.
 
-    lines, columns : names among "dataset", "method", "setting".
+    metric : the rows with this metric are shown.
+    lines, columns : names among "dataset", "method", "setting"; the table has one line for each combination of values
+        of `lines`, and one column for each value of `columns`.
     higher_is_better : whether larger values are better.
     methods : the methods to show, in this order; empty means all, in the order of the measures.
     """
@@ -118,9 +121,10 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper, or of ours, and whether the paired splits support it.
+    """One claim of the paper, or of ours, and whether the results support it.
 
-    verdict : "holds", "does not hold" or "not decided" (within two standard errors).
+    verdict : "holds", "does not hold" or, for a difference within two standard errors, "not decided".
+    evidence : the numbers behind the verdict, as text.
     """
 
     text: str
@@ -129,13 +133,13 @@ class Claim:
 
 
 class Results:
-    """The outcomes of one experiment by cell, for claims and figures."""
+    """The outcomes of one experiment and protocol with their cells, sorted by key, for claims and figures."""
 
     def __init__(self, outcomes: Iterable[tuple[Cell, Outcome]]) -> None:
         self.outcomes = sorted(outcomes, key=lambda pair: pair[0].key)
 
     def values(self, dataset: str, method: str, setting: str, metric: str) -> dict[int, float]:
-        """One measure, by split."""
+        """The values of one measure, by the number of the split."""
         return {
             cell.split: measure.value
             for cell, outcome in self.outcomes
@@ -149,7 +153,10 @@ class Results:
 
 
 def mean_difference(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float, int]:
-    """The mean of one - other over the splits that have both, its standard error, and the number of splits."""
+    """The mean of one - other over the splits that have both, its standard error, and the number of splits.
+
+    The standard error is NaN for fewer than two splits, the mean for none.
+    """
     differences = np.array([one[split] - other[split] for split in sorted(one.keys() & other.keys())])
     if len(differences) < 2:
         return (float(differences.mean()) if len(differences) else np.nan), np.nan, len(differences)
@@ -172,12 +179,15 @@ def decided(difference: float, error: float, *, at_most: float = 0.0) -> str:
 
 
 def at_least(difference: float, error: float, bar: float = 0.0) -> str:
-    """Decide whether a paired difference is above `bar` by two standard errors, below it by two, or neither."""
+    """Decide whether a paired difference is above `bar`, by two standard errors.
+
+    Returns "holds", "does not hold" (it is below by two) or "not decided".
+    """
     return decided(-difference, error, at_most=-bar)
 
 
 def together(verdicts: list[str]) -> str:
-    """The verdict on several cells: "holds" if all hold, "does not hold" if one does not."""
+    """One verdict from several: "holds" if all hold, "does not hold" if one does not, otherwise "not decided"."""
     if "does not hold" in verdicts:
         return "does not hold"
     return "holds" if verdicts and all(verdict == "holds" for verdict in verdicts) else "not decided"
@@ -189,6 +199,8 @@ _DECIDES, _FOUR_OF_FIVE = 2.0, 0.84
 
 def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) -> float:
     """Estimate how many splits would decide a paired difference in four of five runs.
+
+    A difference is decided if it is two standard errors from the threshold `bar`.
 
     Parameters
     ----------
@@ -203,7 +215,7 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
     Returns
     -------
     float
-        An integer of at least n; infinite if the difference equals the bar.
+        An integer of at least n; infinite if the difference equals the threshold or the standard error is not finite.
 
     Examples
     --------
@@ -218,9 +230,10 @@ def splits_to_decide(difference: float, error: float, n: int, bar: float = 0.0) 
 
 
 def splits_needed(differences: Mapping[str, tuple[float, float, int]], bar: float = 0.0) -> str:
-    """A sentence with the number of splits that would decide the open differences; empty if all are decided.
+    """A sentence with the number of splits that would decide the undecided differences; empty if all are decided.
 
-    A difference is (mean, standard error, number of splits). The sentence starts with a space.
+    A difference is (mean, standard error, number of splits). It is decided if it is two standard errors from `bar`.
+    The sentence starts with a space.
     """
     still = {
         name: found
@@ -235,7 +248,7 @@ def splits_needed(differences: Mapping[str, tuple[float, float, int]], bar: floa
 
 
 def _about(count: float) -> str:
-    """A count rounded to two digits."""
+    """A count as text, rounded up to two digits; counts above 100,000 are not given."""
     if count > 1e5:
         return "above 100,000 (no difference to speak of)"
     unit = 10 ** max(0, len(str(int(count))) - 2)

@@ -71,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the experiments; exit code 0 done, 1 some failed or lack data, 2 bad input, 130 interrupted."""
+    """Run the experiments and write the pages, and return the exit code.
+
+    0 done, 1 some cells failed or lack data, 2 bad input, 130 interrupted.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the workers too, as Ctrl-C does
     try:
         return _run(arguments)
@@ -123,7 +126,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _compare(earlier: list[Row], rows: list[Row]) -> None:
-    """Print the numbers that changed, for the experiments and protocols of this run."""
+    """Print the numbers that differ from an earlier run by more than noise, for the experiments of this run."""
     present = {(row.experiment, row.protocol) for row in rows}
     moves = moved((row for row in earlier if (row.experiment, row.protocol) in present), rows)
     for move in moves:
@@ -148,7 +151,7 @@ def _modules(names: list[str]) -> dict[str, ModuleType]:
 
 
 def _missing(needs: tuple[str, ...], download: bool) -> dict[str, str]:
-    """Data sets that cannot be loaded, with the reason."""
+    """The data sets among `needs` that cannot be loaded, with the reason."""
     from ...datasets import load
 
     found = {}

@@ -46,7 +46,7 @@ def sheet(rows: int, columns: int, *, width: float = 2.9, height: float = 2.6, *
 
 
 def quiet(axes: Any) -> None:
-    """Apply the plain style to an axis: only the left and bottom spines, and a light grid."""
+    """Apply the plain style to an axis: only the left and bottom spines, and light horizontal grid lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
     axes.tick_params(labelsize=8, color="#888888")
@@ -55,7 +55,7 @@ def quiet(axes: Any) -> None:
 
 
 def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = None, **style: Any) -> None:
-    """Draw the mean over the splits of values (splits, points), with two standard errors around it."""
+    """Draw the mean over the splits of values (splits, points), and two standard errors around it as a shaded area."""
     values = np.asarray(values, dtype=float)
     mean = values.mean(axis=0)
     line = {"color": COLOURS[method], "ls": STYLES[method], "lw": 1.8, **style}
@@ -66,7 +66,7 @@ def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = No
 
 
 def level(axes: Any, values: Sequence[float], method: str) -> None:
-    """Draw a method that does not depend on x as a horizontal line."""
+    """Draw the mean of the values of a method that does not depend on x, as a horizontal line."""
     name = NAMES.get(method, method)
     axes.axhline(float(np.mean(values)), color=COLOURS[method], ls=STYLES[method], lw=1.4, label=name)
 

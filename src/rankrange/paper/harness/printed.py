@@ -25,9 +25,10 @@ NOT_PRINTED = "not printed"
 
 @dataclass(frozen=True)
 class Row:
-    """One number of the results. `verdict` compares it with the paper, in units of their combined standard deviation.
+    """One number of the results: a mean over n splits, with its standard deviation and the numbers of the paper.
 
-    "same" is within one unit, "better" and "worse" are beyond it, "not printed" has nothing to compare with.
+    `verdict` compares the means, in units of the combined standard deviation. "same" is within one unit, "better" and
+    "worse" are beyond it; "not printed" means that the paper has no such number, or that no table shows the metric.
     """
 
     experiment: str
@@ -50,7 +51,10 @@ class Row:
         return None if self.paper_mean is None or spread == 0.0 else (self.mean - self.paper_mean) / spread
 
     def reached(self, higher_is_better: bool) -> bool:
-        """Whether the mean is better than the paper's, or within one standard deviation (ours, if none is printed)."""
+        """Whether the mean is at most one standard deviation worse than the paper's; False if none is printed.
+
+        The standard deviation is the paper's, or ours if it prints none.
+        """
         sign = 1.0 if higher_is_better else -1.0
         slack = self.paper_sd if self.paper_sd is not None else self.sd or 0.0
         return self.paper_mean is not None and sign * (self.mean - self.paper_mean) >= -slack
@@ -58,7 +62,10 @@ class Row:
 
 @cache
 def expected() -> dict[str, Any]:
-    """The paper's numbers: experiment, metric, dataset, setting, method -> [mean, deviation]."""
+    """The paper's numbers in nested dicts, by experiment, metric, dataset, setting and method.
+
+    An entry is [mean, standard deviation]; the latter may be missing.
+    """
     return tomllib.loads((Path(__file__).parent / "expected.toml").read_text(encoding="utf-8"))
 
 
@@ -115,7 +122,10 @@ def _verdict(row: Row) -> str:
 
 @dataclass(frozen=True)
 class Move:
-    """A number that differs between two runs: its key, both means (None if missing in a run), and the noise."""
+    """A number that differs between two runs: its key, both means, and the noise (two standard errors).
+
+    A mean is None, and the noise 0, if only one run has the number.
+    """
 
     key: tuple[str, ...]
     before: float | None
@@ -130,7 +140,7 @@ class Move:
 def moved(before: Iterable[Row], after: Iterable[Row]) -> list[Move]:
     """Numbers that differ between two runs by more than two standard errors, or that only one of them has.
 
-    The errors are those of independent splits. Runs on the same splits differ by less, so the listed numbers did
+    The standard errors are those for independent splits. Runs on the same splits vary less, so a listed number did
     change.
     """
     old, new = ({_key(row): row for row in rows} for rows in (before, after))

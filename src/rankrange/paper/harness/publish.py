@@ -1,4 +1,4 @@
-"""Write the pages of a run: results.json, claims.json, results.md, results.html, figures, and a summary elsewhere."""
+"""Write the pages of a run: results.json, claims.json, results.md, results.html, figures, and a summary in a README."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .tables_page import Report, as_json, as_markdown, as_record, build, earlier
 
 
 def write_pages(store: Store, folder: Path, readme: Path | None = None, keep: Path | None = None) -> Report:
-    """Read the finished cells of a run folder and write all pages.
+    """Write all pages into `folder`, from the finished cells of a run, and return their contents.
 
-    The block of results in the page `readme` is replaced. Experiments that are not finished are taken from the earlier
-    pages in `keep`, with their commits.
+    Figures of an earlier run in `folder` are deleted. The block of results in the file `readme` is replaced.
+    Experiments that are not finished are taken from the earlier pages in the folder `keep`, with their commits.
     """
     report = build(store) if keep is None else onto(earlier(keep), build(store), store)
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ METRIC = "top-k accuracy %"
 
 @dataclass(frozen=True)
 class Parts:
-    """Training and test rows, standardised by the mean and deviation of the training rows."""
+    """Training and test rows, standardised by the mean and standard deviation of the training rows."""
 
     X: Array
     Y: Array
@@ -41,9 +41,9 @@ class Parts:
 
 
 def parts(name: str, seed: int, share: float) -> Parts:
-    """A random share of the rows for training, and the others for testing.
+    """Split a data set at random: a share of the rows for training, and the others for testing.
 
-    These splits differ from those on which the selection rules were developed.
+    These splits differ from those on which the rules that choose C, m and k were developed.
     """
     data = load(name)
     order = np.random.default_rng((seed, len(data.target))).permutation(len(data.target))
@@ -51,7 +51,7 @@ def parts(name: str, seed: int, share: float) -> Parts:
 
 
 def cut(X: Array, Y: Array, first: int) -> Parts:
-    """The first rows for training, and the others for testing."""
+    """The first `first` rows for training, and the others for testing."""
     scale = StandardScaler().fit(X[:first]).transform
     return Parts(scale(X[:first]), Y[:first], scale(X[first:]), Y[first:])
 
@@ -103,7 +103,10 @@ def stopped(top_k: int, C: float, X: Array, Y: Array, **settings: Any) -> TKMLCl
 
 
 def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], ks: Iterable[int]) -> float:
-    """The C with the best mean accuracy over all k on held-out rows; a separate C for each k would overfit."""
+    """The C with the best mean accuracy over `ks` on held-out rows; a separate C for each k would overfit.
+
+    `fits` are fits with early stopping, by (k, C).
+    """
     ks = tuple(ks)
     return max(Cs, key=lambda C: sum(fits[k, C].stop_score_ for k in ks))
 
@@ -111,7 +114,10 @@ def best_C(fits: dict[tuple[int, float], TKMLClassifier], Cs: Iterable[float], k
 def paired(
     results: Results, one: str, other: str, pairs: Iterable[tuple[str, str]], metric: str = METRIC
 ) -> dict[tuple[str, str], tuple[float, float]]:
-    """one - other and its standard error, for all pairs (dataset, setting) for which both were measured."""
+    """Mean and standard error of one - other over splits, by pair (dataset, setting).
+
+    Pairs for which fewer than two splits have both methods are left out.
+    """
     found = {pair: results.paired(pair[0], one, other, pair[1], metric) for pair in pairs}
     return {pair: (difference, error) for pair, (difference, error, n) in found.items() if n > 1}
 
@@ -133,7 +139,7 @@ def power(
 
 
 def listed(differences: dict[tuple[str, str], tuple[float, float]]) -> str:
-    """Differences with their standard errors, as text."""
+    """The result of `paired` as text: each pair with its difference and, in parentheses, its standard error."""
     return "; ".join(
         f"{dataset} {setting} {difference:+.2f} ({error:.2f})"
         for (dataset, setting), (difference, error) in differences.items()

@@ -36,7 +36,10 @@ class Failure:
 
 
 def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: Callable[[str], None]) -> list[Failure]:
-    """Run the cells that are not in the store, in `jobs` processes, and return those that failed."""
+    """Run the cells that are not in the store, in `jobs` processes, and return those that failed.
+
+    `progress` is called with lines about the progress.
+    """
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):
         progress(f"{len(cells) - len(todo)} of {len(cells)} cells are finished already")
@@ -54,7 +57,7 @@ def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: C
 
 
 def _cost(cell: Cell) -> float:
-    """The approximate cost of a cell in seconds; experiments may define it."""
+    """The approximate cost of a cell in seconds, by the function `cost` of its experiment; 1 if there is none."""
     cost = getattr(experiment(cell.experiment), "cost", None)
     return 1.0 if cost is None else float(cost(cell))
 
@@ -63,7 +66,7 @@ def _cost(cell: Cell) -> float:
 
 
 def _work(cell: Cell, store: Store) -> tuple[float, str]:
-    """Run a cell and write it; return the seconds it took, and the error, if any.
+    """Run a cell and write it; return the seconds it took, and the error as text, empty if there is none.
 
     A cell that another run on the same folder has finished meanwhile is not run again.
     """
@@ -122,7 +125,7 @@ def _end_with(parent: Any) -> None:
 
 @contextlib.contextmanager
 def _one_thread_per_process() -> Iterator[None]:
-    """Limit worker processes to one thread: they read these variables when they load their libraries."""
+    """Set environment variables that limit new processes to one thread, and restore them at the end."""
     before = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     try:
@@ -162,7 +165,7 @@ def _bar(todo: Sequence[Cell], progress: Callable[[str], None]) -> Iterator[Call
 
 
 class _Lines:
-    """One line every few seconds: how many cells are done, and about how long the rest takes."""
+    """Failures at once, and a line every few seconds: how many cells are done, and about how long the rest takes."""
 
     def __init__(self, todo: Sequence[Cell], progress: Callable[[str], None]) -> None:
         self.progress, self.total, self.done = progress, len(todo), 0

@@ -1,4 +1,4 @@
-"""A binary data set split into 50% training, 25% validation and 25% test rows, and scaled."""
+"""A binary data set split into 50% training, 25% validation and 25% test rows, and standardised."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ class Split:
 
 
 def split_of_seed(dataset: str, seed: int, *, scale_on: str = "train") -> Split:
-    """The split of this seed. Columns are scaled by the training rows, or by "all" rows."""
+    """The random split of a data set by this seed.
+
+    Columns are standardised by means and standard deviations of the training rows or, if `scale_on` is "all", of all
+    rows.
+    """
     data = load(dataset)
     n = len(data.target)
     order, first, second = np.random.default_rng(seed).permutation(n), n // 2, n // 2 + (n - n // 2) // 2

@@ -60,11 +60,14 @@ class Store:
         return self.folder / "cells"
 
     def path(self, cell: Cell) -> Path:
-        """The path of a finished cell."""
+        """The path at which a cell is stored."""
         return self.cells / f"{cell.key}.json"
 
     def open(self, size: str, *, resume: bool) -> None:
-        """Create the folder, or check that its contents belong to the same plan and versions."""
+        """Create the folder or, with `resume`, check that the run in it has the same size and versions.
+
+        Without `resume` a folder that is not empty is an error.
+        """
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"--out must be a folder, got the file {self.folder}; choose another name")
         old = any(self.folder.iterdir()) if self.folder.exists() else False
@@ -92,7 +95,7 @@ class Store:
                 )
 
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of the run; None if there is no run."""
+        """The manifest of the run (run.json); None if there is none or it is damaged."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -106,7 +109,7 @@ class Store:
         self._write(self.folder / "run.json", manifest)
 
     def write(self, cell: Cell, outcome: Outcome, seconds: float, work: float) -> None:
-        """Store a finished cell with its wall time and core time, which differ if processes share the core."""
+        """Store a finished cell with its wall time and its core time, both in seconds."""
         content = {
             "cell": asdict(cell),
             "seed": cell.seed,
@@ -122,7 +125,7 @@ class Store:
         self._write(self.path(cell), content)
 
     def read(self, cell: Cell) -> Outcome | None:
-        """The outcome of a finished cell; None if it is not finished."""
+        """The outcome of a finished cell; None if it is not finished. A cell of other versions raises an error."""
         found = self._load(self.path(cell))
         if found is None or found.get("cell") != asdict(cell):
             return None
@@ -139,7 +142,7 @@ class Store:
         return [(Cell(**entry["cell"]), _outcome(entry), float(entry["core_seconds"])) for entry in found if entry]
 
     def commits(self) -> dict[str, list[str]]:
-        """The commits by which the finished cells of each experiment and protocol were computed."""
+        """The commits by which finished cells were computed, by experiment and protocol: "binary (honest)"."""
         found: dict[str, set[str]] = {}
         for path in sorted(self.cells.glob("*.json")):
             entry = self._load(path)

@@ -1,4 +1,4 @@
-"""Pages from finished cells: results.json, claims.json, results.md, results.html, and a summary for another page."""
+"""The contents of the pages of results, from finished cells: numbers, claims, tables, Markdown, and a summary."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> list[Row]:
-    """The rows of a results.json; before format 2 the file was a plain list of rows."""
+    """The rows of a results.json of any format; before format 2 the file was a plain list of rows."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return [Row(**row) for row in (found["rows"] if isinstance(found, dict) else found)]
@@ -72,7 +72,7 @@ def read_record(path: Path) -> list[Row]:
 
 
 def _of(name: str, protocol: str) -> str:
-    """An experiment and its protocol, as results.json names them."""
+    """The name of an experiment and its protocol in results.json, such as "binary (honest)"."""
     return f"{name} ({protocol})"
 
 
@@ -121,7 +121,7 @@ def _findings(folder: Path) -> list[Finding]:
 
 
 def build(store: Store) -> Report:
-    """The contents of the pages, from the finished cells."""
+    """The contents of the pages, from the finished cells; a store without finished cells raises an error."""
     finished = store.finished()
     manifest = store.manifest()
     if not finished or manifest is None:
@@ -153,7 +153,7 @@ def _illustrations() -> dict[str, bytes]:
 
 
 def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[Claim], dict[str, bytes]]:
-    """The claims and figures of an experiment; if cells are missing, one undecided claim that says so."""
+    """The claims and figures of an experiment; if cells are missing, one undecided claim about that and no figure."""
     try:
         return module.claims(results), _draw(module.figures(results), suffix)
     except (KeyError, IndexError, ValueError, StopIteration) as error:
@@ -162,7 +162,7 @@ def _read_off(module: ModuleType, results: Results, suffix: str) -> tuple[list[C
 
 
 def _rounded(row: Row) -> Row:
-    """Round to ten digits: the last bits of a mean depend on the machine and would make every page differ."""
+    """Round mean and standard deviation to ten digits: the last bits depend on the machine, and pages would differ."""
     short = {name: None if (v := getattr(row, name)) is None else float(f"{v:.10g}") for name in ("mean", "sd")}
     return replace(row, **short)  # type: ignore[arg-type]
 
@@ -195,7 +195,7 @@ def _draw(figures: dict[str, Any], suffix: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of results: its specification, its head, and for each line its names and cells."""
+    """A table of results: its specification, its head, and for each line its names and its cells (None if empty)."""
 
     spec: TableSpec
     head: list[str]
@@ -203,7 +203,7 @@ class Table:
 
     @property
     def splits(self) -> str:
-        """The number of splits, or its range."""
+        """The number of splits as text, or its range if it differs between cells."""
         ns = sorted({row.n for _, rows in self.body for row in rows if row})
         return f"{ns[0]} splits" if len(ns) == 1 else f"{ns[0]} to {ns[-1]} splits"
 
@@ -231,7 +231,7 @@ def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
 
 
 def number(mean: float | None, sd: float | None) -> str:
-    """A mean with its standard deviation, as text."""
+    """A mean with its standard deviation in parentheses, as text; empty without a mean."""
     if mean is None:
         return ""
     digits = 0 if abs(mean) >= 1000 else 2
@@ -239,7 +239,10 @@ def number(mean: float | None, sd: float | None) -> str:
 
 
 def cell_lines(row: Row) -> list[str]:
-    """The contents of a cell: our number, the paper's, their difference in combined deviations, and the verdict."""
+    """The lines of a table cell: our number and, if the paper prints one, that number and the comparison of both.
+
+    The comparison is the difference in combined standard deviations, and the verdict.
+    """
     if row.paper_mean is None:
         return [number(row.mean, row.sd)]
     units = "" if row.units is None else f"{row.units:+.1f} "
@@ -247,7 +250,7 @@ def cell_lines(row: Row) -> list[str]:
 
 
 def sections(report: Report) -> Iterable[tuple[str, str, list[Table], list[Claim], dict[str, bytes]]]:
-    """For each experiment and protocol its names, tables, claims and figures, in the order of the paper."""
+    """For each experiment and protocol: both names, tables, claims and figures, in the order of the paper."""
     for name in EXPERIMENTS:
         for protocol in PROTOCOLS:
             if (name, protocol) not in report.pictures:
@@ -281,7 +284,7 @@ HOW_TO_READ = (
 
 
 def about(report: Report) -> list[str]:
-    """Sentences about the run: missing data sets, versions, seeds, commits, and core time by experiment."""
+    """Sentences about the run: missing data sets, versions, seeds, commits, core time by experiment, wall time."""
     facts = report.about
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     honest = sum(seconds for (_, protocol), seconds in facts["work"].items() if protocol == "honest") / 60.0
@@ -307,7 +310,10 @@ def _made_by(commits: dict[str, list[str]]) -> str:
 
 
 def _left_out(report: Report) -> list[str]:
-    """Data sets of an experiment that are not in this run: a claim about every data set does not cover them."""
+    """A sentence about data sets that are not in this run, which claims about every data set do not cover.
+
+    It is in a list, which is empty if there are none.
+    """
     found_sets: dict[str, set[str]] = {}
     for row in report.rows:
         found_sets.setdefault(row.experiment, set()).add(row.dataset)
@@ -356,7 +362,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 
 def summary_table(rows: list[Row], findings: list[Finding]) -> list[str]:
-    """The lines of the summary: one per experiment and protocol."""
+    """The summary as lines of a Markdown table, one per experiment and protocol below the head."""
     out = [
         "| experiment | protocol | numbers | better, same, worse | the paper's own method reached | "
         "claims: hold, open, fail |",
@@ -384,14 +390,14 @@ def _summary_line(name: str, protocol: str, compared: list[Row], claims: list[st
 
 
 def summary(folder: Path) -> str:
-    """The block of results for a page, from results.json and claims.json."""
+    """The block of results for a README between its marks, from results.json and claims.json of a folder."""
     rows = read_record(folder / "results.json")
     findings = _findings(folder)
     return "\n".join([_MARKS[0], headline(rows, findings), "", *summary_table(rows, findings), _MARKS[1]])
 
 
 def with_summary(text: str, folder: Path) -> str:
-    """The text of a page with a new block of results."""
+    """The text of a README with its block of results replaced; a text without the marks of the block is an error."""
     start, end = (text.find(mark) for mark in _MARKS)
     if start < 0 or end < start:
         raise UserError(f"the README needs the line {_MARKS[0]} and below it {_MARKS[1]}, got none; add both lines")
