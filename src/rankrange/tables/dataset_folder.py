@@ -78,7 +78,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
-    """Convert class labels to their names, and images and audio to the paths of their files."""
+    """Convert class labels to their names (None if negative), and images and audio to the paths of their files."""
     import pyarrow
 
     for index, name in enumerate(table.schema.names):
