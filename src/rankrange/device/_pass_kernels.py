@@ -56,7 +56,7 @@ def one_pass(
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
     PARTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One pass over the rows [first, n); each program processes `tiles` tiles.
+    """One pass over the rows [first, n); each program processes `tiles` tiles of BLOCK rows.
 
     With `write` it stores the losses, otherwise the sums and the undecided rows. Columns are processed in PARTS blocks
     of WIDTH columns; PARTS is a power of two.

@@ -65,7 +65,7 @@ class DeviceCrossFit(CrossFit):
             self.outside[sampled[fitted]] = False
 
     def scored(self, fits: Fits) -> Scored:
-        """The scores of each candidate on all rows outside its training set."""
+        """The scores of each candidate on all rows outside its training set; with several folds as in `CrossFit`."""
         if not self.hold_out:
             return super().scored(fits)
         W = torch.as_tensor(fits.W[:, 0], device=self.data.X.device)

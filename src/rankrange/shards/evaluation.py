@@ -52,7 +52,7 @@ class Iterate:
     lower: Cut | None  # None if k keeps all rows; a hinge always has one
     upper: Cut | None  # None if m = 0
     certain: Array  # `tangent_sums` over the rows between the brackets, which are certainly kept
-    rows: Rows | None  # the undecided rows, in float64; None if there are none
+    rows: Rows | None  # the undecided rows, inside the brackets, in float64; None if there are none
     weights: Array  # their weights, each in [0, mass]
     least: float  # the smallest loss, for a hinge the smallest margin
     between: Interval  # rows with losses strictly inside are certainly kept and in `certain`
@@ -213,7 +213,7 @@ class FullData:
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def hessians(self, iterate: Iterate) -> tuple[Array, Array]:
-        """The Hessian of the mean of the kept losses, and its reduction by rows that cross the cuts.
+        """The Hessian of the mean of the kept losses, and its reduction because rows cross the cuts when W moves.
 
         Only subclasses with `smooth` implement it.
         """
@@ -353,7 +353,7 @@ def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
 
 
 class TooManyTies(ValueError):
-    """More rows are tied at a cut than the driver can hold."""
+    """More rows are tied at a cut than one pass may send to the driver, the process of the fit."""
 
 
 def slopes_of(sums: Array, r: int, p: int, fit_intercept: bool) -> Array:

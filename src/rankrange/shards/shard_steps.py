@@ -39,9 +39,9 @@ _FAR_BELOW = 0.05
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
-    """The mean of (diag(p) - p p') kron (x x') over the rows, weighted by q: a matrix (r p, r p).
+    """The mean over rows, weighted by q, of (diag(P) - P P') kron (x x') with the class probabilities P (r,) of a row.
 
-    Only the first rows are used if all of them would take too long.
+    It is a matrix (r p, r p) for p parameters per class. Only the first rows are used if all would take too long.
     """
     r, p = sample.n_outputs, sample.design.p
     rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
@@ -158,7 +158,7 @@ class Local:
         return self.data.hessians(self.iterate)
 
     def _density_of_kinks(self) -> Array:
-        """The Hessian of a mean of hinges, smoothed: it comes from the density of rows at the kink, in the sample."""
+        """A smoothed Hessian of the mean of the hinges, from the density of sampled rows near the kink."""
         assert self.iterate.lower is not None
         _, s, _ = self._at_sample
         top = np.inf if self.iterate.upper is None else self.iterate.upper.value
@@ -188,7 +188,7 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric at this point: for all parameters jointly or, if they are many, one that all scores share."""
+        """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
@@ -304,7 +304,7 @@ class Local:
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
     def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
-        """The step that minimises the model with this Hessian and the kinks of the band, and the predicted decrease."""
+        """The step that minimises the model with this Hessian and the kinks of `band`, and the predicted decrease."""
         band, kept, (r, p) = self.band, self.data.kept, self.iterate.W.shape
         fixed = slopes_of(band.certain.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.iterate.W)

@@ -63,6 +63,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         The encoding of each column.
     columns_ : list of dict
         The fitted parameters of each column that is used.
+    forms_ : dict
+        The formats of the converted text columns; see `rankrange.tables.columns.typed`.
     owner_ : list of int
         For each feature, the index of its column in `columns_`.
     feature_names_ : list of str
