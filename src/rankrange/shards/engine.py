@@ -42,7 +42,7 @@ class Shard(Protocol):
 class Shards(Protocol):
     """The interface of an engine. `columns` are the names of the features, if they have names.
 
-    An engine also has the number of rows, `n_rows`, or a list of `shards`. It may limit the rows that are sent to the
+    An engine also has the number of rows, `n_rows`, or the list `shards`. It may limit the rows that are sent to the
     driver, the process of the fit: `sample_rows` in the sample, `collected_rows` near a cut of the losses.
     """
 

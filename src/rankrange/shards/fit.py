@@ -248,7 +248,7 @@ def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
 
 
 def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool]:
-    """The mass of all rows, and whether all weights, or all class weights, are integers; having both is an error."""
+    """The mass of all rows, and whether all weights, or all class weights, are integers; both together are an error."""
     total = float(found.mass.total()[0])
     if model.class_weight is None:
         return total, found.whole
@@ -456,7 +456,7 @@ def _store(
 def _warn_of_lost_classes(estimator: Any, data: _Data, iterate: Iterate) -> None:
     """Warn if most rows of a class were dropped.
 
-    There is no warning with a lower cut (k < n or a hinge), because missing rows may lie below it, or with weights.
+    There is no warning with weights, or with a lower cut (k < n or a hinge), because missing rows may lie below it.
     """
     if (
         iterate.lower is not None

@@ -158,7 +158,7 @@ class _Sample(NamedTuple):
     def searched(self, C: float | None) -> tuple[Array, float, float]:
         """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the dropped share, and C.
 
-        None as C chooses it.
+        If C is None, it is chosen.
         """
         share = self.objective.total / self.data.total
         fits, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)

@@ -52,7 +52,7 @@ def scan(
     target : str, Path or int
         The column of labels or numbers to predict; for .npy the number of the column, or the path of another .npy file.
     weight : str, Path or int, optional
-        The column of weights, named like `target`. Weight 2 is the row twice.
+        The column of weights, given like `target`. Weight 2 is the row twice.
     spill : "auto", None, True, str or Path, default="auto"
         A folder for an uncompressed copy of the rows, which the first pass writes so that later passes need no
         decoding; True is a temporary folder, which is removed when the process ends. The copy takes rows times columns

@@ -367,7 +367,7 @@ def _grey(path: Path) -> Any:
 
 
 class StrayCell(ValueError):
-    """Raised for a CSV cell that does not have the type of the first rows of its column; the argument is its name."""
+    """Raised for a CSV cell that does not have the type of the first rows of its column, whose name is the argument."""
 
 
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:

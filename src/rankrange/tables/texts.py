@@ -20,7 +20,7 @@ _DIRECTIONS, _WORDS = 50, 20_000
 _HASHED_FROM, _READ = 30_000_000, 20_000
 # The least number of words per cell of prose.
 _WORDS_OF_PROSE = 3.0
-# The largest number of rows for fitting the components.
+# The components are fitted to evenly spaced rows, fewer than twice this many.
 _LEARNT_ON = 50_000
 # The target encoding is shrunk to the overall mean with the weight of this many rows; the largest number of outputs.
 _PRIOR_ROWS, _MAX_OUTPUTS = 10.0, 9
@@ -50,7 +50,7 @@ def as_texts(column: Any) -> list[str]:
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Fit the encoding of texts ("" if missing) to at most about 50,000 rows; "width" is the number of features."""
+    """Fit the encoding of texts ("" if missing) to fewer than 100,000 rows; "width" is the number of features."""
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)
