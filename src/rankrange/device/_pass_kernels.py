@@ -56,7 +56,7 @@ def one_pass(
     LOSS: tl.constexpr, WEIGHTED: tl.constexpr, INTERCEPT: tl.constexpr,
     PARTS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One pass over the rows [first, n); each program processes `tiles` tiles.
+    """One pass over the rows [first, n); each program processes `tiles` tiles of BLOCK rows.
 
     With `write` it stores the losses, otherwise the sums and the undecided rows. Columns are processed in PARTS blocks
     of WIDTH columns; PARTS is a power of two.
@@ -168,7 +168,8 @@ def newton_pass(
     """Score, loss, weight between two cuts, gradient and Hessian in one read of X, up to WIDTH columns.
 
     The Hessian is a product on tensor cores. It is less precise than float32, and the caller makes it symmetric.
-    Scores, losses and sums are float64. The sums of a program are the mass, the loss and, from index 2, the gradient.
+    Scores, losses and sums are float64; the gradient is summed in the dtype of X within a tile. The sums of a program
+    are the mass, the loss and, from index 2, the gradient.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, WIDTH)

@@ -27,7 +27,7 @@ _RESIDUAL_ROWS = 1 << 18
 class MomentScores:
     """The mean score of each candidate, and the mean products of the scores of each pair, for standard errors.
 
-    `mean` is (candidates,), `second` (candidates, candidates), and `mass` is that of the scored rows.
+    `mean` is (candidates,), `second` (candidates, candidates), and `mass` is the number of effective rows scored.
     """
 
     mass: float
@@ -35,7 +35,7 @@ class MomentScores:
     second: Array
 
     def errors(self, candidate: int) -> Array:
-        """Array (candidates,): the standard error of the difference from one candidate."""
+        """Array (candidates,): the standard errors of the differences of the mean scores from that of one candidate."""
         variances = np.diag(self.second)
         square = variances + variances[candidate] - 2.0 * self.second[candidate]
         variance = square - (self.mean - self.mean[candidate]) ** 2
@@ -52,7 +52,7 @@ class DeviceCrossFit(CrossFit):
     """Cross-fitting with one hold-out: fits are made on the host and scored on all other rows on the device.
 
     With several folds (small samples) everything runs on the host. `sampled` are the numbers of the rows of the
-    objective, and `unit` is the mass of one row.
+    objective, and `unit` is the mass of one effective row. The other arguments are those of `CrossFit`.
     """
 
     def __init__(self, data: Data, sampled: Tensor, unit: float, *arguments: Any, **settings: Any) -> None:
@@ -65,7 +65,7 @@ class DeviceCrossFit(CrossFit):
             self.outside[sampled[fitted]] = False
 
     def scored(self, fits: Fits) -> Scored:
-        """The scores of each candidate on all rows outside its training set."""
+        """The scores of each candidate on all rows outside its training set; with several folds as in `CrossFit`."""
         if not self.hold_out:
             return super().scored(fits)
         W = torch.as_tensor(fits.W[:, 0], device=self.data.X.device)
@@ -108,7 +108,10 @@ class DeviceCrossFit(CrossFit):
         return max(spread / float(ndtri(0.85)), 1e-9 * float(self.data.y.abs().max()), 1e-300)
 
     def _cost(self, fits: Fits) -> float:
-        """The loss of the ordinary fit on all rows outside its training set."""
+        """The total loss of the ordinary fit on all rows outside its training set.
+
+        With several folds or a numeric target, the cost of `CrossFit`.
+        """
         if not self.hold_out or self.data.model.classes is None:
             return super()._cost(fits)
         W = torch.as_tensor(fits.W[0, :1], device=self.data.X.device)
@@ -134,7 +137,7 @@ def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
 
 
 def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
-    """Array (candidates, rows): 1 for correct predictions; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
+    """Array (candidates, rows): 1 if correct, otherwise 0; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
     model = data.model
     Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
     if model.classes is None:

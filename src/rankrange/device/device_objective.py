@@ -31,13 +31,17 @@ _CROSSING_SHARE = 0.02
 
 @dataclass(frozen=True, eq=False)
 class DeviceIterate(Iterate):
-    """An `Iterate` with `crossing` (p, p), the reduction of the curvature by rows that cross the cuts."""
+    """An `Iterate` with `crossing` (p, p), the reduction of the Hessian because rows cross the cuts when W moves."""
 
     crossing: Array
 
 
 class _Bracket:
-    """The bracket of one cut, from a sample: at first from its rank share, later from the last exact cut."""
+    """The bracket of one cut, an interval of losses that contains it almost surely, from the losses of a sample.
+
+    At first it is around the rank of the cut, later around the last exact cut. `least` is the least share of the
+    sample that it contains on either side of the cut.
+    """
 
     def __init__(self, target: float, total: float, mass: Tensor, part: float, least: float) -> None:
         self.target, share = target, target / total
@@ -48,7 +52,7 @@ class _Bracket:
         self.above: Tensor | None = None  # whether each row was above the cut in the last pass
 
     def interval(self, s: Tensor, mass: Tensor, ranked: Tensor, reached: Tensor) -> Interval:
-        """Values that bracket the cut.
+        """The bracket: two losses of the sample, or infinite ends.
 
         `ranked` are the losses s in decreasing order, `reached` their cumulative masses.
         """
@@ -76,7 +80,7 @@ def _position(reached: Tensor, mass: float) -> Tensor:
 
 
 class _SampledRows:
-    """A sample of evenly spaced rows, and the pass over them."""
+    """A sample of at most `most` evenly spaced rows, and the pass over them."""
 
     def __init__(self, data: Data, most: int) -> None:
         self.step = max(1, -(-data.n // most))
@@ -117,7 +121,7 @@ class _ListedRows(NamedTuple):
 
 
 class DeviceData(FullData):
-    """F over all rows of a device. Hinges and several scores use the method of `shards`."""
+    """The objective F over all rows on a device. Hinges and several scores use the methods of `FullData`."""
 
     def __init__(self, shards: Any, *arguments: Any) -> None:
         super().__init__(shards, *arguments)
@@ -139,7 +143,10 @@ class DeviceData(FullData):
         }
 
     def evaluate_at(self, W: Array) -> Iterate:
-        """Evaluate F at W in one pass, or in more if a cut lies outside its bracket."""
+        """Evaluate F at W in one pass, or in more if a cut lies outside its bracket.
+
+        If too many rows lie inside the brackets or are tied at a cut, `FullData.evaluate_at` does it.
+        """
         if not self.smooth:
             return super().evaluate_at(W)
         s = self._ranks.losses(W)
@@ -208,7 +215,7 @@ class DeviceData(FullData):
         return DeviceIterate(W, *value, lower, upper, certain, rows, weights, found.least, between, crossing)
 
     def _band_reach(self, near: _ListedRows, request: Request, lower: Cut | None) -> float:
-        """A distance from the lower cut within which all rows are listed, and about `band_size` rows at most."""
+        """A distance from the lower cut within which all rows are listed, about `band_size` at most; 0 if no cut."""
         if lower is None or request.lower is None:
             return 0.0
         high = request.upper.high if _merged(request) and request.upper is not None else request.lower.high
@@ -218,7 +225,11 @@ class DeviceData(FullData):
         return min(most, float(distance.topk(size, largest=False).values.max()))
 
     def _sums_near(self, near: _ListedRows, certain: Tensor, request: Request) -> tuple[Array, Array]:
-        """The `tangent_sums` of the listed rows that are certainly kept, and the curvature lost to crossing rows."""
+        """The `tangent_sums` of the listed rows that are certainly kept, and the curvature lost to crossing rows.
+
+        The latter is a matrix (p, p). Rows that cross the upper cut lower the curvature, those that cross the lower cut
+        raise it. It is 0 if the brackets overlap.
+        """
         p, model = self.sample.design.p, self.model
         size = TangentTable.width(1, self.sample.design.d)
         table = torch.zeros(n_slope_groups(1), size, dtype=torch.float64, device=near.losses.device)
@@ -240,7 +251,7 @@ class DeviceData(FullData):
         return table.cpu().numpy(), crossing
 
     def hessians(self, iterate: Iterate) -> tuple[Array, Array]:
-        """The Hessian of the mean of the kept losses from many rows, and its reduction by rows that cross the cuts.
+        """The Hessian of the mean of the kept losses from many rows, and its reduction because rows cross the cuts.
 
         The Hessian is only used as a metric. With two million rows of 30 columns it differs from that of all rows by
         less than 1% in every direction.
@@ -252,7 +263,7 @@ class DeviceData(FullData):
         return found.hessian / max(found.mass, 1e-300), crossing
 
     def movable(self, iterate: Iterate) -> Movable | None:
-        """The rows of the metric's sample that are certainly kept; None if there are none."""
+        """The rows from which the Hessian is computed and that are certainly kept; None if there are none."""
         if not self.smooth:
             return super().movable(iterate)
         s = self._metric.losses(iterate.W)
@@ -276,15 +287,15 @@ def replace_share(near: _ListedRows, chosen: Tensor) -> _ListedRows:
 
 
 def _width(losses: Tensor, at: Interval) -> float:
-    """The width of a bracket, clipped to the range of the losses."""
+    """The range of the losses inside a bracket; 0 if there are none."""
     inside = losses[(losses >= at.low) & (losses <= at.high)]
     return float(inside.max() - inside.min()) if len(inside) else 0.0
 
 
 def _bend(moment: Array, width: float) -> Array:
-    """The covariance of gradients times the density of rows, from second moments of (gradient, 1).
+    """The covariance of the gradients of rows in a bracket, times the density of their mass, mass / width.
 
-    0 if all rows are tied.
+    `moment` is the sum of the outer products of (gradient, 1). 0 if all losses are tied.
     """
     mass, total = float(moment[-1, -1]), moment[-1, :-1]
     if mass <= 0 or width <= 1e-9:

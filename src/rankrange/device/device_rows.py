@@ -98,7 +98,7 @@ class DeviceRows:
         return estimator
 
     def some(self) -> tuple[Array, Array, Array, Array | None, float]:
-        """Evenly spaced rows on the host: row numbers, X, codes, weights, and their share of the total mass."""
+        """Evenly spaced rows on the host: row numbers, X, codes, weights or None, and their share of the total mass."""
         assert self.labels is not None
         rows = slice(0, self.n_rows, -(-self.n_rows // SOME_ROWS))
         codes = self.labels.codes[rows].to(torch.int64).cpu().numpy()
@@ -109,16 +109,16 @@ class DeviceRows:
         return np.arange(0, self.n_rows, rows.step), self.X[rows].cpu().numpy(), codes, weight, share
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """The result of a kernel of `shards`, computed on the device."""
+        """The result of a kernel of `shards` (`describe`, `evaluate` or `score_held_out`), computed on the device."""
         answers: dict[Any, Any] = {describe: self._describe, evaluate: self._evaluate, score_held_out: self._score}
         return answers[kernel](message)
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Any:
-        """An iterator with a single result, because all rows are one shard."""
+        """An iterator with a single result of `lazy_rows`, because all rows are one shard."""
         return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
-        """A mask (n,) of the dropped rows, on the host."""
+        """A mask (n,) of the dropped rows, on the host; it is computed at once."""
         assert kernel is dropped_rows
         found = np.empty(self.n_rows, dtype=bool)
         for rows, s in self._losses(message.model, message.W):
@@ -141,7 +141,7 @@ class DeviceRows:
         return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
 
     def _losses(self, model: Model, W: Array) -> Iterator[tuple[slice, Tensor]]:
-        """The losses of all rows, in blocks, with the same bits as in other passes."""
+        """Yield slices of all rows with their losses, which have the same bits as in other passes."""
         run = self.pass_of(model)
         for start in range(0, self.n_rows, run.chunk):
             rows = slice(start, min(start + run.chunk, self.n_rows))
@@ -176,7 +176,7 @@ class DeviceRows:
         return dict(zip(labels.classes.tolist(), map(list, zip(rows, present, strict=True)), strict=True))
 
     def _draw(self, message: Sampling) -> Tensor:
-        """Numbers of the rows in the sample, in order; rows without weight are not drawn."""
+        """Numbers of the rows in the sample, in order; rows of weight 0 are left out."""
         size = min(self.n_rows, round(self.n_rows * ((message.threshold + 1) / 2.0**64)))
         if size == self.n_rows:
             rows = torch.arange(size, device=self.X.device)
@@ -204,9 +204,9 @@ class DeviceRows:
         return part
 
     def collected(self, model: Model, rows: Tensor, losses: Tensor, scores: Tensor, limit: int) -> Rows | None:
-        """The undecided rows on the host, with equal rows merged if there are many.
+        """The undecided rows on the host; None if there are more than `limit`.
 
-        None if there are still too many.
+        Equal rows are merged first if there are more than `limit` rows or if many losses are equal.
         """
         data = self.pass_of(model).data
         mass = data.mass(rows)
@@ -221,7 +221,7 @@ class DeviceRows:
         return Rows(*(values.cpu().numpy() for values in (x, y, losses, slopes, scores, mass)))
 
     def _between(self, model: Model, W: Array, edges: Array) -> Array:
-        """The mass between neighbouring edges; only the few rows between the outermost edges are sorted."""
+        """The masses up to the first edge, between neighbouring edges, and above the last one: (edges + 1,)."""
         at = torch.as_tensor(edges.astype(np.float64), device=self.X.device)
         data, plain = self.pass_of(model).data, self.weight is None and model.class_weight is None
         total = torch.zeros(len(edges) + 1, dtype=torch.float64, device=self.X.device)
@@ -287,7 +287,7 @@ def _joined(rows: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: float, n_classes: int) -> Tensor:
-    """The sums of `holdout._by_class` over some rows."""
+    """The sums of `holdout.Scores` over some rows, with these masses."""
     y, model = data.y[rows], data.model
     x, _ = data.scores(sets[0], rows)
     scores = []
@@ -308,7 +308,7 @@ def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: fl
 
 
 def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any = None, sizes: Sizes | None = None) -> DeviceRows:
-    """X, y and weights as an engine, on the device of the estimator or on that of X."""
+    """Validate X, y and weights, and return them as an engine on `estimator.device`, by default on the device of X."""
     check_supported(estimator, DeviceRows.place)
     if y is None:
         raise ValueError(f"{type(estimator).__name__}.fit needs y, the targets of the rows of X, got None")

@@ -43,7 +43,7 @@ class Newton(NamedTuple):
 
 
 def newton_pass(data: Data, W: Array, low: float, high: float) -> Newton:
-    """The sums over rows with losses from low to high, by the kernel if it is accurate enough."""
+    """The sums over rows with losses in [low, high], by the kernel if it is accurate enough, otherwise by `eager`."""
     if takes(data):
         found = by_kernel(data, W, low, high)
         if _well_conditioned(found.hessian):
@@ -57,12 +57,12 @@ def takes(data: Data) -> bool:
 
 
 def width_of(data: Data) -> int:
-    """The number of columns, with the intercept, as the next power of two."""
+    """The number of columns, with the intercept, rounded up to a power of two of at least 16."""
     return max(16, 1 << (data.X.shape[1] + data.model.fit_intercept - 1).bit_length())
 
 
 def eager(data: Data, W: Array, low: float, high: float) -> Newton:
-    """The sums in eager PyTorch and float64, which define the result of the kernel."""
+    """The sums in eager PyTorch and float64, the reference for the kernel."""
     model = data.model
     x, Z = data.scores(torch.as_tensor(W, device=data.X.device), slice(None))
     s, slope = loss_and_slope(model, data.y, Z)
@@ -80,7 +80,7 @@ def eager(data: Data, W: Array, low: float, high: float) -> Newton:
 
 
 def by_kernel(data: Data, W: Array, low: float, high: float, tile: Tile | None = None) -> Newton:
-    """The sums of `eager` by the Triton kernel."""
+    """The sums of `eager` by the Triton kernel, with a less accurate Hessian."""
     X, model, width = data.X, data.model, width_of(data)
     tile = TILES[width] if tile is None else tile
     p = X.shape[1] + model.fit_intercept

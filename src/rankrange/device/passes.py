@@ -1,7 +1,7 @@
 """One pass over rows on a device: losses, and the sums that `shards` needs.
 
 Eager PyTorch in float64, in blocks of rows, defines the results. On a GPU a Triton kernel reads X only once, for losses
-of one score. `EagerPass` is also used for several scores and for hinges.
+of one score. `EagerPass` is used on the CPU, for several scores, for hinges, and for more than 1024 parameters.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PassSums(NamedTuple):
     masses: Array
     least: float
     table: Array
-    n_undecided: int
-    rows: Tensor
+    n_undecided: int  # may exceed the number of listed rows
+    rows: Tensor  # row numbers of the undecided rows, at most MAX_LISTED by the kernel
     losses: Tensor
     scores: Tensor  # (r, rows)
 
@@ -136,7 +136,7 @@ def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
 
 
 def has_kernels(data: Data) -> bool:
-    """Whether kernels support this device and this loss."""
+    """Whether Triton kernels are available for this device and this loss."""
     return triton is not None and (data.X.is_cuda or INTERPRETED) and data.model.loss in KERNEL_LOSSES
 
 
@@ -175,7 +175,7 @@ class EagerPass:
         return loss_and_slope(data.model, data.y[start:stop], Z)[0]
 
     def sums(self, request: Request) -> PassSums:
-        """The `tangent_sums` of the rows that are certainly kept, masses, and the undecided rows."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and all undecided rows in order."""
         W = torch.as_tensor(request.W, device=self.data.X.device)
         parts = [self._chunk(W, request, a) for a in range(0, self.data.n, self.chunk)]
         masses, least, tables, rows, losses, scores = zip(*parts, strict=True)
@@ -249,7 +249,7 @@ class FusedPass(EagerPass):
         return has_kernels(data) and data.X.shape[1] + data.model.fit_intercept <= _MAX_COLUMNS
 
     def _launch(self, W: Array, at: Limits, rows: tuple[int, int], losses: Tensor | None) -> None:
-        """Write the losses of the rows to `losses`, or compute the sums over all rows."""
+        """Write the losses of the rows [first, stop) to `losses`; if it is None, write sums and undecided rows."""
         data, (first, stop) = self.data, rows
         model, X = data.model, data.X
         padded = np.zeros(self.parts * WIDTH)
@@ -270,13 +270,13 @@ class FusedPass(EagerPass):
         )  # fmt: skip
 
     def losses(self, W: Array, start: int, stop: int) -> Tensor:
-        """The losses of these rows, with the same bits as in a pass."""
+        """The losses of the rows [start, stop), with the same bits as in `sums`."""
         out = self.data.X.new_empty(stop - start, dtype=torch.float64)
         self._launch(W, Limits(*[0.0] * 4), (start, stop), out)
         return out
 
     def sums(self, request: Request) -> PassSums:
-        """The `tangent_sums` of the rows that are certainly kept, masses, and the undecided rows in order."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and at most MAX_LISTED undecided rows."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
         total = torch.cat([self.sums_of.sum(0), least[None], self.count.to(torch.float64)]).cpu().numpy()

@@ -18,7 +18,7 @@ _COUNTED = 1 << 16
 
 
 class Labels(NamedTuple):
-    """The distinct labels in order, on the host, and the code of each row's label, on the device."""
+    """The sorted distinct labels, on the host, and the code of each row's label, on the device."""
 
     classes: Array
     codes: Tensor
@@ -38,7 +38,7 @@ def as_tensor(array: Any, device: torch.device | None) -> Tensor:
 
 
 def as_matrix(X: Any, device: torch.device | None) -> Tensor:
-    """X (n, d) in float32 or float64, row-major and finite."""
+    """Convert X to a tensor (n, d) in float32 or float64, row-major; an error if it is empty or not finite."""
     if not isinstance(X, Tensor) and not hasattr(X, "__cuda_array_interface__") and not sp.issparse(X):
         X = np.asarray(X)
         X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
@@ -63,7 +63,7 @@ def finite(values: Tensor) -> bool:
 
 
 def as_column(values: Any, name: str, n: int, device: torch.device) -> Tensor:
-    """Validate one value per row (numeric targets or weights): finite, in a float dtype."""
+    """Convert one value per row (numeric targets or weights) to a float tensor (n,); an error if one is not finite."""
     found = as_tensor(values, device)
     found = found[:, 0] if found.dim() == 2 and found.shape[1] == 1 else found
     check_length(name, tuple(found.shape), n)
@@ -80,7 +80,7 @@ def check_length(name: str, shape: tuple[int, ...], n: int) -> None:
 
 
 def as_labels(y: Any, n: int, device: torch.device) -> Labels:
-    """The classes of y, of any type, and codes on the device."""
+    """The classes of y, which may be of any type, and codes; an error if there are more than MAX_CLASSES."""
     if isinstance(y, Tensor) or hasattr(y, "__cuda_array_interface__"):
         y = as_tensor(y, device)
         y = y[:, 0] if y.dim() == 2 and y.shape[1] == 1 else y

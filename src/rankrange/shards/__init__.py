@@ -1,6 +1,6 @@
 """Out-of-core and distributed fits: exact fits in a few passes over rows on disk or on a cluster.
 
-Names are imported when they are first used, so a worker imports little more than NumPy.
+Names are imported when they are first used, so a worker imports only what its kernel needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Shards of Dask collections. Chunks stay on their workers; only messages and merged results are sent.
+"""Shards of Dask collections. Chunks stay on their workers; only parameters and merged results are sent.
 
-Each chunk is one Dask task. If a worker is lost, Dask computes its chunks and tasks again. If a block of rows spans two
-chunks, the rows of the later chunk are sent once to the worker of the earlier one.
+A pass has about one Dask task per chunk. If a worker is lost, Dask computes its chunks and tasks again. Sums are over
+blocks of BLOCK_ROWS rows. If a block spans several chunks, its rows are sent once to the worker of the first one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _WORKER_TIMEOUT = 8.0
 
 
 class LostDataError(RuntimeError):
-    """Data or workers that a fit on a cluster needs are lost and cannot be computed again."""
+    """Raised if data are lost that cannot be computed again, if workers die repeatedly, or if the cluster is gone."""
 
 
 class DaskShards:
-    """Rows of a Dask array or dataframe.
+    """Rows of a Dask array or dataframe, as an engine of `shards`.
 
     Parameters
     ----------
@@ -46,8 +46,9 @@ class DaskShards:
 
     Notes
     -----
-    Dask's configuration may have `rankrange.sample-rows` (rows of the sample, 131072 by default) and
-    `rankrange.worker-timeout` (seconds without any worker after which a fit fails, 8 by default).
+    Dask's configuration may have `rankrange.sample-rows` (rows of the sample that is used to search for starts and to
+    choose m and C, 131072 by default) and `rankrange.worker-timeout` (seconds without any worker after which a fit
+    fails, 8 by default).
     """
 
     def __init__(self, X: Any, y: Any, weight: Any = None, client: Any = None) -> None:
@@ -82,7 +83,7 @@ class DaskShards:
         return list(self.client.persist(parts))
 
     def _known_lengths(self) -> list[list[int]] | None:
-        """The chunk lengths of all collections, if all are known, which saves a pass."""
+        """For each chunk, the numbers of rows in X, y and the weights; None if some are unknown and must be counted."""
         if not all(hasattr(part, "chunks") for part in self._collections):
             return None
         lengths = list(zip(*(part.chunks[0] for part in self._collections), strict=True))
@@ -103,7 +104,7 @@ class DaskShards:
         return [lengths[0] for lengths in rows]
 
     def _borrow(self, chunks: list[Any]) -> list[list[Any]]:
-        """For each range, the rows of later chunks that complete its last block."""
+        """For each range of rows, delayed objects with the rows of later chunks that complete its last block."""
         cut = dask.delayed(cut_chunk, pure=True)
         pieces = [[cut(chunks[i], a, b) for i, a, b in at.pieces[1:]] for at in self.ranges]
         if chunks is self._lazy or self.client is None:
@@ -120,7 +121,7 @@ class DaskShards:
         ]
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """Run the kernel on every chunk and merge the results in the order of the rows."""
+        """Run the kernel on every range of rows and merge the results in the order of the rows."""
         level = self._tasks(kernel, message, self._chunks, self._borrowed)
         join = dask.delayed(merged, pure=False)
         while len(level) > 1:
@@ -132,7 +133,7 @@ class DaskShards:
         return self._tasks(kernel, message, self._lazy, self._borrow(self._lazy))
 
     def lazy_rows(self, kernel: Kernel, message: Any) -> Any:
-        """One value per row as a Dask array, in the chunks of the collection."""
+        """The results of a kernel with one boolean per row, as a Dask array in the nonempty chunks of the rows."""
         parts = [
             dask.array.from_delayed(part, (at.stop - at.start,), dtype=bool)
             for at, part in zip(self.ranges, self.map_lazy(kernel, message), strict=True)
@@ -164,7 +165,10 @@ class DaskShards:
             self.client.cancel(futures)
 
     def _wait(self, futures: list[Any]) -> None:
-        """Wait until all are done. Raise an error if scheduler or workers are gone, because Dask would wait forever."""
+        """Wait until all futures are done.
+
+        Raise an error if the scheduler has stopped or there is no worker for too long, because Dask would wait forever.
+        """
         from distributed import wait
 
         alone_since: float | None = None
@@ -239,7 +243,7 @@ def _chunks(collection: Any, name: str) -> list[Any]:
 
 
 def as_chunk(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
-    """Convert a chunk of any collection to arrays for the kernels."""
+    """Convert a chunk of X (array, sparse matrix or dataframe), y and the weights to arrays for the kernels."""
     return _matrix(X), _vector(y), None if weight is None else _vector(weight)
 
 

@@ -23,9 +23,9 @@ class Description:
     n_columns: set[int] = field(default_factory=set)
     dtypes: set[str] = field(default_factory=set)
     sparse: bool = False
-    mass: TreeSum = field(default_factory=TreeSum)
+    mass: TreeSum = field(default_factory=TreeSum)  # the sum of all weights, then the sum of each fold
     whole: bool = True  # whether all weights are integers
-    weighted: bool = False
+    weighted: bool = False  # whether some weight is not 1
     labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
     sample: list[Batch] = field(default_factory=list)
     numbers: list[Array] = field(default_factory=list)  # row numbers of the sample
@@ -58,13 +58,13 @@ class Description:
 
     @property
     def dtype(self) -> Any:
-        """float32 if it represents all columns, otherwise float64."""
+        """float32 if all features are float32 or float16, otherwise float64."""
         small = all(np.dtype(name) in (np.dtype(np.float32), np.dtype(np.float16)) for name in self.dtypes)
         return np.float32 if small else np.float64
 
 
 def describe(shard: Shard, message: Sampling) -> Description:
-    """The kernel of the first pass: count and check the rows of a shard, and draw its rows of the sample."""
+    """The kernel of the first pass: count and check the rows of a shard up to the first error, and draw the sample."""
     found = Description()
     with one_thread():
         for batch in aligned_blocks(_until_error(shard.batches(), message, found)):
@@ -75,7 +75,10 @@ def describe(shard: Shard, message: Sampling) -> Description:
 
 
 def _until_error(batches: Iterable[Batch], message: Sampling, found: Description) -> Iterator[Batch]:
-    """Yield batches until one has a problem, which is stored in `found.error`."""
+    """Yield batches until one has an error, which is stored in `found.error`, or another number of columns.
+
+    All numbers of columns are in `found.n_columns`.
+    """
     for batch in batches:
         name = batch.source or f"the rows from {batch.first_row} on"
         found.n_columns.add(batch.X.shape[1])
@@ -127,7 +130,10 @@ def _describe_batch(batch: Batch, message: Sampling, found: Description) -> None
 
 
 def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None) -> None:
-    """Count labels. Known labels are counted by comparison, which is faster than sorting."""
+    """Add the labels y to the counts [rows, rows of positive weight] of each label; `present` marks positive weights.
+
+    Up to 16 known labels are counted by comparison, which is faster than sorting.
+    """
     rest = np.ones(len(y), dtype=bool)
     if len(labels) <= 16:
         for label, counts in labels.items():

@@ -1,8 +1,9 @@
 """The interface between a fit and its engine: shards of rows, pure kernels, results merged in order.
 
-A kernel is a module-level function kernel(shard, message) -> result. Results have the methods `merge(later)` and
-`copy()`. An engine is a `Shards`: it runs a kernel on each shard, on any machine, and merges the results in the order
-of the shards. Shards keep no state between calls, so all results of a lost worker can be computed again.
+A kernel is a module-level function kernel(shard, message) -> result; the message has its parameters. Results to merge
+have the methods `merge(later)` and `copy()`. An engine is a `Shards`: it runs a kernel on each shard, on any machine,
+and merges the results in the order of the shards. Shards keep no state between calls, so all results of a lost worker
+can be computed again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAMPLE_ROWS = 1 << 17
 
 @runtime_checkable
 class Shard(Protocol):
-    """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` may be iterated repeatedly."""
+    """Rows [start, stop) of all the data; `start` is a multiple of BLOCK_ROWS. `batches` may be called repeatedly."""
 
     @property
     def start(self) -> int:
@@ -41,7 +42,8 @@ class Shard(Protocol):
 class Shards(Protocol):
     """The interface of an engine. `columns` are the names of the features, if they have names.
 
-    It may also limit the rows that are sent to the driver: `sample_rows` for the search, `collected_rows` for a cut.
+    An engine also has the number of rows, `n_rows`, or the list `shards`. It may limit the rows that are sent to the
+    driver, the process of the fit: `sample_rows` in the sample, `collected_rows` near a cut of the losses.
     """
 
     columns: list[str] | None
@@ -64,7 +66,7 @@ class ArrayShard:
     start, stop : int
         The range of row numbers, without `stop`.
     parts : sequence of (name, X, y, weight)
-        The arrays; weight may be None.
+        The slices, in order; the name is for error messages, and weight may be None.
     """
 
     start: int
@@ -106,8 +108,8 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
 
     Parameters
     ----------
-    Xs : sequence of array-like (n_i, d)
-        Chunks of features, dense or sparse.
+    Xs : sequence of ndarray or CSR matrix (n_i, d)
+        Chunks of features.
     ys : sequence of array-like (n_i,)
         Their targets.
     weights : sequence of array-like (n_i,), optional
@@ -116,7 +118,7 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
     Returns
     -------
     list of ArrayShard
-        One for each chunk that contains the first row of a block.
+        One for each chunk that contains the first row of a block of BLOCK_ROWS rows.
 
     Examples
     --------
@@ -144,13 +146,13 @@ def array_shards(Xs: Sequence[Any], ys: Sequence[Any], weights: Sequence[Any] | 
 
 
 def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, Any, Any]:
-    """The rows from start to stop of a chunk (X, y, weights)."""
+    """Rows [start, stop) of a chunk (X, y, weights or None)."""
     X, y, weight = chunk
     return X[start:stop], y[start:stop], None if weight is None else weight[start:stop]
 
 
 class LazyRows:
-    """One value per row, computed lazily shard by shard: iterate over it, or call `np.asarray`.
+    """One value per row, computed lazily. Iteration yields one array per shard; `np.asarray` computes all values.
 
     Parameters
     ----------

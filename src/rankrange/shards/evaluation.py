@@ -1,8 +1,9 @@
-"""Exact evaluation of the objective over all rows in one pass: the part of `shard_kernels.evaluate` on the driver.
+"""Exact evaluation of the objective over all rows, usually in one pass of the kernel `shard_kernels.evaluate`.
 
-The sample gives a bracket that contains each cut almost surely. Workers sum the rows between the brackets and send the
-few rows inside them, from which the driver finds the exact cuts and shares ties. If a cut lies outside its bracket, or
-a bracket has too many rows, one more pass is made. The result is always exact.
+For each cut, the sample gives a bracket: an interval of losses that contains the cut almost surely. Workers sum the
+rows between the brackets and send the few rows inside them to the driver, the process of the fit. It finds the exact
+cuts and the weights of tied rows. If a cut lies outside its bracket, or the brackets have too many rows, further passes
+follow. The result is always exact.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class Iterate:
     W: Array
     value: float
     gradient: Array
-    lower: Cut | None  # None if k keeps all rows
+    lower: Cut | None  # None if k keeps all rows; a hinge always has one
     upper: Cut | None  # None if m = 0
     certain: Array  # `tangent_sums` over the rows between the brackets, which are certainly kept
-    rows: Rows | None  # the undecided rows, with float64 features
+    rows: Rows | None  # the undecided rows, inside the brackets, in float64; None if there are none
     weights: Array  # their weights, each in [0, mass]
-    least: float
+    least: float  # the smallest loss, for a hinge the smallest margin
     between: Interval  # rows with losses strictly inside are certainly kept and in `certain`
 
     def table(self) -> Array:
@@ -62,7 +63,7 @@ class Iterate:
 
 
 class Movable(NamedTuple):
-    """Sampled rows that are certainly kept, whose tangents can be moved to other parameters than those of the pass.
+    """Sampled rows that are certainly kept, with the tangents of their losses at any parameters.
 
     `mass` is their total weight, and `sums` a function from parameters W to their `tangent_sums` at W.
     """
@@ -91,7 +92,7 @@ def take(rows: Rows, chosen: Array) -> Rows:
 
 
 class _Bracket:
-    """The bracket of one cut, from the sample: at first from its rank share, later from the last exact cut."""
+    """The bracket of one cut, from the losses of the sample: at first around its rank, later around the last cut."""
 
     def __init__(self, target: float, total: float, sample_mass: Array, part: float) -> None:
         self.target = target
@@ -105,7 +106,10 @@ class _Bracket:
         self.above: Array | None = None  # whether each sampled row was above the cut in the last pass
 
     def interval(self, s: Array, mass: Array, slack: float) -> Interval:
-        """Two values of the sample that bracket the cut, given its losses s."""
+        """The bracket, given the losses s and the masses of the sample.
+
+        Its ends are two of these losses, moved outwards by about `slack`, or infinite.
+        """
         if self.even:  # sort is faster than argsort
             ranked, reached = -np.sort(-s), np.arange(1.0, len(s) + 1.0)
         else:
@@ -136,11 +140,11 @@ class FullData:
     """The objective F over all shards.
 
     `sample` is the objective on the sampled rows, with the same loss, C and shares m/n and k/n. n is the number of all
-    rows, and `total` their mass. `on_pass` is called before each pass. `evaluate_one` replaces the pass of a request,
-    for fits that share passes.
+    rows, `total` their mass, and m and k are masses. `on_pass` is called with the kind of each pass before it.
+    `evaluate_one` replaces the pass of a request, for fits that share passes.
 
-    An engine may have its own subclass. If `smooth` is True, it has the method `hessians`: with many rows near a cut, F
-    is nearly smooth at the cut.
+    An engine may have a subclass with `smooth = True` and the method `hessians`, if so many rows lie near a cut that F
+    is nearly smooth there.
     """
 
     smooth = False
@@ -176,11 +180,15 @@ class FullData:
 
     @property
     def kept(self) -> float:
-        """The kept mass."""
+        """The mass of the kept rows, k - m."""
         return self.k - self.m
 
     def evaluate_at(self, W: Array) -> Iterate:
-        """Evaluate the objective at W in one pass, or in more if a cut lies outside its bracket."""
+        """Evaluate the objective at W in one pass.
+
+        Further passes follow if a cut lies outside its bracket or the brackets have too many rows. `TooManyTies` is
+        raised if even narrow brackets have too many.
+        """
         s = self.model.losses(self.sample.y, self.sample.design.scores(W)).astype(np.float64)
         slack = 1e-5 if self.model.dtype == np.float32 else 1e-12
         for _ in range(12):
@@ -205,7 +213,7 @@ class FullData:
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def hessians(self, iterate: Iterate) -> tuple[Array, Array]:
-        """The Hessian of the mean of the kept losses, and its reduction by rows that cross the cuts.
+        """The Hessian of the mean of the kept losses, and its reduction because rows cross the cuts when W moves.
 
         Only subclasses with `smooth` implement it.
         """
@@ -228,7 +236,10 @@ class FullData:
         return Movable(float(mass.sum()), sums)
 
     def _around_kink(self, s: Array, lower: Interval | None) -> Interval:
-        """A bracket of margins around the kink, which is at zero or, if that is higher, at the lower cut."""
+        """For a hinge, a bracket of margins around the kink: the lower cut if that is positive, otherwise 0.
+
+        It also covers the positive part of `lower`, the bracket of the lower cut.
+        """
         middle = 0.0 if lower is None else max(0.0, 0.5 * (lower.low + lower.high))
         middle = middle if np.isfinite(middle) else 0.0
         rank = min(max(int(min(_KINK_ROWS, self.limit // 2) / self._scale_up), 10), len(s) - 1)
@@ -261,9 +272,9 @@ class FullData:
         return self.shards.reduce(evaluate, Evaluation(self.model, (request,))).parts[0].pack()
 
     def _narrowed(self, W: Array, s: Array, intervals: dict[str, Interval]) -> dict[str, Interval]:
-        """Narrow the brackets by a pass that counts rows in many bins.
+        """Narrow the brackets by a pass that sums the mass of the rows in many bins of the losses.
 
-        The edges of the bins are values of the sample, and values between them if a bin would have too many rows.
+        The edges of the bins are losses of the sample, and values between them if a bin would have too many rows.
         """
         values, enough = [], max(_PART_ROWS, 40 * W.size)
         for low, high in intervals.values():
@@ -331,9 +342,10 @@ class FullData:
 
 
 def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
-    """The lower cut of margins, at least 0: rows with negative margins have loss 0, and no mass is assigned to them.
+    """The lower cut of a hinge, at least 0: rows with negative margins have loss 0 and get no weight.
 
-    `inside` is whether a cut at or below 0 lies in its bracket; if it does not, the result is None.
+    `inside` is whether the mass above the bracket is below k. If it is not, the cut lies above the bracket, and the
+    result is None.
     """
     if cut is not None and cut.value > 0:
         return cut
@@ -341,11 +353,14 @@ def _at_least_zero(cut: Cut | None, inside: bool) -> Cut | None:
 
 
 class TooManyTies(ValueError):
-    """More rows are tied at a cut than the driver can hold."""
+    """More rows are tied at a cut than one pass may send to the driver, the process of the fit."""
 
 
 def slopes_of(sums: Array, r: int, p: int, fit_intercept: bool) -> Array:
-    """The sum over the rows of slope times x' (r, p), from one row of `tangent_sums` or from their total."""
+    """The sum over data rows of the outer product of slopes and features, (r, p), with the intercept last.
+
+    `sums` is one row of `tangent_sums`, or the sum of its rows.
+    """
     slopes = sums[TangentTable.SLOPES :]
     flows, products = slopes[:r], slopes[r:].reshape(r, -1)
     return np.concatenate([products, flows[:, None]], axis=1) if fit_intercept else products.copy()
@@ -370,7 +385,7 @@ def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | 
 
 
 def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:
-    """The kept share of a row with loss s: 1 between the cuts, an equal share of the remaining mass at a cut."""
+    """The kept share of each row, by its loss in s: 1 between the cuts, 0 outside, equal for rows tied at a cut."""
     share = np.ones(len(s))
     if upper is not None:
         share[s > upper.value] = 0.0

@@ -1,4 +1,4 @@
-"""Fits on shards: one pass describes the rows, a sample is searched, then a few exact steps use all rows."""
+"""Fits on shards: one pass draws a sample, a search on the sample finds a start, and a few exact steps use all rows."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class _Data:
 
     description: Description
     model: Model
-    total: float
-    whole: bool
-    sample: tuple[Any, Array, Array | None]
+    total: float  # the mass of all rows: the sum of their weights, or of their class weights
+    whole: bool  # whether all these weights are integers
+    sample: tuple[Any, Array, Array | None]  # X, encoded y, and masses or None
     sampling: Sampling
 
     @property
     def unit(self) -> float:
-        """The mass of one row: 1 for counts, estimated from the sample for other weights."""
+        """The mass of one effective row: 1 for integer weights, estimated from the sample for others."""
         return 1.0 if self.whole else unit_of(self.sample[2])
 
 
 def fit_on_shards(shards: Shards, estimator: Any) -> Any:
-    """Fit an estimator to shards, as its `fit` does when X is a `Shards`.
+    """Fit an estimator to shards, as its `fit` does if X is a `ShardList`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
     Returns
     -------
     AoRRClassifier or AoRRRegressor
-        The estimator, with the attributes of a fit in memory; `dropped_` is lazy.
+        The estimator. `dropped_` is computed lazily, and `n_passes_` is the number of passes over the data.
     """
     estimator._check_params()
     check_supported(estimator, getattr(shards, "place", "on shards"))
@@ -106,10 +106,11 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 
 
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
-    """The result of the steps on all rows, the certificate and the number of steps.
+    """The final point of the steps on all rows, its certificate, and the number of steps.
 
-    Steps on the sample come first. If steps on all rows are cheap (`full.smooth`), a run without steps on the sample
-    precedes; if it is not certified, a run with them follows, and the better of both is returned.
+    Steps on the sample come first. If steps on all rows are cheap (`full.smooth`), they are first tried without steps
+    on the sample. If these do not reach the tolerance, a run with steps on the sample follows, and the better of both
+    is returned. If all losses of the sample are tied at the start, the result is the point 0 with certificate inf.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -199,7 +200,7 @@ def _check_description(found: Description, shards: Shards) -> None:
 
 
 def _with_column_names(message: str, columns: list[str] | None) -> str:
-    """Replace `{column:3}` in a message by the column name; kernels know only column numbers."""
+    """Replace `{column:3}` in a message by the name of column 3, or by 3 without names; kernels know only numbers."""
     head, found, tail = message.partition("{column:")
     if not found:
         return message
@@ -247,7 +248,7 @@ def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
 
 
 def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool]:
-    """The mass of all rows, and whether all weights are integers."""
+    """The mass of all rows, and whether all weights, or all class weights, are integers; both together are an error."""
     total = float(found.mass.total()[0])
     if model.class_weight is None:
         return total, found.whole
@@ -261,7 +262,10 @@ def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool
 
 
 def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: Any) -> tuple[float, float, Objective]:
-    """Choose m and k as masses of all rows, and return the objective of the sample with the same shares."""
+    """m and k as masses of all rows, and the objective of the sample with the same shares m/n and k/n.
+
+    m and C are chosen on the sample if they are "auto". Sets `C_` and the attributes of the choice.
+    """
     m, k = estimator._range().masses(data.total, whole=data.whole)
     rows, y, weight = data.sample
     loss = LOSSES[data.model.loss]()
@@ -290,7 +294,7 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
 
 
 def _cross_fit(shards: Shards, data: _Data) -> Any:
-    """The class that fits and scores folds: `CrossFit`, or that of the engine, which may score all rows."""
+    """The factory of objects that fit and score folds: `CrossFit`, or that of the engine, which may score all rows."""
     return shards.cross_fit(data.model, data.unit) if hasattr(shards, "cross_fit") else CrossFit
 
 
@@ -304,9 +308,9 @@ def _confirmed(
     start: Array,
     passes: _Passes,
 ) -> tuple[float, Objective, Array]:
-    """Confirm or change m by a pass over the rows outside the sample.
+    """Confirm or change m and C by a pass over the rows outside the sample; no pass if there are none.
 
-    Returns m, the objective and a start.
+    Returns m, the objective of the sample and a start. Sets `C_` and `confirmation_`.
     """
     if sample.design.n >= data.description.n:
         return m, sample, start
@@ -324,7 +328,7 @@ def _confirmed(
 
 
 def _rank(mass: float, sample: Objective) -> float:
-    """A rank in the sample; a count if rows have no weights."""
+    """A mass as a rank in the sample: at most that of all its rows, and a count if they have no weights."""
     if sample.sample_weight is not None:
         return min(mass, sample.total)
     return min(round(mass), sample.design.n)
@@ -340,9 +344,10 @@ def _search(
     rows: int,
     dtype: Any,
 ) -> Array:
-    """The best parameters of searches on the sample, with m and k raised, because it may have more outliers by chance.
+    """The parameters of a search on the sample, or for m > 0 the best of several.
 
-    The searches use about `rows` rows if the sample has more than twice as many, in this dtype.
+    For m > 0, m and k are raised, because the sample may have more outliers by chance. These searches use about `rows`
+    rows if the sample has more than twice as many, in this dtype.
     """
     share = m / total
     size = sample.design.n
@@ -364,7 +369,7 @@ def _search(
 
 
 def _as_dtype(objective: Objective, dtype: Any) -> Objective:
-    """The objective with X and labels in a dtype that represents X exactly; unchanged for numeric targets."""
+    """The objective with X and labels in `dtype`, which must represent X exactly; unchanged for numeric targets."""
     design = objective.design
     if design.X.dtype == dtype or objective.loss.targets == "numbers":
         return objective
@@ -373,7 +378,10 @@ def _as_dtype(objective: Objective, dtype: Any) -> Objective:
 
 
 def _closer(sample: Objective, W: Array, rows: int) -> Array:
-    """W after steps on the whole sample, which are cheap compared with passes over all rows."""
+    """W after steps on the whole sample, which are cheap compared with passes over all rows.
+
+    Unchanged if m = 0 or the sample is small, because the search then used the whole sample.
+    """
     if sample.m == 0 or sample.design.n <= 2 * rows:
         return W
     part = _every(sample, sample.design.n // rows)
@@ -389,13 +397,13 @@ def _every(objective: Objective, step: int) -> Objective:
 
 
 def _all_tie(sample: Objective, W: Array) -> bool:
-    """Whether W gives all rows the same score, which happens if no classifier beats the trivial one."""
+    """Whether all sampled rows have nearly the same loss, as at W = 0; False for numeric targets."""
     losses = sample.losses(sample.design.scores(W)).astype(np.float64)
     return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
 
 
 def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
-    """The evaluation at zero, which needs no pass, because all losses of a classifier are equal there.
+    """The evaluation at W = 0, which needs no pass, because all losses of a classifier are equal there.
 
     A search ends at zero if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
     """
@@ -448,7 +456,7 @@ def _store(
 def _warn_of_lost_classes(estimator: Any, data: _Data, iterate: Iterate) -> None:
     """Warn if most rows of a class were dropped.
 
-    With k < n, missing rows may also lie below the lower cut, so there is no warning.
+    There is no warning with weights, or with a lower cut (k < n or a hinge), because missing rows may lie below it.
     """
     if (
         iterate.lower is not None

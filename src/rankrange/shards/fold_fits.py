@@ -42,7 +42,10 @@ class SharedPasses:
         self._running = 0
 
     def run(self, fits: Sequence[Callable[[Callable[[Request], Partial]], Any]]) -> list[Any]:
-        """The results of all fits, each called with the function that evaluates a request."""
+        """Run all fits and return their results. If fits fail, the error of the first of them is raised.
+
+        Each fit is called with a function that returns the `Partial` of a `Request`.
+        """
         results: list[Any] = [None] * len(fits)
         self._running = len(fits)
 
@@ -77,7 +80,7 @@ class SharedPasses:
         return answer
 
     def _serve(self) -> None:
-        """Run one pass for all requests once every running fit has sent a request."""
+        """Run passes until all fits have ended: one for all requests, once every running fit has sent one."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: len(self._requests) == self._running)
@@ -107,8 +110,9 @@ def fit_folds(
 ) -> Array:
     """Parameters (2, folds, r, p) of the fits to all rows outside each fold, ordinary and trimmed.
 
-    `data` are the results of the first pass, `parts` the sample without the rows of each fold, and `share` is the share
-    that the trimmed fits drop; 0 gives ordinary fits. C is scikit-learn's.
+    `data` are the results of the first pass, `parts` the sample without the rows of each fold, and `starts` parameters
+    (2, folds, r, p). `share` is the share that the trimmed fits drop; with 0 they are the ordinary fits. C is
+    scikit-learn's. `passes` is called before each pass.
     """
     masses, n_folds = data.description.mass.total()[1:], len(parts)
 
@@ -139,7 +143,8 @@ def fit_folds(
 def regress_folds(shards: Shards, models: tuple[Any, Any], n_folds: int, random_state: Any) -> tuple[Array, int]:
     """Parameters (2, folds, 1, p) of an ordinary and a robust regressor, fitted to the rows outside each fold.
 
-    The fits start from the models fitted to all rows. The second result is the seed of the folds.
+    `models` are the two regressors, fitted to all rows. The fits start from them, and use loss, C and dropped share of
+    the robust one. The second result is the seed of the folds.
     """
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     with one_thread():

@@ -22,7 +22,10 @@ def dense(X: Any) -> Array:
 
 @dataclass(frozen=True)
 class FoldModels:
-    """The members of the ensemble for each fold: linear parameters (2, folds, r, p), and trees."""
+    """The members of the ensemble for each fold: linear models, ordinary and robust, and optionally trees.
+
+    `linear` are the parameters (2, folds, r, p), and `seed` determines the fold of each row.
+    """
 
     model: Model
     linear: Array
@@ -31,7 +34,7 @@ class FoldModels:
     trees: FoldTrees | None = None
 
     def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
-        """Out-of-fold probabilities (n, classes) of each member, from the models fitted without the fold of the row."""
+        """Probabilities (n, classes) by name of the member, from models fitted without the fold of the row."""
         names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
         found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
         for number in range(self.n_folds):
@@ -51,7 +54,7 @@ class FoldModels:
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """The message for workers that compute the posterior of rows."""
+    """The message for workers that compute the posterior; with `every_row` they return p_wrong and loss of all rows."""
 
     members: FoldModels
     posterior: LabelNoisePosterior
@@ -60,7 +63,11 @@ class InferenceTask:
 
 
 class Predicted(NamedTuple):
-    """Predictions for some rows: codes, linear members (2, n, K), posterior of the true class and mixture (n, K)."""
+    """Predictions for n rows and K classes.
+
+    These are the codes of the labels (n,), the probabilities of the ordinary and the robust linear model (2, n, K), the
+    posterior of the true class (n, K), and the weighted mean of the probabilities of all members (n, K).
+    """
 
     codes: Array
     linear: Array
@@ -74,17 +81,17 @@ class Predicted(NamedTuple):
 
     @property
     def losses(self) -> Array:
-        """The log loss of each label under the mixture."""
+        """The log loss of each label under the weighted mean of the members."""
         return -np.log(np.maximum(self._given(self.mean), 1e-30))
 
     @property
     def score(self) -> Array:
-        """The score that ranks the suspects, as for data in memory; a higher score is more suspect."""
+        """The score that ranks the suspects: 0.8 p_wrong + 0.2 (1 - weighted mean probability of the label)."""
         return np.asarray((4.0 * self.p_wrong + 1.0 - self._given(self.mean)) / 5.0)
 
     @property
     def suggested(self) -> Array:
-        """The most probable class other than the given one."""
+        """The code of the most probable class other than the given one."""
         other = self.p_true.copy()
         other[np.arange(len(other)), self.codes] = -1.0
         return other.argmax(axis=1)
@@ -94,7 +101,7 @@ class Predicted(NamedTuple):
 
 
 def predict_rows(message: InferenceTask, first_row: int, X: Any, y: Array) -> Predicted:
-    """The posterior of consecutive rows, from out-of-fold predictions."""
+    """The predictions for consecutive rows, out of fold, and their posterior; y is encoded (`Model.encoded`)."""
     members, posterior = message.members, message.posterior
     codes = members.model.codes(y)
     fold = fold_numbers(members.seed, members.n_folds, first_row, len(codes))

@@ -30,7 +30,7 @@ _OUTLYING = 3.0
 class Scoring:
     """The message of a scoring pass: fits to score on the rows outside the sample.
 
-    `sigma` is the scale of residuals.
+    `sets` are their parameters, and `sigma` is the scale of residuals.
     """
 
     model: Model
@@ -41,9 +41,10 @@ class Scoring:
 
 @dataclass
 class Scores:
-    """An array (3 S + 1, classes) of sums over rows by class, for S sets of parameters.
+    """Weighted sums over data rows by class: an array (3 S + 1, classes) for S sets of parameters.
 
-    The rows are: S scores, S differences of scores from the first set, S squared differences, and the mass.
+    It has S scores, S differences of these scores from the first, S squared differences, and the mass. A numeric target
+    has one class.
     """
 
     sums: TreeSum = field(default_factory=TreeSum)
@@ -73,7 +74,7 @@ def score_held_out(shard: Shard, message: Scoring) -> Scores:
 
 
 def _score(message: Scoring, y: Array, Z: Array) -> Array:
-    """1 if the prediction is correct, else 0; for a numeric target 1 - min(1, (residual / 3 sigma)^2)."""
+    """Array (n,): 1 for correct predictions, otherwise 0; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
     if message.model.classes is None:
         return 1.0 - np.minimum(1.0, ((Z[0] - y) / (_OUTLYING * message.sigma)) ** 2)
     return ((Z[0] > 0) == (y > 0) if message.model.n_outputs == 1 else Z.argmax(axis=0) == y).astype(np.float64)
@@ -88,7 +89,7 @@ def _by_class(model: Model, y: Array, mass: Array, scores: Array) -> Array:
 
 
 class Candidate(NamedTuple):
-    """A fit of the sample: m as a mass of all rows, scikit-learn's C, and the parameters."""
+    """A fit to the sample: m as a mass of all rows, scikit-learn's C, and the parameters."""
 
     m: float
     C: float
@@ -101,8 +102,9 @@ def candidates(
     """The candidates: the ordinary fit, the chosen one, and fits at neighbouring m and C.
 
     The sample is at the chosen m and k, and `start` is the chosen fit. `m` is the chosen mass of all rows, and `share`
-    the mass of the sample divided by that of all rows. `shares` are other shares that were compared. If C is chosen too
-    (`open_C`), weaker penalties are candidates as well.
+    the mass of the sample divided by that of all rows. `shares` are the dropped shares that were compared when m was
+    chosen; the nearest are candidates. If C is chosen too (`open_C`), weaker penalties are candidates as well. Fits
+    that drop most rows of a class are left out.
     """
     rng = np.random.default_rng(0)
     total = sample.total
@@ -144,10 +146,11 @@ def confirmed(
     on_pass: Callable[[str], None],
     unit: float = 1.0,
 ) -> tuple[int, dict[str, Array]]:
-    """The best candidate on the rows outside the sample, and the table of scores.
+    """The index of the chosen candidate, and the table of scores on the rows outside the sample.
 
-    The best candidate must beat the ordinary fit (the first) by a standard error. The choice of the sample (the second)
-    is kept if it is within two standard errors of the best. `unit` is the mass of one row.
+    The candidate with the best score is chosen, or the choice of the sample (the second) if its score is within twice
+    the sum of both standard errors. If this one does not beat the ordinary fit (the first) by a standard error, the
+    ordinary fit is chosen. `unit` is the mass of one effective row.
     """
     on_pass("confirm")
     found: Any = shards.reduce(score_held_out, Scoring(model, tuple(one.W for one in tried), sampling, sigma))

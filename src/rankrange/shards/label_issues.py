@@ -57,22 +57,24 @@ def find_on_shards(
     shards : Shards
         The rows with their labels, for example a `rankrange.scan`.
     estimator : AoRRClassifier, optional
-        Gives C and `fit_intercept`; by default C is chosen on the sample.
+        Gives C, `fit_intercept` and `class_weight`; its loss must be logistic. By default C is chosen on the sample.
     cv : int, default=4
-        Folds, at most 4: each needs two linear fits, and eight of them share a pass.
+        The number of folds, 2 to 4: each needs two linear fits, and eight of them share a pass. 5, the default of
+        `find_label_issues`, means 4.
     trees : bool, default=True
-        Whether boosted trees and a forest, grown on the sample, are members of the ensemble.
+        Whether boosted trees and a forest, grown on the sample, are members of the ensemble. Sparse samples that would
+        be too large as dense arrays get no trees.
     costs : Costs, optional
         The costs that determine the suspects and their actions.
     random_state : int, RandomState or None, default=None
-        A seed for the sample and the folds.
+        A seed for the sample, the folds and the trees.
     verbose : int, default=0
         1 prints each pass over the data.
 
     Returns
     -------
     LabelIssues
-        The suspects by row number. Values of all rows are computed lazily.
+        The suspects with their row numbers. Values of all rows are computed lazily.
     """
     found = issues_in_shards(shards, estimator, cv, trees, random_state, verbose, costs=costs)
     return found.issues(shards)
@@ -89,10 +91,10 @@ def issues_in_shards(
     cut: float | None = None,
     costs: Costs | None = None,
 ) -> ShardIssues:
-    """Fit all folds, then the label-noise model, and compute p_wrong of every row; arguments as of `find_on_shards`.
+    """Fit all folds, then the label-noise model, and find the suspects; arguments as of `find_on_shards`.
 
     With `every_row` the result has p_wrong and the loss of each row, 8 bytes per row. `cut` is the share that the
-    trimmed fits drop; by default the estimated share of wrong labels.
+    trimmed fits drop; by default the share of wrong labels, estimated on the sample.
     """
     model = _checked(estimator)
     # 5 is the default of find_label_issues.
@@ -154,14 +156,17 @@ class _Sample(NamedTuple):
         return Folds(~test, test)
 
     def searched(self, C: float | None) -> tuple[Array, float, float]:
-        """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the dropped share, and C."""
+        """Parameters (2, folds, r, p) of the ordinary and the trimmed fits of the sample, the dropped share, and C.
+
+        If C is None, it is chosen.
+        """
         share = self.objective.total / self.data.total
         fits, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
         found = fits.sets.C / self.objective.total if C is None else C
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 
     def _of_columns(self, W: Array) -> Array:
-        """Convert parameters from the row space, which `trimmed_fits` uses for few rows, to the columns."""
+        """Convert parameters in the row space, which `trimmed_fits` uses if it has few rows, to the columns."""
         space = RowSpace.of(self.objective.design.X)
         if space is None:
             return W
@@ -201,11 +206,12 @@ SUSPECT = np.dtype(
 
 @dataclass
 class Suspects:
-    """Suspects of consecutive shards, sums over all rows by class, and optionally p_wrong and loss of each row.
+    """Suspects of consecutive shards, sums over rows by class, and optionally p_wrong and loss of each row.
 
-    `rest` are the first rows of the ranking after the suspects. The sums are: rows; likely wrong rows; rows that the
-    ordinary model, the robust model, or exactly one of them predicts correctly; the same three without likely wrong
-    rows; log losses of both, their squares, and the squares of their differences.
+    `rest` are the first rows of the ranking after the suspects. `sums` is an array (13, K) of sums over the rows of
+    positive weight with each label: rows; likely wrong rows; rows that the ordinary linear model, the robust one, or
+    exactly one of them predicts correctly; the same three without likely wrong rows; log losses of both models, their
+    squares, and the squares of their differences.
     """
 
     table: list[Array] = field(default_factory=list)
@@ -293,7 +299,8 @@ def _predicted(shard: Shard, message: InferenceTask) -> Iterator[tuple[int, Arra
 def row_values(shard: Shard, message: tuple[str, InferenceTask]) -> Array:
     """The kernel of lazy values: one value per row, named in the message ("p_wrong", "score", "given", "suggested").
 
-    Given and suggested classes are codes.
+    Classes are codes. The suggested class is the most probable one, which may be the given one. p_wrong and score are 0
+    for rows of weight 0.
     """
     name, task = message
     values = []
@@ -318,7 +325,7 @@ class ShardIssues:
 
     @property
     def posterior(self) -> LabelNoisePosterior:
-        """The label-noise posterior, without arrays of single rows."""
+        """The label-noise posterior, without values of single rows."""
         return self.task.posterior
 
     @property

@@ -25,10 +25,10 @@ class Part(NamedTuple):
     """Consecutive rows of one file: a row group, a record batch, or a whole .npy file."""
 
     path: str
-    number: int
-    first_row: int
+    number: int  # of the row group or record batch in its file
+    first_row: int  # the number of the first row among all rows
     n_rows: int
-    name: str
+    name: str  # for error messages
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Layout:
 
     kind: str  # "parquet", "arrow" or "npy"
     features: tuple[Any, ...]
-    target: Any
-    weight: Any
+    target: Any  # a column; for .npy its number, or the path of another file
+    weight: Any  # as `target`, or None
     dtype: Any
     labels: Array | None = None  # the labels, if the target is stored as codes
 
@@ -206,7 +206,7 @@ def _target(column: Any) -> Array:
 
 
 def _npy(part: Part, layout: Layout, low: int, high: int) -> Iterator[Batch]:
-    """Rows of a .npy file; target and weight are columns of it or separate files."""
+    """Rows [low, high) of a .npy file; target and weight are columns of it or separate files."""
     X = Npy(part.path)
     at = low
     while at < high:
@@ -226,7 +226,10 @@ def _npy_column(which: Any, rows: Array, start: int, stop: int) -> Any:
 
 
 class Npy:
-    """A .npy file with plain reads. Pages of a memory map would count as memory of this process."""
+    """A .npy file, read without a memory map, whose pages would count as memory of this process.
+
+    Only matrices in column-major order are read through a memory map.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
@@ -239,7 +242,7 @@ class Npy:
             raise ValueError(f"a .npy file must hold plain numbers, got Python objects in {self.path}; save numbers")
 
     def read(self, start: int, stop: int) -> Array:
-        """The rows from start to stop."""
+        """Rows [start, stop); an error if the file ends before."""
         if self.by_columns and len(self.shape) > 1:
             return np.ascontiguousarray(np.load(self.path, mmap_mode="r", allow_pickle=False)[start:stop])
         width = int(np.prod(self.shape[1:]))

@@ -86,14 +86,14 @@ def aligned_ranges(lengths: Sequence[int]) -> list[Range]:
 
 
 def split_rows(n: int, parts: int) -> list[tuple[int, int]]:
-    """About `parts` equal ranges of n rows that begin at block boundaries."""
+    """At most `parts` ranges (start, stop) of n rows, of about equal length, that begin at block boundaries."""
     n_blocks = -(-n // BLOCK_ROWS)
     edges = [n_blocks * i // parts * BLOCK_ROWS for i in range(parts)] + [n]
     return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def aligned_blocks(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the rows in whole blocks; rows are copied only if a block spans two batches."""
+    """Yield the rows in whole blocks, the last maybe shorter; rows are copied only if a block spans several batches."""
     waiting: list[Batch] = []
     for batch in batches:
         at, n = 0, batch.X.shape[0]
@@ -115,7 +115,7 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def joined(parts: list[Batch]) -> Batch:
-    """The rows of consecutive batches as one."""
+    """The rows of consecutive batches as one batch; missing weights are 1 if some batch has weights."""
     if len(parts) == 1:
         return parts[0]
     X = (
@@ -130,7 +130,7 @@ def joined(parts: list[Batch]) -> Batch:
 
 
 def as_rows(X: Any, dtype: Any) -> Any:
-    """X in the layout that kernels use: row-major, or CSR with sorted columns."""
+    """X in this dtype and in the layout that kernels use: row-major, or CSR with sorted column indices."""
     if sp.issparse(X):
         X = sp.csr_array(X).astype(dtype, copy=False)
         if not X.has_sorted_indices:
@@ -140,7 +140,7 @@ def as_rows(X: Any, dtype: Any) -> Any:
 
 
 class TreeSum:
-    """A sum over consecutive blocks that is rounded in the same way however the blocks are divided among shards.
+    """A sum over consecutive blocks whose rounding does not depend on how the blocks are divided among shards.
 
     It is a list of nodes (first block, level, value). The value of a node of level l is the sum of 2^l blocks.
     """
@@ -173,7 +173,7 @@ class TreeSum:
         return same
 
     def total(self) -> Array:
-        """The sum over all blocks; remaining nodes are added from the last to the first."""
+        """The sum over all blocks; the nodes are added from the last to the first."""
         values = [value for _, _, value in self.nodes]
         total = values[-1]
         for value in reversed(values[:-1]):

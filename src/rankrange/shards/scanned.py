@@ -46,23 +46,24 @@ def scan(
     Parameters
     ----------
     path : str or Path
-        A Parquet, Arrow IPC (Feather), .npy, .csv or .csv.gz file, or a folder of Parquet or Arrow files, which are
-        taken in the order of their names. CSV is converted once, into the `spill` folder or a temporary one; its
-        features must be numbers.
-    target : str or int
-        The column of labels or numbers to predict; for .npy the number of the column, or another .npy file.
-    weight : str or int, optional
-        The column of weights. Weight 2 is the row twice.
+        A Parquet, Arrow IPC (Feather), .npy, .csv or .csv.gz file, or a folder of Parquet or Arrow files (also in
+        subfolders), which are taken in the order of their paths. CSV is converted once, into the `spill` folder or a
+        temporary one; its features must be numbers.
+    target : str, Path or int
+        The column of labels or numbers to predict; for .npy the number of the column, or the path of another .npy file.
+    weight : str, Path or int, optional
+        The column of weights, given like `target`. Weight 2 is the row twice.
     spill : "auto", None, True, str or Path, default="auto"
         A folder for an uncompressed copy of the rows, which the first pass writes so that later passes need no
-        decoding; True is a temporary folder. The copy takes rows times columns times 4 bytes (float32) or 8 bytes
-        (float64). "auto" makes a copy for large Parquet files if the folder for temporary files has three times that
-        space; the copy is removed together with the scan. None never makes a copy.
+        decoding; True is a temporary folder, which is removed when the process ends. The copy takes rows times columns
+        times 4 bytes (float32) or 8 bytes (float64). "auto" makes a copy of Parquet files if it takes at least 200 MB
+        and the folder for temporary files is on a disk with three times that space; the copy is removed together with
+        the scan. None never makes a copy.
     columns : sequence of str or int, optional
         The features; by default all columns except target and weight.
     sample_rows : int, default=131072
-        The number of rows of the sample that is used to search for starts and to choose m and C. It must fit into
-        memory.
+        About the number of rows of the sample that is used to search for starts and to choose m and C; fewer if there
+        are hundreds of columns. The sample must fit into memory.
 
     Returns
     -------
@@ -132,7 +133,7 @@ class Scan(ShardList):
         super().__init__(self.split(1), map, names, sample_rows=sample_rows)
 
     def split(self, n: int) -> list[FileShard]:
-        """Split the rows into about n shards of equal size."""
+        """Split the rows into at most n shards of about equal size, which do not use a temporary copy."""
         return self._shards_of(n, *self._permanent)
 
     def _shards_of(self, n: int, parts: tuple[Part, ...], layout: Layout) -> list[FileShard]:
@@ -192,7 +193,7 @@ def _free_disk() -> int:
 
 
 def _in_memory(folder: str) -> bool:
-    """Whether the folder is on a memory file system, where a copy would save nothing."""
+    """Whether the folder is on a file system in memory, where a copy would take memory; False if it is not known."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
@@ -225,7 +226,7 @@ def _files(path: Path) -> tuple[list[Path], str]:
 
 
 def _suffix(file: Path) -> str:
-    """The suffix of a file, without .gz; only CSV may be compressed."""
+    """The suffix of a file in lower case; .csv for .csv.gz, because only CSV may be compressed."""
     packed = file.suffix.lower() == ".gz" and Path(file.stem).suffix.lower() == ".csv"
     return ".csv" if packed else file.suffix.lower()
 
@@ -350,9 +351,9 @@ def _npy_layout(
 
 
 class Spilling:
-    """A shard that writes a copy of its rows to `folder` (X.npy, y.npy and weight.npy) during a pass.
+    """A shard that writes a copy of its rows to `folder` (X.npy, y.npy and, if any, weight.npy) during a pass.
 
-    Files have temporary names until all rows are written, so an interrupted pass leaves no incomplete copy.
+    Files have temporary names until all rows are written, so an incomplete copy is never read.
     """
 
     def __init__(self, shard: FileShard, folder: str, n: int, layout: Layout) -> None:
@@ -382,7 +383,7 @@ class Spilling:
             yield "weight", batch.weight
 
     def _plain(self, y: Array) -> Array:
-        """Convert labels that are not numbers to codes, in the order of their first occurrence."""
+        """Convert labels that are not numbers to codes; the new labels of a batch get the next codes."""
         if y.dtype.kind in "fiub" and not self._coded:
             return y
         self._coded = True
@@ -416,7 +417,7 @@ _BLOCK_BYTES = 1 << 24
 
 
 def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
-    """Convert CSV to an Arrow file in `folder`: features as float64, the target unchanged, only the needed columns."""
+    """Convert the needed columns of a CSV file to an Arrow file in `folder`; features and weights become float64."""
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
     out = Path(folder) / (path.name.split(".")[0] + ".arrow")
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)

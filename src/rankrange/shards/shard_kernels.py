@@ -21,11 +21,11 @@ MAX_CLASSES = 10_000
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sample: rows whose hash is below the threshold. The hash depends only on the row number."""
+    """The sample: rows whose hash is at most the threshold. The hash depends only on the seed and the row number."""
 
     seed: int
     threshold: int
-    classify: bool
+    classify: bool  # whether the target has classes
     n_folds: int = 0  # masses are also counted for this many folds
 
     def chosen(self, first_row: int, n: int) -> Array:
@@ -58,7 +58,7 @@ class Model:
     class_weight: Array | None = None  # one factor per class
 
     def encoded(self, y: Array) -> Array:
-        """The targets, encoded for the loss: -1 and +1, codes, or numbers."""
+        """The targets, encoded for the loss: -1 and +1 for two classes, codes for more, numbers for regression."""
         if self.classes is None:
             return np.asarray(y, dtype=self.dtype)
         if self.n_outputs == 1:
@@ -95,17 +95,20 @@ class Model:
 
     @property
     def by_margin(self) -> bool:
-        """Whether the loss is max(0, margin). Rows are then ranked by the margin, which distinguishes losses of 0."""
+        """Whether the loss is a hinge, max(0, margin), where the margin is 1 - y z for the score z.
+
+        Rows are then ranked by this margin, which also orders the rows with loss 0.
+        """
         return self.loss == "hinge"
 
     def losses(self, y: Array, Z: Array) -> Array:
-        """The losses (n,) of targets y at scores Z (r, n); margins if the loss is a hinge."""
+        """The losses (n,) of encoded targets y at scores Z (r, n); margins 1 - y z if the loss is a hinge."""
         if self.by_margin:
             return 1.0 - y * Z[0]
         return LOSSES[self.loss]().value(y, Z[0] if self.n_outputs == 1 else Z.T)
 
     def losses_and_slopes(self, y: Array, Z: Array) -> tuple[Array, Array]:
-        """The losses (n,) and their slopes (r, n) at scores Z (r, n)."""
+        """The result of `losses` (n,), and its derivatives by the scores, called slopes (r, n), at scores Z (r, n)."""
         if self.by_margin:
             return self.losses(y, Z), -y[None, :]
         s, slope = LOSSES[self.loss]().value_and_derivative(y, Z[0] if self.n_outputs == 1 else Z.T)
@@ -123,8 +126,9 @@ class Interval(NamedTuple):
 class Request:
     """One evaluation at W. Rows inside a bracket are collected, rows between the brackets are summed.
 
-    `lower` is None if nothing is cut below, `upper` if nothing is cut above. With `edges`, the pass only counts the
-    masses between them. `limit` is the largest number of rows to collect over all shards.
+    `lower` is None if nothing is cut below, `upper` if nothing is cut above. With `edges`, the pass only sums the
+    masses between neighbouring edges of the losses. `limit` is the largest number of rows to collect over all shards.
+    The rows of the fold `without` are left out.
     """
 
     W: Array
@@ -144,7 +148,7 @@ class Evaluation:
 
 
 class Rows(NamedTuple):
-    """Collected rows: encoded targets, slopes and scores (r, rows), and masses."""
+    """Collected rows: features, encoded targets, losses, slopes (r, n), scores (r, n) and masses."""
 
     X: Any
     y: Array
@@ -167,8 +171,8 @@ class Partial:
     """The results of an evaluation for consecutive shards."""
 
     sums: TreeSum = field(default_factory=TreeSum)
-    rows: list[Rows] = field(default_factory=list)
-    n_rows: int = 0
+    rows: list[Rows] = field(default_factory=list)  # empty if there are more than `limit`
+    n_rows: int = 0  # the number of collected rows, also above the limit
     limit: int = 500_000
     least: float = np.inf  # the smallest loss
 
@@ -185,7 +189,7 @@ class Partial:
         return replace(self, sums=self.sums.copy(), rows=list(self.rows))
 
     def pack(self) -> Partial:
-        """Join the collected rows into one array for sending."""
+        """Join the collected rows into one `Rows` for sending."""
         self.rows = [Rows.joined(self.rows)] if len(self.rows) > 1 else self.rows
         return self
 
@@ -209,7 +213,7 @@ class Partials:
 def evaluate(shard: Shard, message: Evaluation) -> Partials:
     """The kernel of an evaluation: for each request the sums over certainly kept rows, and the undecided rows.
 
-    The sums are five masses (`_sorted_out`) and the table of `tangent_sums`.
+    The sums are five masses (`_sorted_out`) and the table of `tangent_sums`; with `edges`, the masses between them.
     """
     model = message.model
     parts = [Partial(limit=request.limit) for request in message.requests]
@@ -255,7 +259,8 @@ def _sorted_out(request: Request, s: Array, mass: Array | None) -> tuple[Array, 
     """Masks of the certainly kept and of the undecided rows, and five masses.
 
     The masses are those of the rows below the brackets, in the lower bracket, certainly kept, in the upper bracket, and
-    above the brackets.
+    above the brackets. If the brackets overlap, all rows from the lower to the upper end count as in the upper bracket.
+    The mask of undecided rows is None without brackets.
     """
     low, high = request.lower, request.upper
     if high is not None and low is not None and high.low <= low.high:  # one bracket for both cuts
@@ -291,7 +296,7 @@ def n_slope_groups(n_outputs: int) -> int:
 
 
 class TangentTable:
-    """The columns of `tangent_sums`: mass, loss, loss - slope . score, slope (r columns), slope x' (r d columns)."""
+    """The columns of `tangent_sums`: mass, loss, loss - slope . score, slope (r columns), slope times x (r d)."""
 
     MASS, LOSS, OFFSET, SLOPES = 0, 1, 2, 3
 
@@ -302,10 +307,11 @@ class TangentTable:
 
 
 def tangent_sums(X: Any, y: Array, s: Array, weighted: Array, Z: Array, weight: Array) -> Array:
-    """The weighted sums over rows that determine the sum of their tangents, one row per slope group.
+    """The weighted sums over rows that determine the sum of the tangents of their losses, one row per slope group.
 
-    `TangentTable` names the columns. `weighted` are slopes times weights. Sums over blocks are float64; blocks are
-    small enough for float32 products.
+    A tangent is the linear function of the scores that touches the loss at the scores Z (r, n). `TangentTable` names
+    the columns. s are the losses, `weighted` the slopes (r, n) times the weights. The result is float64; products of
+    float32 features are summed in float32, for which blocks are small enough.
     """
     weighted_loss = s * weight
     offset = weighted_loss - np.einsum("rn,rn->n", weighted, Z)
@@ -355,7 +361,10 @@ def _collect(part: Partial, rows: Rows) -> None:
 
 
 def _without_repetition(rows: Rows) -> Rows:
-    """Merge equal rows and add their masses: if columns have few values, many equal rows are tied at a cut."""
+    """Merge equal rows and add their masses, unless more than half of the rows are distinct.
+
+    If columns have few values, many equal rows are tied at a cut.
+    """
     table = np.ascontiguousarray(np.column_stack([rows.X, rows.y, rows.losses]).astype(np.float64))
     keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -380,7 +389,7 @@ class Cutting:
 
 
 def dropped(shard: Shard, message: Cutting) -> Array:
-    """The kernel of `dropped_`: a mask of the rows above the upper cut, from exactly the losses that the fit ranked."""
+    """The kernel of `dropped_`: a mask of the rows above the upper cut, or at it if the whole tie is dropped."""
     masks = []
     model = message.model
     with one_thread():

@@ -14,7 +14,7 @@ from .engine import SAMPLE_ROWS, Kernel, Shard, Task, merged
 class ShardList:
     """A list of shards and an ordered map over them: the built-in `map`, or that of an executor.
 
-    An ordered map over shards is all that another engine needs.
+    To compute on another engine, pass its ordered map.
 
     Parameters
     ----------
@@ -26,10 +26,11 @@ class ShardList:
     columns : list of str, optional
         Names of the features.
     sample_rows : int, default=131072
-        The size of the sample that is used to search for starts and to choose m and C. It must fit into memory.
+        About the number of rows of the sample that is used to search for starts and to choose m and C; fewer if there
+        are hundreds of columns. The sample must fit into memory.
     collected_rows : int, optional
-        The largest number of rows near a cut that one pass may load into memory; by default as many as take 96 MB. With
-        fewer, some cuts need another pass.
+        The largest number of rows near a cut that one pass may load into memory; by default, and at most, as many as
+        take 96 MB. With fewer, some cuts need another pass.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class ShardList:
         return merged(self.ordered_map(Task(kernel, message), self.shards))
 
     def map_lazy(self, kernel: Kernel, message: Any) -> Iterator[Any]:
-        """The result of the kernel for each shard, computed lazily."""
+        """The result of the kernel for each shard, computed lazily in this process, without `ordered_map`."""
         return map(Task(kernel, message), self.shards)
 
     def __rankrange_fit__(self, estimator: Any) -> Any:

@@ -1,9 +1,10 @@
-"""Steps on all rows and their certificate, from the results of one pass.
+"""Steps on all rows and their certificate, each from the results of one pass.
 
 If k keeps all rows, F is smooth near a minimum, and a step is a quasi-Newton step in the metric of the sample's
 Hessian. If k is smaller, a minimum lies on kinks: about as many rows are tied at the lower cut as there are parameters.
 The rows near this cut are known individually. A step minimises a model with their exact kinks and a quadratic function
-for all other rows, and the certificate chooses their weights. Both are the same small problem (`solve_band`).
+for all other rows. The certificate chooses the weights of these rows that give the largest lower bound. Both are the
+same small problem (`solve_band`).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _FAR_BELOW = 0.05
 
 
 def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
-    """The mean of (diag(p) - p p') kron (x x') over the rows, weighted by q: a matrix (r p, r p).
+    """The mean over rows, weighted by q, of (diag(P) - P P') kron (x x') with the class probabilities P (r,) of a row.
 
-    Only the first rows are used if all of them would take too long.
+    It is a matrix (r p, r p) for p parameters per class. Only the first rows are used if all would take too long.
     """
     r, p = sample.n_outputs, sample.design.p
     rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / (r * p) ** 2), 5 * r * p)))
@@ -60,7 +61,10 @@ def _softmax_hessian(sample: Objective, Z: Array, q: Array) -> Array:
 
 
 def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
-    """The flattened outer product of the slopes (r) and features (p) of each row: (rows, r p), float64."""
+    """Array (rows, r p), float64: flattened outer products of each column of U (r, rows) and the features of the row.
+
+    With `fit_intercept`, the last of the p features is 1.
+    """
     X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)
     if fit_intercept:
         X = np.concatenate([X, np.ones((len(X), 1))], axis=1)
@@ -93,7 +97,7 @@ class _Band:
         self.tangents = outer_rows(self.rows.X, self.rows.slopes, data.model.fit_intercept)
 
     def _add_empty_row(self) -> None:
-        """Add a row with loss 0, because mass need not be assigned to rows with negative margins."""
+        """Add a row with loss 0, which takes the weight that rows with negative margins need not get."""
         none = self.rows.X[:1] * 0.0
         X = sp.vstack([self.rows.X, none], format="csr") if sp.issparse(none) else np.concatenate([self.rows.X, none])
         flat = np.zeros((1, 1))
@@ -109,7 +113,7 @@ class _Band:
 
 
 def band_size(n_parameters: int) -> int:
-    """The number of rows next to the lower cut in the small problem."""
+    """The number of rows next to the lower cut in the small problem (`solve_band`)."""
     return 10 * n_parameters if n_parameters <= 100 else max(1000, min(3 * n_parameters, 1500))
 
 
@@ -125,7 +129,7 @@ class Local:
 
     @cached_property
     def _at_sample(self) -> tuple[Array, Array, Array]:
-        """Scores, losses and masses of the sampled rows that are kept by the cuts of all rows."""
+        """Scores (r, n), losses and masses of the sampled rows; rows outside the cuts of all rows have mass 0."""
         sample, iterate = self.sample, self.iterate
         Z = sample.design.scores(iterate.W)
         s = self.data.model.losses(sample.y, Z)
@@ -138,7 +142,7 @@ class Local:
 
     @cached_property
     def _loss_hessian(self) -> Array:
-        """The Hessian of the mean of the kept losses, from the sample or from more rows if the engine has them."""
+        """The Hessian of the mean of the kept losses, from the sample or, if F is smooth, from `FullData.hessians`."""
         if self.data.model.by_margin:
             return self._density_of_kinks()
         if self.data.smooth:
@@ -154,7 +158,7 @@ class Local:
         return self.data.hessians(self.iterate)
 
     def _density_of_kinks(self) -> Array:
-        """The curvature from margins that cross the kink: the density of rows there, estimated from the sample."""
+        """A smoothed Hessian of the mean of the hinges, from the density of sampled rows near the kink."""
         assert self.iterate.lower is not None
         _, s, _ = self._at_sample
         top = np.inf if self.iterate.upper is None else self.iterate.upper.value
@@ -166,7 +170,7 @@ class Local:
 
     @property
     def reach(self) -> float:
-        """The distance from the kink within which all margins are known."""
+        """The distance from the kink of the hinge within which all rows are known individually."""
         iterate = self.iterate
         assert iterate.lower is not None
         below = min(iterate.rows.losses.min(), 0.0) if iterate.rows is not None else 0.0
@@ -184,7 +188,7 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The metric at this point: for all parameters jointly or, if they are many, one that all scores share."""
+        """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
@@ -198,7 +202,10 @@ class Local:
 
     @cached_property
     def gap(self) -> float:
-        """A proved bound on (F - best) / F, where best is the minimum with the same rows dropped; see `Result`."""
+        """A proved bound on (F - best) / F, where best is the minimum with the same rows dropped; see `Result`.
+
+        Infinite if different rows are tied at the upper cut.
+        """
         if not _cut_is_clean(self.iterate):
             return np.inf
         table = self._with_best_weights() if self.kinked else self.iterate.table()
@@ -213,7 +220,7 @@ class Local:
         """`tangent_sums` with the tangents of all certainly kept rows at the end of a Newton step, and that point.
 
         The lower bound of these tangents is close to the minimum with the same rows dropped, for any number of rows. It
-        takes a pass. None if even the gap to that minimum is above the tolerance.
+        takes another pass. None if the predicted decrease by the step alone exceeds the tolerance.
         """
         iterate, data = self.iterate, self.data
         gradient = self._residual(table, iterate.W)
@@ -258,7 +265,10 @@ class Local:
         return table - part.sums(W) + part.sums(W + step)
 
     def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
-        """The next step and its gain according to the model; `pairs` are the previous steps and gradient changes."""
+        """The next step, and the decrease of F that the model predicts.
+
+        `pairs` are the previous (step, change of the gradient, 1 / their inner product), for quasi-Newton steps.
+        """
         if self.data.model.by_margin:
             return self._step_over_kinks()
         if self.kinked and self.few_parameters:
@@ -274,9 +284,9 @@ class Local:
         return direction.reshape(self.iterate.W.shape), -slope / 2
 
     def _step_over_kinks(self) -> tuple[Array, float]:
-        """The step to the minimum of the hinges near their kink, which is exact if no other row crosses its kink.
+        """The step of a hinge, and the predicted decrease: both are exact if only known rows cross the kink.
 
-        If others would cross, their density is added as curvature, without the part of the known rows.
+        If others would cross it, their density is added as curvature, without the part of the known rows.
         """
         exact = self._kinked_step(self._regularised(0.0))
         if self._movement(exact[0]) <= self.reach:
@@ -294,7 +304,7 @@ class Local:
         return float(np.quantile(moved, 0.999)) if len(moved) else 0.0
 
     def _kinked_step(self, matrix: Array) -> tuple[Array, float]:
-        """The step that minimises the model with this Hessian and the kinks of the rows near the lower cut."""
+        """The step that minimises the model with this Hessian and the kinks of `band`, and the predicted decrease."""
         band, kept, (r, p) = self.band, self.data.kept, self.iterate.W.shape
         fixed = slopes_of(band.certain.sum(axis=0), r, p, self.data.model.fit_intercept) / kept
         fixed += self.sample.penalty_gradient(self.iterate.W)
@@ -304,7 +314,9 @@ class Local:
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
-    """A lower bound on F: the minimum over W of the weighted tangents plus the penalty, as losses exceed tangents.
+    """A lower bound on F with the same rows dropped, because losses are never below their tangents.
+
+    It is the minimum over W of the mean of the weighted tangents plus the penalty.
 
     The intercept is not penalised, so the slopes must sum to zero. Each slope group is scaled by a factor in [0, 1];
     scaled tangents stay below the losses, which are non-negative.
@@ -318,7 +330,10 @@ def _lower_bound(data: FullData, table: Array) -> float:
 
 
 def _cut_is_clean(iterate: Iterate) -> bool:
-    """Whether s_[m] > s_[m+1], or all rows tied at the cut are equal. Then the same rows stay dropped near W."""
+    """Whether the same rows stay dropped near W: m = 0, s_[m] > s_[m+1], or all rows tied at the upper cut are equal.
+
+    More than 1000 tied sparse rows are not compared; the result is then False.
+    """
     if iterate.upper is None or iterate.upper.taken >= iterate.upper.tied * (1.0 - 1e-12):
         return True
     assert iterate.rows is not None
@@ -332,7 +347,7 @@ def _cut_is_clean(iterate: Iterate) -> bool:
 
 
 class Descent:
-    """Steps on all rows until the certificate is at most `tol`, and up to `further` more steps."""
+    """At most `max_iter` steps on all rows, until the certificate is at most `tol`, and then up to `further` more."""
 
     def __init__(self, data: FullData, *, tol: float, max_iter: int, log: Log, further: int = 0) -> None:
         self.data, self.tol, self.max_iter, self.log, self.further = data, tol, max_iter, log, further
@@ -343,7 +358,7 @@ class Descent:
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
 
     def run(self, W: Array) -> tuple[Iterate, float, int]:
-        """The best point, its certificate, and the number of steps."""
+        """Start at W; return the last point, its certificate, and the number of steps."""
         local = self._local(W)
         self.log("pass", local.iterate.value)
         for step in range(self.max_iter):
@@ -378,7 +393,7 @@ class Descent:
         return Local(self.data, self.data.evaluate_at(W), self.kinked)
 
     def _below_tolerance(self, local: Local) -> bool:
-        """Whether both the gap and the gain of a step are too small for another step."""
+        """Whether the gap and, if F is smooth, also the predicted decrease are too small for another step."""
         enough = _FAR_BELOW * self.tol
         return local.gap <= enough and (
             not self.data.smooth or local.step(self.pairs)[1] <= enough * local.iterate.value

@@ -39,10 +39,11 @@ def marks_in(column: Any) -> dict[str, int]:
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:
-    """Convert a column of numbers, booleans (also yes and no), dates or times to floats; dates are days since 1970.
+    """Convert a column of numbers, booleans (also yes and no), dates or times to floats.
 
-    Returns the values, NaN for missing cells (None if the column is text), the type of the column in words, and the
-    number of cells that are not numbers and count as missing.
+    Dates are days since 1970, times are in the unit of the column. Returns the values, NaN for missing and huge cells
+    (None if the column has another type, such as text), the type of the column in words, and the number of texts that
+    are not numbers and count as missing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -83,7 +84,10 @@ def _as_floats(column: Any) -> Array:
 
 
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
-    """Convert texts if nearly all are numbers, or all are yes and no or ISO dates; markers such as "-" are missing."""
+    """Convert texts if nearly all are numbers, or all are yes and no, or all are ISO dates; results as of `numbers_of`.
+
+    Markers such as "-" are missing; a column of yes and no must have none.
+    """
     codes, levels = codes_of(column)
     marks = np.array([is_mark(level) for level in levels], dtype=bool)
     folded = {level.strip().casefold() for level, mark in zip(levels, marks, strict=True) if not mark}
@@ -105,7 +109,7 @@ def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
 
 
 def _days(levels: list[str]) -> Array | None:
-    """Days since 1970 if all texts are ISO dates, as in the CSV reader, otherwise None."""
+    """Days since 1970 (UTC) if all texts are ISO dates, all with or all without a time zone, otherwise None."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -24,9 +24,9 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", 
 
 
 def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target") -> list[str]:
-    """Find columns by name, without repetition; a name with * or ? that is not itself a column matches several.
+    """Find columns by name or by patterns with *, ? or [...], without repetition.
 
-    `path` and `option` are for the error message.
+    A name that is itself a column is not a pattern. `path` and `option` are for the error message.
     """
     found: dict[str, None] = {}
     for name in wanted:
@@ -44,7 +44,7 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
 
 
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
-    """Return the name if there is such a column; otherwise the error suggests a similar name."""
+    """Return the name if there is such a column; otherwise raise an error with a hint, such as a similar name."""
     if wanted in names:
         return wanted
     near = nearest(wanted, names)
@@ -75,7 +75,7 @@ DATES = ("day-first", "month-first")
 DECIMALS = ("point", "comma")
 # The number of distinct texts to check first; most columns are neither dates nor money.
 _FIRST = 200
-# The least share of cells that must have the format; the others count as missing.
+# The least share of distinct texts that must have the format; the others count as missing.
 _MOSTLY = 0.95
 _DATE = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm])?)?"
@@ -94,12 +94,15 @@ def typed(
 ) -> tuple[Any, dict[str, str]]:
     """Convert text columns with dates, money, percent or decimal commas to dates and numbers.
 
+    Currencies and percent signs are dropped: 5% becomes 5. A column is converted if at least 95% of its distinct texts
+    have one format; the others become missing.
+
     Parameters
     ----------
     table : pyarrow.Table
         The table; columns of other types do not change.
     forms : mapping of str to str, optional
-        The formats from an earlier call, which are then used.
+        The formats from an earlier call. Only these columns are then converted, and `dates` and `decimal` are not used.
     dates : {"day-first", "month-first"}, optional
         The meaning of 03/04/2025, if the column is ambiguous.
     decimal : {"point", "comma"}, optional
@@ -110,12 +113,12 @@ def typed(
     table : pyarrow.Table
         The table with converted columns.
     forms : dict
-        The format of each converted column.
+        The format of each converted column, by name.
 
     Raises
     ------
     UserError
-        If a column is ambiguous and the option was not given.
+        If a column is ambiguous and the option was not given, or if an option has another value.
     """
     for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in allowed:
@@ -142,7 +145,10 @@ def _value_type(column: Any) -> Any:
 
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
-    """The format of a text column: "day-first", "comma" and so on; None for plain text."""
+    """The format of a text column; None for other texts and for plain numbers.
+
+    It is "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for numbers.
+    """
     sample = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
     for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
         if sample and sum(pattern.fullmatch(text) is not None for text in sample) >= _MOSTLY * len(sample):
@@ -194,7 +200,7 @@ def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> 
 
 
 def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 of a date, or None if the text is not a date."""
+    """Milliseconds since 1970 (UTC) of a date in this format, or None if the text is not such a date."""
     from datetime import datetime, timezone
 
     if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
@@ -221,7 +227,10 @@ def _milliseconds(text: str, form: str) -> int | None:
 
 
 def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str | None:
-    """The decimal separator, point or comma; None if all texts are plain numbers."""
+    """The decimal separator, "point" or "comma"; None if all texts are plain numbers or some contradict each other.
+
+    An error if it is ambiguous and `decimal` is not given.
+    """
     plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
     if plain:
         return None
@@ -243,7 +252,7 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
 
 
 def _separator_shown(digits: str) -> str | None:
-    """The decimal separator of a number: a point in 1,234.5 or 12.50, a comma in 1.234,5 or 12,5, unknown in 1,234."""
+    """The decimal separator: "point" for 1,234.5 or 12.50, "comma" for 1.234,5 or 12,5, None for 1,234 or 12."""
     marks = [c for c in digits if c in ".,"]
     if not marks:
         return None

@@ -2,9 +2,10 @@
 
 Numbers are standardised. Texts are one-hot encoded; rare values share one column, and columns with many values also get
 an out-of-fold target encoding. Prose becomes a few dozen components of its words (`texts`). Dates become days, money
-and percent become numbers (`columns`), yes and no become 1 and 0. Missing numbers are replaced by the median and marked
-by a 0/1 column; missing texts are a separate value. Numbers far outside the usual range are replaced by the median and
-marked by a column of -1 (below), 0 and 1 (above). Constant columns and identifiers are left out.
+and percent become numbers (`columns`), yes and no become 1 and 0. Missing numbers are replaced by the median, missing
+yes and no by the more frequent value, and both are marked by a 0/1 column; missing texts are a separate value. Numbers
+far outside the usual range are replaced by the median and marked by a column of -1 (below), 0 and 1 (above). New
+numbers are clipped to the range of the fit. Constant columns, row numbers and identifiers are left out.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         The encoding of each column.
     columns_ : list of dict
         The fitted parameters of each column that is used.
+    forms_ : dict
+        The formats of the converted text columns; see `rankrange.tables.columns.typed`.
     owner_ : list of int
         For each feature, the index of its column in `columns_`.
     feature_names_ : list of str
@@ -120,7 +123,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (rows, features)
-            float64, or float32 if it is large.
+            float64, or float32 if it has at least 4 million entries.
         """
         check_is_fitted(self, "columns_")
         return self._encoded(X, None)
@@ -138,7 +141,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (rows, features)
-            float64, or float32 if it is large.
+            float64, or float32 if it has at least 4 million entries.
         """
         return self.fit(X, y)._encoded(X, y)
 
@@ -247,7 +250,7 @@ def _central_range(present: Array) -> tuple[float, float]:
     """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
     A cell outside this range is probably a code or an error. Two such cells in 500 would determine the scale of the
-    column and the coefficient of a linear model.
+    column and the coefficient of a linear model. The range is infinite if the central 98% are equal.
     """
     inner = np.partition(present, (q := [int(np.ceil(0.01 * (len(present) - 1))), int(0.99 * (len(present) - 1))]))[q]
     span = float(inner[1] - inner[0])

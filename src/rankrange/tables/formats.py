@@ -1,8 +1,9 @@
 """File formats: detection, readers for formats other than CSV and Parquet, and reading in batches.
 
-JSON, Excel, ORC, standard input and folders of images are read at once. CSV, Parquet and Arrow are read in batches.
-Parquet and Arrow contain their types. The types of CSV are known only at the end of the file, because the last row of a
-numeric column may have a text. `count_rows` reads the file once, and its result is passed to `batches`.
+JSON, Excel, ORC and folders of images are read at once. CSV, Parquet and Arrow are read in batches. Standard input is
+first saved to a temporary file. Parquet and Arrow contain their types. The types of CSV are known only at the end of
+the file, because the last row of a numeric column may have a text. `count_rows` reads the file, again from the start
+for each such column, and its result is passed to `batches`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def saved_input() -> Path:
 
 
 def kind_of(path: Path, head: bytes) -> str:
-    """The format of a file, by its first bytes."""
+    """The format of a file, by its first bytes; "csv" for any text. An error for other known formats, such as PDF."""
     if head[:4] == b"PAR1":
         return "parquet"
     if head[:6] == b"ARROW1":
@@ -123,7 +124,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     zipped : bool
         Whether the file is compressed with gzip.
     sheet : str or None
-        The sheet of a workbook; required if several sheets have rows.
+        The sheet of a workbook; required if several sheets have rows below a header.
 
     Returns
     -------
@@ -234,7 +235,7 @@ def _flat(table: Any) -> Any:
 
 
 def _is_workbook(path: Path) -> bool:
-    """Whether a zip file is a workbook of Excel or of another program."""
+    """Whether a zip file is a workbook of Excel or of another program; a damaged file is judged by its suffix."""
     try:
         with zipfile.ZipFile(path) as packed:
             names = set(packed.namelist())
@@ -315,7 +316,7 @@ def _sheets(path: Path) -> dict[str, list[list[Any]]]:
 
 
 def with_images(table: Any, folder: Path) -> Any:
-    """Replace the column of image file names by 256 columns of grey values, from 0 to 255."""
+    """Replace the column of image file names by 256 columns of grey values, from 0 to 255, of 16 x 16 pixels."""
     import pyarrow as pa
 
     if importlib.util.find_spec("PIL") is None:
@@ -331,7 +332,7 @@ def with_images(table: Any, folder: Path) -> Any:
 
 
 def _file_column(table: Any, folder: Path) -> str:
-    """The column whose cells are file names in the folder."""
+    """The first column whose cells are all names of files in the folder; an error if there is none."""
     from .cell_values import is_text
 
     inside = folder.resolve()
@@ -366,13 +367,13 @@ def _grey(path: Path) -> Any:
 
 
 class StrayCell(ValueError):
-    """Raised for a CSV cell that does not have the type of the first rows of its column; the argument is the column."""
+    """Raised for a CSV cell that does not have the type of the first rows of its column, whose name is the argument."""
 
 
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
-    """Record batches with typed columns, in file order; markers in `MISSING` are null.
+    """Record batches with typed columns, in file order; in CSV, markers in `MISSING` are null.
 
-    `types` are those from `count_rows`, which is called if they are not given.
+    `types` are those from `count_rows`, which is called for CSV if they are not given.
     """
     if source.kind != "csv":
         return source.packed_batches(columns)
@@ -381,7 +382,7 @@ def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping
 
 
 def count_rows(source: Source) -> tuple[int, dict[str, Any]]:
-    """The number of rows, and the types of CSV columns that are text although their first rows are not."""
+    """The number of rows, and the types by name of CSV columns that are text although their first rows are not."""
     import pyarrow
 
     if source.kind == "parquet":

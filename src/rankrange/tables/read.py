@@ -1,10 +1,10 @@
 """Reading tables from files. The format is detected from the content, and files are checked before use.
 
-CSV (also gzip), Parquet and Arrow are read here, JSON, Excel, ORC and standard input in `formats`.
+CSV (also gzip), Parquet and Arrow are read here, JSON, Excel and ORC in `formats`, folders in `dataset_folder`.
 
 `open_table(path)` detects the format and the column names, `Source.read()` returns typed columns, and
-`Source.text_batches()` returns every cell as written in the file. Problems of a file raise a `UserError` with the
-remedy. Files are never modified.
+`Source.text_batches()` returns every cell as text. Problems of a file raise a `UserError` with the remedy. Files are
+never modified.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _ROWS_AT_A_TIME = 1 << 15
 
 @dataclass(frozen=True)
 class Source:
-    """A table in a file: path, format and column names."""
+    """A table in a file, a folder or several files: path, format and column names."""
 
     path: Path
-    kind: str  # "csv", "parquet", "arrow", "stream" (Arrow without its footer), or a format of `formats`
+    kind: str  # "csv", "parquet", "arrow", "stream" (Arrow without its footer), "folder", "several", or as in `formats`
     names: list[str]
     delimiter: str = ","
     encoding: str = "utf-8"
@@ -58,7 +58,7 @@ class Source:
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Read all or some columns as a typed pyarrow Table; markers in `MISSING` are null."""
+        """Read all or some columns as a typed pyarrow Table; in CSV, markers in `MISSING` are null."""
         try:
             table = self._read(list(self.names if columns is None else columns))
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
@@ -90,7 +90,7 @@ class Source:
             raise self._unreadable(error) from error
 
     def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns, with every cell as written in the file; missing cells of Parquet are ''."""
+        """Record batches of all columns, every cell as text: as written in CSV, otherwise by str; '' if missing."""
         for part in self.parts:
             yield from (batch.select(self.names) for batch in part.text_batches())
         if self.parts:
@@ -219,7 +219,7 @@ def open_table(
         "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must have
         the same columns.
     delimiter : str or None
-        The separator of CSV columns; None is the comma, or the tab for .tsv.
+        The separator of CSV columns, one character or "tab"; None is the comma, or the tab for .tsv and .tab.
     encoding : str
         The encoding of CSV.
     sheet : str or None
@@ -281,7 +281,7 @@ def _of_one_schema(parts: list[Source]) -> Source:
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
-    """The first bytes after decompression, whether the file is compressed, and its size after decompression."""
+    """The first bytes after decompression, whether the file is compressed by gzip, and about its uncompressed size."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -357,7 +357,7 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
 
 
 def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
-    """The column names, the number of lines of the header, and whether anything follows."""
+    """The column names, the number of lines up to the end of the header, and whether rows follow."""
     found, lines = records(io.StringIO(text, newline=""), delimiter), 0
     names: list[str] = []
     for record, names in found:
@@ -439,7 +439,7 @@ class Held:
 
 
 def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
-    """The cells of these rows as written in the source, in the given order; [] for a row that does not exist."""
+    """The cells of these rows as text (`text_batches`), in the given order; [] for a row that does not exist."""
     wanted = np.unique(np.asarray(rows, dtype=np.int64))
     found: dict[int, list[str]] = {}
     start = 0

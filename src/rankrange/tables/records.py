@@ -13,7 +13,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the text of each record, including its line end, and its cells without quotes; an empty line has none.
+    """Yield the text of each record, with its line end, and its cells without quotes; an empty line has no cells.
 
     Lines have their line ends, as from a file opened with newline="". A record has several lines if a quoted cell
     contains line ends.
@@ -59,7 +59,7 @@ def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
 
 
 def _closing(text: str, at: int) -> int:
-    """The position after the closing quote of a cell, or -1. A doubled quote does not close the cell."""
+    """The position after the closing quote of a cell, or -1 if there is none. A doubled quote does not close it."""
     while True:
         quote = text.find('"', at)
         if quote < 0:

@@ -1,8 +1,9 @@
 """Encoding of text columns: TF-IDF of words and character n-grams, reduced by a truncated SVD; and target encoding.
 
 Words carry the topic of a text. N-grams of three to five characters are robust to spelling and word endings. The SVD
-reduces the counts to a few dozen components, which neighbours, trees and linear models can use. Large texts are hashed,
-which needs no vocabulary. A column with many values that is not prose gets an out-of-fold target encoding.
+reduces the TF-IDF matrix to a few dozen components, which neighbours, trees and linear models can use. If a column has
+very much text, words and n-grams are hashed, which needs no vocabulary. A column with many values that is not prose
+gets an out-of-fold target encoding.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ _DIRECTIONS, _WORDS = 50, 20_000
 _HASHED_FROM, _READ = 30_000_000, 20_000
 # The least number of words per cell of prose.
 _WORDS_OF_PROSE = 3.0
-# The largest number of rows for fitting the components.
+# The components are fitted to evenly spaced rows, fewer than twice this many.
 _LEARNT_ON = 50_000
 # The target encoding is shrunk to the overall mean with the weight of this many rows; the largest number of outputs.
 _PRIOR_ROWS, _MAX_OUTPUTS = 10.0, 9
 
 
 def is_prose(levels: list[str]) -> bool:
-    """Whether texts are prose: three words on average, and half of them share words with some, but not most, others."""
+    """Whether distinct texts are prose, by a sample of 500.
+
+    They must have at least three distinct words on average, and at least half of them must have a word in common with
+    some, but less than 60%, of the texts.
+    """
     sample = levels[:: max(1, len(levels) // 500)][:500]
     words = [set(text.casefold().split()) for text in sample]
     if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
@@ -45,7 +50,7 @@ def as_texts(column: Any) -> list[str]:
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Fit the encoding of texts, with "" for missing cells. The result's "width" is the number of features."""
+    """Fit the encoding of texts ("" if missing) to fewer than 100,000 rows; "width" is the number of features."""
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)
@@ -60,7 +65,10 @@ def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
 
 
 def encode_texts(settings: dict[str, Any], texts: list[str]) -> Array:
-    """Encode texts as features (rows, width) of about unit variance; an empty text is all 0."""
+    """Encode texts as features (rows, width), float32, scaled so that the mean square of each row is 1.
+
+    Texts without known words or n-grams, such as empty ones, are all 0.
+    """
     parts = []
     for start in range(0, len(texts), 20_000):
         sample = [text[:_READ] for text in texts[start : start + 20_000]]
@@ -97,7 +105,10 @@ def _side_by_side(words: Any, ngrams: Any) -> Any:
 
 
 def learn_target_encoding(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
-    """Fit the target encoding: the mean of the target for each value, shrunk towards the overall mean."""
+    """Fit the target encoding: the mean of the target for each value, shrunk towards the overall mean.
+
+    {} if y is None or has several columns, or if there are more than ten classes.
+    """
     if y is None or np.ndim(y) != 1:
         return {}
     Y = _targets(np.asarray(y))
@@ -123,7 +134,10 @@ def _target_means(codes: Array, count: int, Y: Array, centre: Array) -> Array:
 
 
 def encode_with_target(encoding: dict[str, Any], codes: Array, levels: list[str], y: Any, out: Array) -> None:
-    """Write the target encoding to `out`. Training rows (with y) get means from the other four of five folds."""
+    """Write the standardised target encoding to `out`; values that were not in the fit get the overall mean.
+
+    Training rows (with y) get means from the other four of five folds.
+    """
     code_of = {level: i for i, level in enumerate(encoding["levels"])}
     index = np.array([code_of.get(level, -2) for level in levels] + [len(code_of)])[codes]
     scale = np.maximum(encoding["scale"], 1e-12)

@@ -1,7 +1,7 @@
 """Atomic writes: all output files are written completely or not at all.
 
 Every output is written to a temporary file in its folder, synced to disk, and moved into place when all outputs are
-ready. An error or a kill before that leaves the old file or none. On systems with unnamed files (Linux, most file
+ready. An error or a kill before that leaves the old files or none. On systems with unnamed files (Linux, most file
 systems) a kill leaves nothing else behind, unless it comes between two moves. On other systems it may leave a dot file
 that ends in `.tmp`.
 """
@@ -44,7 +44,10 @@ def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None
 
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
-    """Write all files or none. Contents are bytes, or a function that writes to a binary file."""
+    """Write all files or none, unless an error comes between two moves into place.
+
+    Contents are bytes, or a function that writes to a binary file.
+    """
     ready: list[_Draft] = []
     path = Path()
     try:
@@ -107,7 +110,7 @@ class _Draft:
 
 
 def packed(path: Path, write: Writer) -> Writer:
-    """Return the writer, or a writer that compresses its output if the name ends in .gz."""
+    """Return the writer, or a writer that compresses its output with gzip if the name of the path ends in .gz."""
     if path.suffix.lower() != ".gz":
         return write
 
@@ -119,7 +122,11 @@ def packed(path: Path, write: Writer) -> Writer:
 
 
 def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
-    """Lines of CSV. Cells with a carriage return are quoted, which Python's csv module does not do."""
+    """Lines of CSV in UTF-8, with "\\n" as line end.
+
+    Cells with a delimiter, quote or line end are quoted, also with a single carriage return, which Python's csv module
+    may leave unquoted.
+    """
     special = re.compile(f'["\r\n{re.escape(delimiter)}]')
 
     def quoted(cell: str) -> str:
