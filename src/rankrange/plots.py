@@ -17,6 +17,7 @@ from .core.ranges import RankedRange
 from .core.select import thresholds
 
 __all__ = [
+    "path",
     "plot_cut",
     "plot_groups",
     "plot_losses",

@@ -510,7 +510,7 @@ class Audit:
         -------
         pandera.DataFrameSchema
             A schema that rejects values outside the ranges and levels of the cells that were not flagged. Rows with a
-            decision (`decide`) to drop or relabel them do not count, and rows with another decision count in full.
+            decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in full.
 
         Examples
         --------

@@ -42,7 +42,8 @@ def column_rules(audit: Audit) -> list[ColumnRule]:
 def _flagged(audit: Audit, column: str) -> Array:
     """Mask of the rows whose cell in this column is ignored.
 
-    A decision (`Audit.decide`) takes precedence: a row to drop or relabel is ignored, any other decided row is not.
+    A decision (`Audit.decide`) takes precedence, unless it is "unsure": a row to drop or relabel is ignored, a row to
+    keep is not.
     """
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
@@ -51,7 +52,8 @@ def _flagged(audit: Audit, column: str) -> Array:
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True
     for position, made in audit.decided.items():
-        flagged[position] = made.choice in ("drop", "relabel")
+        if made.choice != "unsure":
+            flagged[position] = made.choice in ("drop", "relabel")
     return flagged
 
 

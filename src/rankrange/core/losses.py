@@ -87,14 +87,19 @@ def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
     """
     if not is_convex(loss):
         raise TypeError(f"{who} needs a convex loss; {type(loss).__name__} is not convex. {remedy}")
+    missing = missing_methods(loss, n_outputs)
+    if missing:
+        raise TypeError(f"{who} needs a loss with {' and '.join(missing)}; {type(loss).__name__} has none. {remedy}")
+
+
+def missing_methods(loss: Loss, n_outputs: int) -> list[str]:
+    """The names of the methods of an exact solver, for margins or curvature, that the loss does not have."""
     wanted: tuple[str, ...]
     if isinstance(loss, PiecewiseLinear):
         wanted = ("margins_change",) if n_outputs > 1 else ()
     else:
         wanted = ("hessian_operator", "curvature_sum") if n_outputs > 1 else ("curvature",)
-    missing = [name for name in wanted if not hasattr(loss, name)]
-    if missing:
-        raise TypeError(f"{who} needs a loss with {' and '.join(missing)}; {type(loss).__name__} has none. {remedy}")
+    return [name for name in wanted if not hasattr(loss, name)]
 
 
 def softplus(t: Array) -> Array:

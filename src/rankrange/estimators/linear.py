@@ -121,7 +121,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             return fit_sparse(self, X, y, weight, factor, loss, n_outputs, seed_of(self.random_state))
         keep = self._range()
         given_groups = groups
-        self._training: Any = (X, y) if weight is None and not sp.issparse(X) else None  # for summaries; never saved
+        self._training: Any = None  # the rows for summaries, which are never saved
+        if weight is None and factor is None and not sp.issparse(X):
+            self._training = X, y
         rng = np.random.default_rng(seed_of(self.random_state))
         by_products = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and _many_columns(X)
         if groups is None:

@@ -216,7 +216,7 @@ def _files(path: Path) -> tuple[list[Path], str]:
     if not found:
         raise ValueError(f"a folder to scan must hold Parquet or Arrow files, got none in {path}; check the path")
     kinds = {_KINDS.get(_suffix(file)) for file in found}
-    if None in kinds or len(kinds) > 1 or (len(found) > 1 and kinds == {"csv"}):
+    if None in kinds or len(kinds) > 1 or (len(found) > 1 and kinds <= {"csv", "npy"}):
         names = ", ".join(sorted({file.suffix or file.name for file in found}))
         raise ValueError(
             f"a scan reads Parquet or Arrow files of one kind, one .npy, .csv or .csv.gz file, got {names} in {path}; "

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.losses import is_convex
+from ..core.losses import is_convex, missing_methods
 from ..core.objective import Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
 from .inner import convex
@@ -168,9 +168,10 @@ def certify(objective: Objective, W: Array) -> float:
     Returns
     -------
     float
-        The relative gap; infinite if different rows tie at the upper cut or if the loss is not convex.
+        The relative gap; infinite if different rows tie at the upper cut, or if the loss is not convex or has no second
+        derivative.
     """
-    if not is_convex(objective.loss):
+    if not is_convex(objective.loss) or missing_methods(objective.loss, objective.n_outputs):
         return np.inf
     s = objective.losses(objective.design.scores(W))
     if objective.m > 0 and not cut_is_clean(objective, s):

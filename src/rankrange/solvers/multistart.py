@@ -385,8 +385,7 @@ def _polish(
             W,
             rng=rng,
             tol=tol,
-            # With several scores a step costs more.
-            max_iter=min(40 if objective.n_outputs == 1 else 20, max_iter - n_iter),
+            max_iter=min(40, max_iter - n_iter),
             log=log,
             phase="polish",
             near=True,

@@ -36,9 +36,11 @@ class Rough(NamedTuple):
         return self._moved(W, -1.0)
 
     def outward_metric(self, hessian: Array) -> Array:
-        """Convert a Hessian (p, p) of the rough objective to that of the objective."""
+        """Convert a Hessian (p, p), or its diagonal (p,), of the rough objective to that of the objective."""
         if self.centre is None:
             return hessian
+        if hessian.ndim == 1:  # the entries between a column and the intercept are not known, and count as 0
+            return np.asarray(hessian + hessian[-1] * np.append(self.centre**2, 0.0))
         change = np.eye(len(hessian))
         change[-1, :-1] = self.centre
         return np.asarray(change.T @ hessian @ change)

@@ -31,15 +31,16 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss
-        The loss; before its first call the dict is empty. `AoRRLoss` with `RankWeights` is not supported.
+        The loss; before its first call the dict is empty.
     suspects : bool, default=False
-        Whether to count the suspects as well (m="auto"), which uses all stored samples. It raises the errors of
-        `AoRRLoss.suspects`, for example if samples have no index.
+        Whether to count the suspects as well (m="auto"), which uses all stored samples. They are left out if
+        `AoRRLoss.suspects` raises an error, for example because samples have no index.
 
     Returns
     -------
     dict of str to float
-        "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`. With a given m,
+        "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`; it is left out if
+        an `AoRRLoss` has `RankWeights`, which have no such weights. With a given m,
         "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
         wrong labels (the mean over classes), or of noise among tokens or documents; "share_0" and so on: the share in
         each class, if there are several; "suspects": the number of samples that are probably wrong, or of documents of
@@ -60,9 +61,11 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     if not last:
         return {}
     with torch.no_grad():
-        weights = criterion.last_weights.float()
-        counted = last["tokens"].counted.sum() if "tokens" in last else weights.numel()
-        found = {"kept": float(weights.sum() / counted)}
+        found = {}
+        if hasattr(criterion, "last_weights"):
+            weights = criterion.last_weights.float()
+            counted = last["tokens"].counted.sum() if "tokens" in last else weights.numel()
+            found["kept"] = float(weights.sum() / counted)
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)
         if criterion.m == "auto":
@@ -82,7 +85,10 @@ def _shares(criterion: Any) -> Tensor:
 
 def _suspects(criterion: Any) -> dict[str, float]:
     if isinstance(criterion, AoRRLoss):
-        return {"suspects": float(len(criterion.suspects()))}
+        try:
+            return {"suspects": float(len(criterion.suspects()))}
+        except ValueError:  # samples without an index or without classes
+            return {}
     if criterion.memory.rows.shape[1] == 0:  # no document came with an index
         return {}
     return {"suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(len(criterion.memory.visits))))}

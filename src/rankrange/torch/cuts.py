@@ -73,6 +73,7 @@ def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tu
     if in_batches:
         middle = ((m + k) / 2).floor()
         low, high = torch.where(low < high, low, middle), torch.where(low < high, high, middle + 1)
+    low, high = (torch.where(whole > 0, rank, 0.0) for rank in (low, high))
     return low.long(), high.long()
 
 

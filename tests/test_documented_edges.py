@@ -1,0 +1,97 @@
+"""Edge cases that docstrings state: empty batches, diagonals, losses without a second derivative, undecided rows."""
+
+import numpy as np
+import pytest
+
+from rankrange import AoRRClassifier, scan
+from rankrange.core.losses import LOSSES
+from rankrange.core.objective import Design, Objective
+from rankrange.solvers import solve
+from rankrange.solvers.samples import in_single_precision
+
+
+class Quartic:
+    """(z - y)^4, without a second derivative."""
+
+    targets = "numbers"
+
+    def value(self, y, z):
+        return (z - y) ** 4
+
+    def value_and_derivative(self, y, z):
+        return (z - y) ** 4, 4 * (z - y) ** 3
+
+
+def test_a_subgradient_fit_of_a_loss_without_a_second_derivative_ends_without_a_certificate():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    problem = Objective(Design(X, True), X[:, 0], Quartic(), 10.0, 1, m=2, k=40)
+    result = solve("subgradient", problem)
+    assert result.certificate == np.inf
+
+
+def test_the_diagonal_of_a_metric_is_converted_like_the_diagonal_of_its_matrix():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)) + [1.0, -2.0, 0.5]
+    y = np.where(X[:, 0] > 1, 1.0, -1.0)
+    rough = in_single_precision(Objective(Design(X, True), y, LOSSES["logistic"](), 1.0, 1, m=5, k=50))
+    assert rough.centre is not None
+    diagonal = np.array([1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(rough.outward_metric(diagonal), rough.outward_metric(np.diag(diagonal)).diagonal())
+
+
+def test_class_weights_have_no_summary():
+    """Standard errors ignore weights, so a weighted fit has none."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 2))
+    y = X[:, 0] + rng.logistic(size=100) > 1
+    assert AoRRClassifier(0, 1.0).fit(X, y).summary()
+    with pytest.raises(AttributeError, match="no weights"):
+        AoRRClassifier(0, 1.0, class_weight="balanced").fit(X, y).summary()
+
+
+def test_several_npy_files_are_refused(tmp_path):
+    """Only the first of them would be read."""
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"one \.npy"):
+        scan(tmp_path, target=1)
+
+
+def test_ranks_of_no_losses_are_zero():
+    torch = pytest.importorskip("torch")
+    from rankrange.core.ranges import RankedRange
+    from rankrange.torch.cuts import ranks_on_device
+
+    ranks = torch.compile(lambda n: ranks_on_device(RankedRange(0.1, 0.9), n), backend="eager")
+    for n, expected in ((0, [0, 0]), (10, [1, 9])):
+        assert [int(rank) for rank in ranks(torch.tensor(n))] == expected
+
+
+def test_figures_of_losses_without_weights_or_indices():
+    torch = pytest.importorskip("torch")
+    from rankrange import RankWeights
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    scores, target = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    plain = torch.nn.CrossEntropyLoss(reduction="none")
+    by_rank = AoRRLoss(plain, aggregate=RankWeights("extremile", tau=0.8))
+    by_rank(scores, target)
+    assert loss_figures(by_rank) == {}
+    automatic = AoRRLoss(plain, m="auto")
+    automatic(scores, target)
+    assert "suspects" not in loss_figures(automatic, suspects=True)
+
+
+@pytest.mark.parametrize(("choice", "flagged"), [("unsure", True), ("keep", False), ("drop", True)])
+def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
+    from rankrange.audit import audit_table
+    from rankrange.audit.schema import _flagged
+
+    rng = np.random.default_rng(0)
+    x = np.append(rng.normal(size=60), 1e6)
+    table = {"x": x.tolist(), "kind": np.where(x > 0, "a", "b").tolist()}
+    audit = audit_table(table, "kind")
+    audit.decide(60, choice)
+    assert _flagged(audit, "x")[60] == flagged
