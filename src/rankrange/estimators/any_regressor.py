@@ -44,12 +44,14 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         How many rows to drop. "auto" drops the rows whose target is more likely wrong than right, given the residual. A
         given m drops the m rows with the largest absolute out-of-fold residual, as described for
         `RankedRangeClassifier`.
+    k, refit : object
+        As in `RankedRangeClassifier`.
     n_repeats : int
         How often the rows are split into two folds (or into `cv` folds). With m="auto" the first two repeats find the
         outliers, and the ensemble has a model for each fold of all repeats, fitted without the dropped rows. If less
         than 1% of the rows are dropped, or if there are fewer than 200 rows, the models of the ensemble are fitted to
         four fifths of the rows and have a total weight of 1/4, and one model fitted to all kept rows has weight 3/4.
-    k, refit, cv, random_state, n_jobs, verbose : object
+    cv, random_state, n_jobs, verbose : object
         As in `RankedRangeClassifier`.
 
     Attributes
