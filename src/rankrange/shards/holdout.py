@@ -129,9 +129,10 @@ def candidates(
 
 
 def _at(sample: Objective, m: float, C: float, share: float) -> Objective:
-    """The objective of the sample at another m, a mass of the sample, and another C, scikit-learn's C for all rows.
+    """The objective of the sample with another m (a mass of the sample) and another C (scikit-learn's, for all rows).
 
-    C is converted so that the penalty has the same weight as in the objective of all rows.
+    C is converted so that the penalty has the same weight as in the objective of all rows. `share` is the mass of the
+    sample divided by that of all rows.
     """
     m = m if sample.sample_weight is not None else round(m)
     return replace(sample, m=m, C=C * (sample.k - m) / share)

@@ -31,7 +31,7 @@ _ROUNDS = ((4, 4), (2, 8))
 _FEW_ROWS = (5, 8)
 # An intercept with which losses are nearly zero, and whose exponential is finite in float32.
 _FAR = 80.0
-# With at least this many columns of sparse rows and m = 0, products with X are faster than a factored Hessian.
+# With more columns than this, sparse rows and one score per row, products with X are faster than a factored Hessian.
 PRODUCTS_FROM = 200
 # The number of products with sparse rows in a Newton step, and the cost of their operations relative to a dense
 # Hessian.

@@ -81,7 +81,10 @@ def saved_input() -> Path:
 
 
 def kind_of(path: Path, head: bytes) -> str:
-    """The format of a file, by its first bytes; "csv" for any text. An error for other known formats, such as PDF."""
+    """The format of a file, by its first bytes. An error for other known formats, such as PDF.
+
+    Text is "lines" or "json" if it looks like JSON, otherwise "csv".
+    """
     if head[:4] == b"PAR1":
         return "parquet"
     if head[:6] == b"ARROW1":

@@ -155,7 +155,7 @@ class Results:
 def mean_difference(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, float, int]:
     """The mean of one - other over the splits that have both, its standard error, and the number of splits.
 
-    The standard error is NaN for fewer than two splits, the mean for none.
+    The standard error is NaN for fewer than two splits. Without any split the mean is NaN as well.
     """
     differences = np.array([one[split] - other[split] for split in sorted(one.keys() & other.keys())])
     if len(differences) < 2:

@@ -396,9 +396,9 @@ class ElasticNet:
         return at.intercept, at.Z
 
     def _intercept_of(self, h: Array, intercept: Array) -> Array:
-        """The best intercepts for fixed weights if they have a closed form; otherwise approximate ones.
+        """The best intercepts for fixed weights and zero coefficients, if they have a closed form.
 
-        These are the median for the Huber loss, and `intercept` if a class has no weight.
+        Otherwise approximate ones: the median for the Huber loss, and `intercept` if a class has no weight.
         """
         if isinstance(self.loss, Squared):
             return np.array([h @ self.y / h.sum()])
