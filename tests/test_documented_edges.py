@@ -84,6 +84,15 @@ def test_figures_of_losses_without_weights_or_indices():
     assert "suspects" not in loss_figures(automatic, suspects=True)
 
 
+def test_an_empty_batch_of_the_warm_up_has_the_loss_zero():
+    torch = pytest.importorskip("torch")
+    from rankrange import RankWeights
+    from rankrange.torch import AoRRLoss
+
+    loss = AoRRLoss(aggregate=RankWeights("extremile", tau=0.8), warmup=1)
+    assert loss(torch.zeros(0)) == 0.0
+
+
 @pytest.mark.parametrize(("choice", "flagged"), [("unsure", True), ("keep", False), ("drop", True)])
 def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
     from rankrange.audit import audit_table

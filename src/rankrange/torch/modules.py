@@ -292,7 +292,7 @@ class AoRRLoss(RangeLoss):
         if self.warmup and self.training:
             self.batches += 1
             if int(self.batches) <= self.warmup:
-                return flat.mean()
+                return flat.sum() / max(len(flat), 1)
         if isinstance(self.aggregate, RankWeights):
             return rank_weighted_mean(flat, self.aggregate)
         if groups is None and index is not None and self.sample_groups is not None:
