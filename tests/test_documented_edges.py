@@ -104,3 +104,25 @@ def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
     audit = audit_table(table, "kind")
     audit.decide(60, choice)
     assert _flagged(audit, "x")[60] == flagged
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"l1_ratio": 1.0}, {"aggregate": "worst-group"}, {"reweight": True}, {"efficiency": 0.95}, {"C": np.inf}],
+    ids=lambda settings: next(iter(settings)),
+)
+@pytest.mark.parametrize("where", ["shards", "dask"])
+def test_settings_that_need_rows_in_memory_are_refused_elsewhere(settings, where):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    if where == "dask":
+        arrays = pytest.importorskip("dask.array")
+        from rankrange.dask import AoRRRegressor
+
+        rows = arrays.from_array(X), arrays.from_array(X[:, 0])
+    else:
+        from rankrange import AoRRRegressor
+        from rankrange.shards import ShardList, array_shards
+
+        rows = (ShardList(array_shards([X], [X[:, 0]])),)
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        AoRRRegressor(0.1, 1.0, **settings).fit(*rows)

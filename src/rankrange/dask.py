@@ -149,9 +149,9 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
 
     Parameters and attributes are those of that class, except that `dropped_` is a lazy Dask array and `n_passes_` is
     the number of passes over the data. These settings need data in memory: `solver`, `stratify`, `operations`,
-    `warm_start`, k="adaptive", and loss="hinge" with more than two classes. The attribute `client` may be set to a
-    distributed.Client, which `clone` keeps; otherwise the default client is used. The result is bitwise the same for
-    all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
+    `warm_start`, `aggregate`, `l1_ratio`, `reweight`, `efficiency`, C=inf, k="adaptive", and loss="hinge" with more
+    than two classes. The attribute `client` may be set to a distributed.Client, which `clone` keeps; otherwise the
+    default client is used. The result is bitwise the same for all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
 
     Examples
     --------

@@ -368,13 +368,6 @@ def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
         )
     if not hasattr(X, "__rankrange_fit__"):
         return False
-    if estimator.aggregate is not None:
-        raise ValueError(f"aggregate={estimator.aggregate!r} needs arrays in memory, got a scan; read the rows first")
-    if estimator.l1_ratio:
-        raise ValueError(
-            f"l1_ratio={estimator.l1_ratio!r} needs arrays in the host's memory, got a scan or rows on a device; read "
-            "the rows first, or use l1_ratio=0"
-        )
     if any(other is not None for other in others):
         raise TypeError(
             "a scan already contains the target and the weights, got y, sample_weight, X_val, y_val or groups as well; "

@@ -233,11 +233,6 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             self._forget_rows()
             if getattr(X, "place", "") == "on a device":
                 self._shape = X.n_rows, X.n_columns
-            if self.reweight or self.efficiency is not None:
-                raise ValueError(
-                    "reweight and efficiency need arrays in memory, got a scan or rows on a device; fit the trimmed "
-                    "model without them"
-                )
         if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
             return self
         self._check_params()

@@ -60,6 +60,19 @@ class _Data:
         return 1.0 if self.whole else unit_of(self.sample[2])
 
 
+# Parameters that have no effect on shards, and so must have these values.
+_IN_MEMORY = {
+    "solver": "auto",
+    "stratify": False,
+    "operations": None,
+    "warm_start": False,
+    "aggregate": None,
+    "l1_ratio": 0.0,
+    "reweight": False,
+    "efficiency": None,
+}
+
+
 def fit_on_shards(shards: Shards, estimator: Any) -> Any:
     """Fit an estimator to shards, as its `fit` does if X is a `ShardList`.
 
@@ -144,10 +157,12 @@ def check_supported(estimator: Any, place: str) -> None:
             f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
             "loss, or fit in memory"
         )
-    for name, default in (("solver", "auto"), ("stratify", False), ("operations", None), ("warm_start", False)):
+    for name, default in _IN_MEMORY.items():
         value = getattr(estimator, name, default)
         if value != default:
             raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
+    if np.inf == estimator.C:
+        raise ValueError(f"a fit {place} needs a finite C, got C=inf; fit in memory for it")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
         raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
 
