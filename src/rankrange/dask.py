@@ -151,7 +151,8 @@ class AoRRClassifier(_OnDask, _local.AoRRClassifier):  # type: ignore[misc] # fi
     the number of passes over the data. These settings need data in memory: `solver`, `stratify`, `operations`,
     `warm_start`, `aggregate`, `l1_ratio`, `reweight`, `efficiency`, C=inf, k="adaptive", and loss="hinge" with more
     than two classes. The attribute `client` may be set to a distributed.Client, which `clone` keeps; otherwise the
-    default client is used. The result is bitwise the same for all chunk sizes, numbers of workers and clusters with the same processors and NumPy version.
+    default client is used. The result is bitwise the same for all chunk sizes, numbers of workers and clusters with the
+    same processors and NumPy version.
 
     Examples
     --------
