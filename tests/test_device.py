@@ -224,7 +224,7 @@ def test_what_a_device_does_not_take_is_said(settings, given, message):
 
 def test_a_regressor_says_what_it_does_not_take_there():
     X, y = numeric(n=20_000)
-    with pytest.raises(ValueError, match="rows on a device"):
+    with pytest.raises(ValueError, match="a fit on a device needs reweight=False"):
         AoRRRegressor(m=0.1, k=1.0, reweight=True, device="cpu").fit(X, y)
     with pytest.raises(ValueError, match="needs one of the losses"):
         AoRRRegressor(m=0.1, loss="absolute", device="cpu").fit(X, y)
