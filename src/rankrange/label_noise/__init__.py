@@ -12,8 +12,9 @@ from .actions import SURE as SURE
 from .actions import Costs
 from .actions import actions as actions
 from .high_leverage import high_leverage_labels as high_leverage_labels
-from .model import LabelNoiseModel, LabelNoisePosterior, NoisePrior
+from .model import LabelNoiseModel, LabelNoisePosterior
 from .model import RowPosterior as RowPosterior
 from .model import mixture_weights as mixture_weights
+from .prior import NoisePrior
 
 __all__ = ["Costs", "LabelNoiseModel", "LabelNoisePosterior", "NoisePrior"]
