@@ -25,7 +25,7 @@ All parameters of the curves are integrated out by sums over grids, so the evide
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, logsumexp, softmax
@@ -35,8 +35,8 @@ from .prior import LARGEST, NoisePrior
 
 # The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
-# Grids of the hardness of a table (its square root has equal steps; the last value stands for 1), of the deviation of
-# its log steepness in standard deviations, and of the log odds of the hardness of a class. Steps are at most 1.5
+# Grids of the hardness of a table (its square root has equal steps), of the deviation of its log steepness in standard
+# deviations, and of the log odds of the hardness of a class. Steps are at most 1.5
 # standard deviations of the prior.
 HARDNESS = np.linspace(0.02, 0.995, 14) ** 2
 _DEVIATIONS = np.linspace(-2.0, 2.0, 5)
@@ -74,16 +74,17 @@ class Groups(NamedTuple):
 
 
 def latent_log_prior(prior: NoisePrior) -> Array:
-    """Log prior probabilities of the latent variables of a table: pairs of a hardness and a deviation."""
+    """Log prior probabilities of the latent variables of a table: pairs of a hardness and a deviation, and t = 1."""
     chance = (1.0 - HARDNESS) ** prior.hardness_decay  # equal steps of the square root stand for t^(-1/2)
-    chance = (1.0 - prior.unpredictable) * chance / chance.sum()
-    chance[-1] += prior.unpredictable
-    return np.asarray((np.log(chance)[:, None] + _normal(_DEVIATIONS, 0)).ravel())
+    logs = np.log(chance / chance.sum())[:, None] + _normal(_DEVIATIONS, 0)
+    with np.errstate(divide="ignore"):
+        return np.append(np.log1p(-prior.unpredictable) + logs.ravel(), np.log(prior.unpredictable))
 
 
 def by_hardness(latents: Array) -> Array:
-    """Sums of values (..., latent variables, rates) over the deviations: (..., hardness, rates)."""
-    return np.asarray(latents.reshape(*latents.shape[:-2], len(HARDNESS), len(_DEVIATIONS), -1).sum(axis=-2))
+    """Sums of values (..., latent variables, rates) over the deviations: (..., hardness, rates), with t = 1 last."""
+    inner = latents[..., :-1, :].reshape(*latents.shape[:-2], len(HARDNESS), len(_DEVIATIONS), -1).sum(axis=-2)
+    return np.concatenate([inner, latents[..., -1:, :]], axis=-2)
 
 
 def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float, n: float) -> Array:
@@ -92,9 +93,8 @@ def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, fr
     `groups` are by log(1 / u). `low` and `high` are the rates of errors to and from the class, `frequency` is the share
     of the class among the n labels.
     """
-    true = np.clip((frequency - low) / (1.0 - low - high), _EDGE, 1.0 - _EDGE)  # the frequency before the errors
     hardness = expit(_CLASS_LOG_ODDS)
-    hard = hardness * (1.0 - true[:, None])
+    hard = hardness * (1.0 - _true_frequency(frequency, low, high)[:, None])
     steepness = np.exp(_LOG_STEEPNESS)[:, None]
     shift = -logit(hard)[:, None, :] - np.log1p(steepness)
     curve = _bounded(prior, steepness[..., None] * groups.confidence + shift[..., None])
@@ -105,26 +105,29 @@ def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, fr
     distance = _CLASS_LOG_ODDS[:, None] - logit(HARDNESS)[:, None, None, None]
     by_table = logsumexp(by_class + _normal(distance / prior.hardness_sd, -2), axis=-2)
     evidence = by_table.transpose(0, 2, 1).reshape(-1, len(high))
+    unpredictable = np.full((1, len(high)), prior.rank_power * _unpredictable(groups, frequency))
     # The wrong labels of this class are labels of other classes, so they cannot outnumber these.
     odds = (1.0 - frequency + 0.5 / n) / (frequency + 0.5 / n)
-    return np.asarray(evidence + np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0))
+    possible = np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0)
+    return np.concatenate([evidence, unpredictable]) + possible
 
 
 class OddsCurves(NamedTuple):
     """Curves of one class by log odds.
 
-    `evidence` (hardness, rates) is the log evidence, `weights` (hardness, rates, curves) has the posterior probability
-    of each curve of the grid, given both.
+    `evidence` (latent variables, rates) is the log evidence. `weights` (hardness, rates, curves) has the posterior
+    probability of each curve of the grid for each hardness below 1. With t = 1 the curve is constant: `frequency`
+    (rates,) of the true class.
     """
 
     evidence: Array
     weights: Array
-    frequency: float
+    labels: float
+    frequency: Array
 
     @classmethod
     def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
         """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
-        frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
         logs = _log_odds_curves(groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
         scale = -np.log(np.maximum(1.0 - low - high, 1.0 - LARGEST))  # predictions of noisy labels are less confident
@@ -133,25 +136,46 @@ class OddsCurves(NamedTuple):
         )
         mass = groups.agree + groups.disagree
         hard = 1.0 - expit(logs) @ mass / max(float(mass.sum()), 1e-300)
-        hardness = logit(np.clip(hard / (1.0 - frequency), HARDNESS[0], HARDNESS[-1]))
+        hardness = logit(np.clip(hard / (1.0 - _inside(frequency)), HARDNESS[0], HARDNESS[-1]))
         consistent = _square(hardness - logit(HARDNESS)[:, None, None], prior.hardness_sd)
-        shape = len(HARDNESS), len(low), -1
-        chance = (calibrated + consistent[:, None]).reshape(shape)
+        chance = (calibrated + consistent[:, None]).reshape(len(HARDNESS), len(low), -1)
         chance = chance - logsumexp(chance, axis=-1, keepdims=True)
         likelihood = likelihood.reshape(1, len(low), -1)
-        evidence = logsumexp(chance + prior.odds_power * likelihood, axis=-1)
-        return cls(np.asarray(evidence), np.asarray(softmax(chance + likelihood, axis=-1)), frequency)
+        evidence = np.repeat(logsumexp(chance + prior.odds_power * likelihood, axis=-1), len(_DEVIATIONS), axis=0)
+        unpredictable = np.full((1, len(low)), prior.odds_power * _unpredictable(groups, frequency))
+        return cls(
+            np.concatenate([evidence, unpredictable]),
+            np.asarray(softmax(chance + likelihood, axis=-1)),
+            frequency,
+            _true_frequency(frequency, low, high),
+        )
 
     def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
-        """Array (rates, n): the mean curve p(s) at each confidence, given probabilities (hardness, rates)."""
-        weights = np.einsum("hr,hrc->rc", hardness / np.maximum(hardness.sum(axis=0), 1e-300), self.weights)
-        curves = _bounded(prior, _log_odds_curves(confidence, self.frequency))
-        return np.asarray(weights @ curves.reshape(-1, len(confidence)))
+        """Array (rates, n): the mean curve p(s) at each confidence, given probabilities (hardness, rates) with t = 1."""
+        hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
+        weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
+        curves = _bounded(prior, _log_odds_curves(confidence, self.labels))
+        return np.asarray(weights @ curves.reshape(-1, len(confidence)) + (hardness[-1] * self.frequency)[:, None])
+
+
+def _inside(frequency: Any) -> Any:
+    return np.clip(frequency, _EDGE, 1.0 - _EDGE)
+
+
+def _true_frequency(frequency: float, low: Array, high: Array) -> Array:
+    """Array (rates,): the frequency of the true class under each rate, from that of its label."""
+    return np.asarray(_inside((frequency - low) / (1.0 - low - high)))
+
+
+def _unpredictable(groups: Groups, frequency: float) -> float:
+    """The log likelihood of the labels if they do not depend on the predictions."""
+    agree = _inside(frequency)
+    return float(groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
 
 
 def _log_odds_curves(confidence: Array, frequency: float) -> Array:
     """Array (scales, shifts, n): the log odds of the curves of the grid."""
-    usual = logit(frequency)
+    usual = logit(_inside(frequency))
     return np.asarray(usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + _SHIFT[:, None])
 
 
