@@ -423,7 +423,7 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
         by_rank = Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows])
         share = float(frequency[label])
         curves.append(OddsCurves.of(prior, Groups.of(odds, agree, mass[rows]), low, high, share))
-        evidence[label][:, possible] = rank_evidence(prior, by_rank, low, high, share, n) + curves[label].evidence
+        evidence[label][:, possible] = rank_evidence(prior, by_rank, low, high, share, n)
     hypotheses = _Hypotheses.of(prior, evidence)
     joint, points = by_hardness(hypotheses.joint), _points(K, least)
     means = np.zeros((K, len(RATES), len(points)))

@@ -45,8 +45,8 @@ class NoisePrior:
     log_scale_sd, shift_sd : float
         Standard deviations of the curve by log odds, relative to calibrated predictions: of the logarithm of its scale
         and of its shift.
-    rank_power, odds_power : float
-        Powers to which the likelihoods by rank and by log odds are raised.
+    evidence_power : float
+        Power to which the likelihood of the rates is raised.
     direction_rows : float
         Weight of the Dirichlet prior for the wrong labels of a true class, in rows.
 
@@ -61,17 +61,16 @@ class NoisePrior:
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
     rate_decay: float = 0.4
-    unpredictable: float = 0.1
-    hardness_decay: float = 0.25
-    hardness_sd: float = 0.6
+    unpredictable: float = 0.15
+    hardness_decay: float = 0.5
+    hardness_sd: float = 1.0
     surprises: float = 0.001
     log_steepness: float = -0.7
     steepness_slope: float = -1.15
     steepness_sd: float = 0.5
     log_scale_sd: float = 0.7
     shift_sd: float = 1.0
-    rank_power: float = 0.4
-    odds_power: float = 0.05
+    evidence_power: float = 0.5
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:

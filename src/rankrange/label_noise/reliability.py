@@ -25,7 +25,7 @@ All parameters of the curves are integrated out by sums over grids, so the evide
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, logsumexp, softmax
@@ -98,36 +98,37 @@ def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, fr
     steepness = np.exp(_LOG_STEEPNESS)[:, None]
     shift = -logit(hard)[:, None, :] - np.log1p(steepness)
     curve = _bounded(prior, steepness[..., None] * groups.confidence + shift[..., None])
-    likelihood = prior.rank_power * _log_likelihood(groups, curve, low, high)
+    likelihood = prior.evidence_power * _log_likelihood(groups, curve, low, high)
     usual = prior.log_steepness + prior.steepness_slope * np.log(hard) + np.log1p(-hardness)
     distance = _LOG_STEEPNESS[:, None, None] - usual[:, None, :, None] - prior.steepness_sd * _DEVIATIONS
     by_class = logsumexp(likelihood[..., None] + _normal(distance / prior.steepness_sd, -3), axis=-3)
     distance = _CLASS_LOG_ODDS[:, None] - logit(HARDNESS)[:, None, None, None]
     by_table = logsumexp(by_class + _normal(distance / prior.hardness_sd, -2), axis=-2)
     evidence = by_table.transpose(0, 2, 1).reshape(-1, len(high))
-    unpredictable = np.full((1, len(high)), prior.rank_power * _unpredictable(groups, frequency))
+    agree = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
+    constant = prior.evidence_power * (groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
     # The wrong labels of this class are labels of other classes, so they cannot outnumber these.
     odds = (1.0 - frequency + 0.5 / n) / (frequency + 0.5 / n)
     possible = np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0)
-    return np.concatenate([evidence, unpredictable]) + possible
+    return np.vstack([evidence, np.full(len(high), constant)]) + possible
 
 
 class OddsCurves(NamedTuple):
     """Curves of one class by log odds.
 
-    `evidence` (latent variables, rates) is the log evidence. `weights` (hardness, rates, curves) has the posterior
-    probability of each curve of the grid for each hardness below 1. With t = 1 the curve is constant: `frequency`
-    (rates,) of the true class.
+    `weights` (hardness, rates, curves) has the posterior probability of each curve of the grid, for each hardness below
+    1. With t = 1 the curve is constant: `true` (rates,), the frequency of the true class. `frequency` is that of its
+    labels.
     """
 
-    evidence: Array
     weights: Array
-    labels: float
-    frequency: Array
+    frequency: float
+    true: Array
 
     @classmethod
     def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
         """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
+        frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
         logs = _log_odds_curves(groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
         scale = -np.log(np.maximum(1.0 - low - high, 1.0 - LARGEST))  # predictions of noisy labels are less confident
@@ -136,46 +137,28 @@ class OddsCurves(NamedTuple):
         )
         mass = groups.agree + groups.disagree
         hard = 1.0 - expit(logs) @ mass / max(float(mass.sum()), 1e-300)
-        hardness = logit(np.clip(hard / (1.0 - _inside(frequency)), HARDNESS[0], HARDNESS[-1]))
+        hardness = logit(np.clip(hard / (1.0 - frequency), HARDNESS[0], HARDNESS[-1]))
         consistent = _square(hardness - logit(HARDNESS)[:, None, None], prior.hardness_sd)
         chance = (calibrated + consistent[:, None]).reshape(len(HARDNESS), len(low), -1)
-        chance = chance - logsumexp(chance, axis=-1, keepdims=True)
-        likelihood = likelihood.reshape(1, len(low), -1)
-        evidence = np.repeat(logsumexp(chance + prior.odds_power * likelihood, axis=-1), len(_DEVIATIONS), axis=0)
-        unpredictable = np.full((1, len(low)), prior.odds_power * _unpredictable(groups, frequency))
-        return cls(
-            np.concatenate([evidence, unpredictable]),
-            np.asarray(softmax(chance + likelihood, axis=-1)),
-            frequency,
-            _true_frequency(frequency, low, high),
-        )
+        weights = softmax(chance + likelihood.reshape(1, len(low), -1), axis=-1)
+        return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high))
 
     def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
-        """Array (rates, n): the mean curve p(s) at each confidence, given probabilities (hardness, rates) with t = 1."""
+        """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last."""
         hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
         weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
-        curves = _bounded(prior, _log_odds_curves(confidence, self.labels))
-        return np.asarray(weights @ curves.reshape(-1, len(confidence)) + (hardness[-1] * self.frequency)[:, None])
-
-
-def _inside(frequency: Any) -> Any:
-    return np.clip(frequency, _EDGE, 1.0 - _EDGE)
+        curves = _bounded(prior, _log_odds_curves(confidence, self.frequency))
+        return np.asarray(weights @ curves.reshape(-1, len(confidence)) + (hardness[-1] * self.true)[:, None])
 
 
 def _true_frequency(frequency: float, low: Array, high: Array) -> Array:
     """Array (rates,): the frequency of the true class under each rate, from that of its label."""
-    return np.asarray(_inside((frequency - low) / (1.0 - low - high)))
-
-
-def _unpredictable(groups: Groups, frequency: float) -> float:
-    """The log likelihood of the labels if they do not depend on the predictions."""
-    agree = _inside(frequency)
-    return float(groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
+    return np.clip((frequency - low) / (1.0 - low - high), _EDGE, 1.0 - _EDGE)
 
 
 def _log_odds_curves(confidence: Array, frequency: float) -> Array:
     """Array (scales, shifts, n): the log odds of the curves of the grid."""
-    usual = logit(_inside(frequency))
+    usual = logit(frequency)
     return np.asarray(usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + _SHIFT[:, None])
 
 
