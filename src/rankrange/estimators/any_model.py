@@ -63,12 +63,16 @@ _STORED = (
 
 
 class WrongRows(NamedTuple):
-    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better."""
+    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better.
+
+    `no_error` is the probability that no label is wrong; regression has no use for it.
+    """
 
     p_wrong: Array
     share: float
     interval: tuple[float, float]
     harm: bool = True
+    no_error: float = 0.0
 
 
 @dataclass(frozen=True)
