@@ -125,7 +125,10 @@ def _add_reading(how: Any) -> None:
     how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column is ambiguous")
     how.add_argument("--group", metavar="COL", help="rows with the same value in this column stay in one fold")
     how.add_argument(
-        "--time", metavar="COL", help="a column of dates or numbers: rows are predicted from earlier rows only"
+        "--time",
+        metavar="COL",
+        help="a column of dates or numbers: each of up to five periods is predicted from the earlier ones, and the "
+        "first from the second",
     )
     add_file(how, "--embeddings", metavar="NPY", help="further features: an array with one row per row of the table")
     add_file(how, "--images", metavar="FOLDER", help="the folder of the images, if a column holds their file names")

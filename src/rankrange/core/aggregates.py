@@ -243,7 +243,8 @@ class RankWeights:
     Notes
     -----
     If larger losses never have smaller weights, the weighted mean is convex, and fits are certified. Otherwise it is a
-    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator have no effect.
+    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator must be left out (m=0
+    and k=1.0 are allowed).
 
     The window of "close-k" has a fixed rank; in the paper of that name it follows the loss at the decision boundary.
     Models with a lambda cannot be pickled; pass a named function.

@@ -121,9 +121,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The final point of the steps on all rows, its certificate, and the number of steps.
 
-    Steps on the sample come first. If steps on all rows are cheap (`full.smooth`), they are first tried without steps
-    on the sample. If these do not reach the tolerance, a run with steps on the sample follows, and the better of both
-    is returned. If all losses of the sample are tied at the start, the result is the point 0 with certificate inf.
+    Steps on the sample usually improve the start first. If steps on all rows are cheap (`full.smooth`), a run without
+    steps on the sample is tried before; if it reaches the tolerance, it is returned, otherwise the better of both runs.
+    If all losses of the sample are tied at the start of a run, the result is the point 0 with certificate inf.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -155,16 +155,18 @@ def check_supported(estimator: Any, place: str) -> None:
     if estimator.loss not in _LOSSES:
         raise ValueError(
             f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
-            "loss, or fit in memory"
+            "loss, or fit NumPy arrays"
         )
     for name, default in _IN_MEMORY.items():
         value = getattr(estimator, name, default)
         if value != default:
-            raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
+            raise ValueError(
+                f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit NumPy arrays for other settings"
+            )
     if np.inf == estimator.C:
-        raise ValueError(f"a fit {place} needs a finite C, got C=inf; fit in memory for it")
+        raise ValueError(f"a fit {place} needs a finite C, got C=inf; fit NumPy arrays for it")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
-        raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
+        raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit NumPy arrays for it")
 
 
 def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_folds: int = 0) -> _Data:

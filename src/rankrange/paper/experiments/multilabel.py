@@ -224,7 +224,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
 
 
 def claims(results: Results) -> list[Claim]:
-    """The paper's claims about Tables 7 and 8, tested over paired splits, and ours about the two-sided loss."""
+    """The paper's claims about Tables 7 and 8, tested over paired splits, and our own."""
     found = _papers_claims(results)
     if any(cell.protocol == "honest" for cell, _ in results.outcomes):
         found += [*_against_lr(results), *_against_the_papers_loss(results)]
