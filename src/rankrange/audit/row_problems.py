@@ -328,7 +328,7 @@ def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) ->
 
 
 def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
-    """inverse @ z, and sqrt(z' inverse z) for each row, in blocks of rows."""
+    """inverse @ z for z (columns, rows), and sqrt(z' inverse z) for each row, in blocks of rows."""
     product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
     for start in range(0, z.shape[1], BLOCK):
         part = slice(start, start + BLOCK)

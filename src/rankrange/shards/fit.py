@@ -422,7 +422,8 @@ def _all_tie(sample: Objective, W: Array) -> bool:
 def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     """The evaluation at W = 0, which needs no pass, because all losses of a classifier are equal there.
 
-    A search ends at zero if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
+    A search ends at zero if k is below about twice the number of misclassified rows. All rows are tied at the cut, so
+    there is no certificate.
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
@@ -441,7 +442,7 @@ def _store(
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
-        else "all losses are tied at zero, and no direction lowers them: k is below the number of errors"
+        else "all losses are tied at zero, and no direction lowers them: k is too small for the number of errors"
         if not iterate.W.any()
         else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
     )

@@ -116,7 +116,7 @@ class Model:
 
 
 class Interval(NamedTuple):
-    """A bracket of a cut: the cut lies in [low, high] almost surely."""
+    """A bracket of a cut: an interval [low, high] that very probably contains it."""
 
     low: float
     high: float

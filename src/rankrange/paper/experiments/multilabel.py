@@ -87,7 +87,7 @@ FIXED_C = 10.0
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set, part ("chosen" or "minimised") and split."""
+    """One cell for each data set and split; of the honest protocol also one "minimised" for each split of yeast."""
     n_splits = SPLITS.get(plan.size, {"emotions": 1})
     if plan.protocol == "paper":
         n_splits = {dataset: min(splits, PAPER_SPLITS) for dataset, splits in n_splits.items()}
