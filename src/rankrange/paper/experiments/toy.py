@@ -162,7 +162,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _better_than(results: Results, other: str) -> Claim:
-    """The paper: AoRR beats the other aggregates in all cases."""
+    """The paper's claim that AoRR beats the aggregate `other` in all cases."""
     settings = dict.fromkeys((cell.dataset, m.setting) for cell, outcome in results.outcomes for m in outcome.measures)
     found = {f"{d} {s}": results.paired(d, "AoRR", other, s, METRIC) for d, s in settings}
     lines = [(name, difference, error) for name, (difference, error, _) in found.items()]
