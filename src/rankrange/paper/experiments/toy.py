@@ -81,7 +81,10 @@ def _ks(n: int, size: str) -> list[int]:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit all methods with both losses to one draw, and report their error on new points."""
+    """Fit all methods with both losses to one draw, and report their error on new points.
+
+    For the cell of the paper's own points, see `_papers_points`.
+    """
     if cell.part == _PAPERS:
         return _papers_points(cell)
     h = int(cell.part.split()[0])
