@@ -261,7 +261,7 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 
 
 def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """Array (columns, rows): normal scores, with the mean rank for ties and 0 for missing cells.
+    """Array (columns, rows): normal scores of at most 150 columns, with the mean rank for ties and 0 for missing cells.
 
     Ranks bound the effect of an outlier on the correlations.
     """
