@@ -221,7 +221,7 @@ def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) ->
 
 
 def _repeated_values(values: Array) -> Array:
-    """The values that occur in so many cells that they are one finding."""
+    """The values that occur in at least three cells, which are reported as one problem."""
     different, counts = np.unique(values, return_counts=True)
     return np.asarray(different[counts >= _MIN_EQUAL])
 

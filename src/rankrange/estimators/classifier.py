@@ -79,7 +79,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         solves and "bilevel" the method of its section 3.1; both start from the ordinary fit. "subgradient" is
         Algorithm 1 with subgradient steps, for comparison: 5 rounds of 10 * max_iter steps from a random start.
     n_starts : int, default=10
-        Number of random starts of solver="auto". It also starts from the ordinary fit and from a fit without
+        Number of random starts of solver="auto". It also starts from the ordinary fit and from two fits without
         high-leverage rows.
     max_iter : int, default=200
         Maximum number of iterations.
@@ -109,7 +109,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
         of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults.
+        k must then be left at their defaults.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
