@@ -87,7 +87,10 @@ FIXED_C = 10.0
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set and split; of the honest protocol also one "minimised" for each split of yeast."""
+    """One cell for each data set and split; in the honest protocol also one "minimised" for each split of yeast.
+
+    The size "smoke" has one cell, of emotions.
+    """
     n_splits = SPLITS.get(plan.size, {"emotions": 1})
     if plan.protocol == "paper":
         n_splits = {dataset: min(splits, PAPER_SPLITS) for dataset, splits in n_splits.items()}
