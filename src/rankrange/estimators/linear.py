@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ..core.aggregates import RankWeights, Stratified, WorstGroup
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
+from ..core.losses import is_convex
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
@@ -262,7 +263,8 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start."""
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
-        if start is not None and self.solver == "auto" and self.aggregate is None:
+        exact = self.aggregate is None and is_convex(objective.loss)
+        if start is not None and self.solver == "auto" and exact:
             return refine(objective, start, settings)
         return solve(self.solver, objective, warm if start is None else start, settings)
 

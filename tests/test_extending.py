@@ -1,0 +1,143 @@
+"""One class or function and one entry in a table, as CONTRIBUTING and docs/development/extending.md say, seen by users.
+
+The contracts of single losses, aggregates and solvers are in test_losses.py and test_solver_table.py.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from rankrange import AoRRClassifier, AoRRRegressor, scan
+from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def rows(n=200, seed=0):
+    """Features, numbers of which some are far off, and two classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=n)
+    classes = (y > 0).astype(int)
+    y[: n // 20] += 30.0
+    return X, y, classes
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+
+class LogCosh:
+    """log cosh(z - y)."""
+
+    targets = "numbers"
+
+    def value(self, y, z):
+        return np.logaddexp(z - y, y - z) - np.log(2)
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), np.tanh(z - y)
+
+    def curvature(self, y, z):
+        return 1 - np.tanh(z - y) ** 2
+
+
+class Welsch:
+    """(1 - exp(-(z - y)^2)) / 2, which is not convex."""
+
+    targets = "numbers"
+    convex = False
+
+    def value(self, y, z):
+        return -np.expm1(-((z - y) ** 2)) / 2
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), (z - y) * np.exp(-((z - y) ** 2))
+
+    def curvature(self, y, z):
+        return (1 - 2 * (z - y) ** 2) * np.exp(-((z - y) ** 2))
+
+
+class SmoothedHinge:
+    """A hinge with a quadratic corner, for two classes."""
+
+    targets = "binary"
+
+    def value(self, y, z):
+        return self.value_and_derivative(y, z)[0]
+
+    def value_and_derivative(self, y, z):
+        gap = np.maximum(0, 1 - y * z)
+        bounded = np.minimum(gap, 1)
+        return bounded * (gap - bounded / 2), -y * bounded
+
+    def curvature(self, y, z):
+        return ((y * z >= 0) & (y * z < 1)).astype(z.dtype)
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    for name, loss in {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge}.items():
+        monkeypatch.setitem(LOSSES, name, loss)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [(AoRRRegressor, "log_cosh"), (AoRRClassifier, "smoothed_hinge")])
+@pytest.mark.parametrize("options", [{"m": 0.1}, {}, {"m": 0.1, "C": "auto"}], ids=["m", "auto", "C"])
+def test_a_loss_of_the_table_is_a_loss_of_the_estimators(losses, kind, loss, options):
+    X, y, classes = rows()
+    target = y if kind is AoRRRegressor else classes
+    model = clone(kind(loss=loss, random_state=0, **options)).fit(X, target)
+    assert model.certificate_ <= 1e-6
+    assert model.score(X[10:], target[10:]) > 0.9
+
+
+def test_an_unknown_loss_is_answered_with_the_table(losses):
+    X, y, classes = rows()
+    with pytest.raises(ValueError, match=r"'squared', 'absolute', 'huber', 'log_cosh', 'welsch', got 'x'"):
+        AoRRRegressor(loss="x").fit(X, y)
+    with pytest.raises(ValueError, match=r"'logistic', 'hinge', 'squared_hinge', 'smoothed_hinge', got 'x'"):
+        AoRRClassifier(loss="x").fit(X, classes)
+
+
+def test_a_loss_of_two_classes_says_so(losses):
+    X, y, _ = rows()
+    with pytest.raises(ValueError, match=r"'smoothed_hinge' is for two classes, got 3; use one of 'logistic', "):
+        AoRRClassifier(loss="smoothed_hinge").fit(X, np.digitize(y, [-1, 1]))
+
+
+@pytest.mark.parametrize(("kind", "loss"), [(AoRRRegressor, "log_cosh"), (AoRRClassifier, "smoothed_hinge")])
+def test_where_a_loss_is_not_implemented_the_error_names_those_that_are(losses, kind, loss, tmp_path):
+    X, y, classes = rows()
+    target = y if kind is AoRRRegressor else classes
+    others = "squared, huber" if kind is AoRRRegressor else "logistic, hinge"
+    np.save(tmp_path / "t.npy", np.column_stack([X, target]))
+    with pytest.raises(ValueError, match=f"needs one of the losses {others}, got loss='{loss}'"):
+        kind(loss=loss).fit(scan(tmp_path / "t.npy", target=3))
+    with pytest.raises(ValueError, match=r"l1_ratio=0.5 needs loss="):
+        kind(loss=loss, m=0.1, l1_ratio=0.5).fit(X, target)
+
+
+def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = X @ [1, 2, 0, -1] + 0.3 * rng.normal(size=300)
+    y[:20] += 30
+    model = AoRRRegressor(loss="welsch", random_state=0).fit(X, y)
+    assert model.m_ > 0, "otherwise the fit does not begin at the fits that choose m"
+    assert model.certificate_ == np.inf
+    np.testing.assert_allclose(model.coef_, [1, 2, 0, -1], atol=0.1)
+
+
+def test_every_loss_is_listed_where_users_look_for_it():
+    estimators = {AoRRClassifier: losses_for("binary"), AoRRRegressor: losses_for("numbers")}
+    page = (DOCS / "explanation" / "solvers.md").read_text(encoding="utf-8")
+    for kind, known in estimators.items():
+        (listed,) = re.findall(r"^    loss : \{(.*)\}", kind.__doc__, re.M)
+        assert listed == ", ".join(f'"{name}"' for name in known), "the docstring of the estimator"
+        (line,) = re.findall(rf"^\| `{kind.__name__}` \|.*", page, re.M)
+        assert all(f'`"{name}"`' in line for name in known), "the table in docs/explanation/solvers.md"
+    reference = (DOCS / "api" / "index.md").read_text(encoding="utf-8").split("rankrange.core.losses: ")[1]
+    assert all(f"\n   {loss.__name__}\n" in reference for loss in LOSSES.values()), "docs/api/index.md"
+    assert set(OF_SEVERAL) <= set(losses_for("binary"))
