@@ -4,13 +4,14 @@ The contracts of single losses, aggregates and solvers are in test_losses.py and
 """
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from rankrange import AoRRClassifier, AoRRRegressor, scan
+from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, scan
 from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -24,6 +25,15 @@ def rows(n=200, seed=0):
     classes = (y > 0).astype(int)
     y[: n // 20] += 30.0
     return X, y, classes
+
+
+def far_rows():
+    """Features with the coefficients 1, 2, 0 and -1, and numbers of which 20 of 300 are far off."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = X @ [1, 2, 0, -1] + 0.3 * rng.normal(size=300)
+    y[:20] += 30
+    return X, y
 
 
 # ---- losses ----------------------------------------------------------------------------------------------------------
@@ -77,9 +87,26 @@ class SmoothedHinge:
         return ((y * z >= 0) & (y * z < 1)).astype(z.dtype)
 
 
+class Pinball:
+    """The larger of 0.8 (y - z) and 0.2 (z - y): no curvature, and no margins."""
+
+    targets = "numbers"
+
+    def value(self, y, z):
+        return self.value_and_derivative(y, z)[0]
+
+    def value_and_derivative(self, y, z):
+        slope = np.where(z >= y, 0.2, -0.8).astype(z.dtype)
+        return slope * (z - y), slope
+
+    def curvature(self, y, z):
+        return np.zeros_like(z)
+
+
 @pytest.fixture
 def losses(monkeypatch):
-    for name, loss in {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge}.items():
+    added = {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge, "pinball": Pinball}
+    for name, loss in added.items():
         monkeypatch.setitem(LOSSES, name, loss)
 
 
@@ -95,7 +122,7 @@ def test_a_loss_of_the_table_is_a_loss_of_the_estimators(losses, kind, loss, opt
 
 def test_an_unknown_loss_is_answered_with_the_table(losses):
     X, y, classes = rows()
-    with pytest.raises(ValueError, match=r"'squared', 'absolute', 'huber', 'log_cosh', 'welsch', got 'x'"):
+    with pytest.raises(ValueError, match=r"'squared', 'absolute', 'huber', 'log_cosh', 'welsch', 'pinball', got 'x'"):
         AoRRRegressor(loss="x").fit(X, y)
     with pytest.raises(ValueError, match=r"'logistic', 'hinge', 'squared_hinge', 'smoothed_hinge', got 'x'"):
         AoRRClassifier(loss="x").fit(X, classes)
@@ -120,14 +147,22 @@ def test_where_a_loss_is_not_implemented_the_error_names_those_that_are(losses, 
 
 
 def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 4))
-    y = X @ [1, 2, 0, -1] + 0.3 * rng.normal(size=300)
-    y[:20] += 30
+    X, y = far_rows()
     model = AoRRRegressor(loss="welsch", random_state=0).fit(X, y)
     assert model.m_ > 0, "otherwise the fit does not begin at the fits that choose m"
     assert model.certificate_ == np.inf
     np.testing.assert_allclose(model.coef_, [1, 2, 0, -1], atol=0.1)
+
+
+def test_warning_filters_do_not_change_the_fit_of_a_loss_without_curvature(losses):
+    X, y = far_rows()
+    model, fits = AoRRRegressor(loss="pinball", aggregate=RankWeights("extremile", tau=0.8), random_state=0), []
+    for action in ("error", "always"):
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter(action)
+            fits.append(clone(model).fit(X, y).coef_)
+        assert not raised
+    np.testing.assert_array_equal(*fits)
 
 
 def test_every_loss_is_listed_where_users_look_for_it():
