@@ -3,16 +3,22 @@
 The contracts of single losses, aggregates and solvers are in test_losses.py and test_solver_table.py.
 """
 
+import pickle
 import re
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, scan
+from rankrange.core.aggregates import Soft, Stratified
+from rankrange.core.cuts import Selection
 from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
+from rankrange.core.rank_weights import NAMES
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -176,3 +182,101 @@ def test_every_loss_is_listed_where_users_look_for_it():
     reference = (DOCS / "api" / "index.md").read_text(encoding="utf-8").split("rankrange.core.losses: ")[1]
     assert all(f"\n   {loss.__name__}\n" in reference for loss in LOSSES.values()), "docs/api/index.md"
     assert set(OF_SEVERAL) <= set(losses_for("binary"))
+
+
+# ---- aggregates ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Harmonic:
+    """The mean of the losses with weights 1 / (1 + steepness u) for the rank share u; only the methods that must be."""
+
+    steepness: float = 9.0
+    name: ClassVar[str] = "harmonic"
+    linear: ClassVar[bool] = True
+    uses_m: ClassVar[bool] = False
+
+    def select(self, s, m, k, mass):
+        p = np.ones(len(s)) if mass is None else mass
+        _, group = np.unique(-s, return_inverse=True)
+        share = np.bincount(group, weights=p / p.sum())
+        edges = np.log1p(self.steepness * np.append(0, np.cumsum(share))) / np.log1p(self.steepness)
+        q = (k - m) * (np.diff(edges) / share)[group] * p / p.sum()
+        return Selection(q.astype(s.dtype), float(q @ s), -np.inf, np.inf)
+
+    def take(self, rows):
+        return self
+
+
+def test_an_estimator_takes_any_aggregate():
+    X, y, classes = rows()
+    model = clone(AoRRClassifier(aggregate=Harmonic(), random_state=0)).fit(X, classes)
+    same = AoRRClassifier(aggregate=RankWeights(lambda u: 1 / (1 + 9 * u)), random_state=0).fit(X, classes)
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-3)
+    assert (model.m_, model.k_, model.dropped_.sum()) == (0, 200, 0)
+    assert not hasattr(model, "noise_estimate_")
+    saved = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(saved.predict(X), model.predict(X))
+    assert AoRRRegressor(aggregate=Harmonic(), random_state=0).fit(X, y).m_ == 0
+
+
+@pytest.mark.parametrize("m", ["auto", 0.1])
+def test_an_aggregate_that_uses_m_gets_it(m):
+    X, y, _ = rows()
+    soft = AoRRRegressor(m=m, aggregate=Soft(1e-6), random_state=0).fit(X, y)
+    sharp = AoRRRegressor(m=m, random_state=0).fit(X, y)
+    assert soft.m_ == sharp.m_ > 0
+    np.testing.assert_allclose(soft.coef_, sharp.coef_, atol=1e-3)
+    assert soft.dropped_[:10].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"m": 0.1}, r"Harmonic\(steepness=9.0\) already weights the ranks, got m=0.1"),
+        ({"k": 0.9}, "keeps all ranks after m, got k=0.9"),
+        ({"aggregate": Harmonic}, "another aggregate, got <class"),
+        ({"aggregate": "harmonic"}, "'worst-group', 'group-cvar', RankWeights.* or another aggregate, got 'harmonic'"),
+        ({"aggregate": Stratified(np.zeros(200, dtype=int))}, "pass groups to fit, and one of 'worst-group'"),
+        ({"solver": "dca"}, r"solver='dca' needs an aggregate .*the 'harmonic' aggregate does not"),
+        ({"l1_ratio": 0.5, "m": 0}, "does not support aggregate=Harmonic"),
+        ({"stratify": True}, "stratify=True"),
+    ],
+)
+def test_what_an_aggregate_does_not_support_is_an_error(options, message):
+    X, _, classes = rows()
+    with pytest.raises(ValueError, match=message):
+        AoRRClassifier(**{"aggregate": Harmonic(), **options}).fit(X, classes)
+
+
+def test_a_validation_set_is_refused_if_m_has_no_effect():
+    X, _, classes = rows()
+    with pytest.raises(ValueError, match=r"choose m and k, which have no effect on RankWeights\('extremile'\)"):
+        AoRRClassifier(aggregate=RankWeights("extremile")).fit(X, classes, X_val=X, y_val=classes)
+
+
+def test_clusters_stay_together_if_the_aggregate_compares_no_groups():
+    """Rows of a cluster are equal: if folds split clusters, a penalty would look needless."""
+    rng = np.random.default_rng(3)
+    X, clusters = np.repeat(rng.normal(size=(40, 30)), 8, axis=0), np.repeat(np.arange(40), 8)
+    y = np.repeat(rng.integers(2, size=40), 8)
+    model = AoRRClassifier(C="auto", aggregate=RankWeights("extremile", tau=0.6), random_state=0)
+    assert clone(model).fit(X, y, groups=clusters).C_ < 0.1 * clone(model).fit(X, y).C_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_models_with_named_weights_can_be_saved(name):
+    X, _, classes = rows()
+    model = AoRRClassifier(aggregate=RankWeights(name), random_state=0).fit(X, classes)
+    saved = pickle.loads(pickle.dumps(model))
+    assert repr(saved) == repr(model)
+    values = np.arange(30.0)
+    np.testing.assert_array_equal(saved.aggregate.on(values), model.aggregate.on(values))
+
+
+def test_every_named_weighting_is_listed_where_users_look_for_it():
+    page = (DOCS / "how-to" / "groups.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f'"{name}" (' in RankWeights.__doc__, "the docstring of RankWeights"
+        assert f'\n| `"{name}"` | ' in page, "the table in docs/how-to/groups.md"

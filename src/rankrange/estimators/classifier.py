@@ -99,11 +99,11 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. With None, NumPy
         arrays are fitted by NumPy and GPU tensors on their GPU. Fitted attributes are always NumPy arrays
         (docs/how-to/gpu.md).
-    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
         of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults.
+        k are then left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0

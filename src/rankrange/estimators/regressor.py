@@ -87,11 +87,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         same settings as `reweight`.
     device : None, str or torch.device, default=None
         Where to fit, as in `AoRRClassifier`.
-    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
         of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults.
+        k are then left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
