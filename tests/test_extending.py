@@ -13,12 +13,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, scan
+from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, find_label_issues, noise, scan
 from rankrange.core.aggregates import Soft, Stratified
 from rankrange.core.cuts import Selection
 from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
 from rankrange.core.rank_weights import NAMES
+from rankrange.crossfit.folds import draw_folds
+from rankrange.crossfit.members import MEMBERS, MemberTask
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -280,3 +283,61 @@ def test_every_named_weighting_is_listed_where_users_look_for_it():
     for name in NAMES:
         assert f'"{name}" (' in RankWeights.__doc__, "the docstring of RankWeights"
         assert f'\n| `"{name}"` | ' in page, "the table in docs/how-to/groups.md"
+
+
+# ---- members of the label-noise ensemble -----------------------------------------------------------------------------
+
+
+def member_task(codes, n_columns=4, seed=0):
+    rng = np.random.default_rng(seed)
+    folds = draw_folds(len(codes), rng, n_folds=4, n_repeats=1)
+    return MemberTask(rng.normal(size=(len(codes), n_columns)), codes, int(codes.max()) + 1, folds, rng)
+
+
+def naive_bayes(task):  # as in docs/development/extending.md
+    parts = []
+    for train, test in zip(task.folds.train, task.folds.test, strict=True):
+        fit = GaussianNB().fit(task.X[train], task.codes[train])
+        P = np.zeros((test.sum(), task.n_classes))  # the training rows of a fold may lack a class
+        P[:, fit.classes_] = fit.predict_proba(task.X[test])
+        parts.append(P)
+    return {"naive Bayes": task.folds.average(parts)}
+
+
+every_member = pytest.mark.parametrize("member", [*MEMBERS.values(), naive_bayes], ids=[*MEMBERS, "of the docs"])
+
+
+@every_member
+@pytest.mark.parametrize(("n", "n_columns"), [(180, 4), (60, 90)], ids=["tall", "wide"])
+def test_a_member_predicts_labels_that_are_pure_chance_no_better_than_chance(member, n, n_columns):
+    """A member that has seen the label of a row would predict it."""
+    codes = np.random.default_rng(1).integers(3, size=n)
+    for P in member(member_task(codes, n_columns)).values():
+        assert P.shape == (n, 3)
+        assert (P >= 0).all()
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+        assert (P.argmax(axis=1) == codes).mean() < 1 / 3 + 4 * np.sqrt(2 / 9 / n)
+
+
+@every_member
+@pytest.mark.parametrize("n_columns", [4, 90])
+def test_a_member_can_do_without_a_class_in_a_fold(member, n_columns):
+    codes = np.append(np.arange(60) % 2, 2)  # the only row of the third class is a test row
+    for P in member(member_task(codes, n_columns)).values():
+        assert P.shape == (61, 3)
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+
+
+def test_a_member_of_the_table_joins_the_ensemble_and_is_named_in_an_audit(monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table
+
+    classes = np.random.default_rng(0).integers(3, size=300)
+    monkeypatch.setitem(MEMBERS, "expert", lambda task: {"an expert": np.eye(3)[classes] * 0.94 + 0.02})
+    given = noise.symmetric(classes, 0.1, random_state=0)
+    X = np.random.default_rng(1).normal(size=(300, 2))
+    issues = find_label_issues(X, given, random_state=0)
+    assert {name: weight for name, weight, _ in issues.members}["an expert"] > 0.5
+    assert "an expert" not in {name for name, *_ in find_label_issues(X, given, trees=False, random_state=0).members}
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "y": given.astype(str)}, "y")
+    assert any("The best, an expert, agrees with 90" in note for note in audit.result.notes)
