@@ -341,3 +341,35 @@ def test_a_member_of_the_table_joins_the_ensemble_and_is_named_in_an_audit(monke
     assert "an expert" not in {name for name, *_ in find_label_issues(X, given, trees=False, random_state=0).members}
     audit = audit_table({"a": X[:, 0], "b": X[:, 1], "y": given.astype(str)}, "y")
     assert any("The best, an expert, agrees with 90" in note for note in audit.result.notes)
+
+
+# ---- checks of rows --------------------------------------------------------------------------------------------------
+
+
+def test_values_that_a_new_check_flags_are_counted_on_the_page_and_not_allowed_by_a_schema(monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table, report, row_problems, schema
+    from rankrange.audit.problems import RowProblem
+
+    def find_codes(rows):
+        (town,) = (column for column in rows.columns if column.name == "town")
+        at = np.flatnonzero(town.codes == town.levels.index("##7"))
+        return [RowProblem("codes", tuple(rows.numbers[at].tolist()), "town", "##7", "", "town is ##7", 0.9)]
+
+    monkeypatch.setattr(row_problems, "CHECKS", (find_codes, *row_problems.CHECKS))
+    rng = np.random.default_rng(0)
+    town = ["##7" if row in (3, 8) else "AB"[row % 2] for row in range(200)]
+    audit = audit_table({"x": rng.normal(size=200), "town": town, "y": rng.choice(["u", "v"], 200)}, "y")
+    assert "2 rows with codes" in " ".join(audit.sentences())
+    assert {column["name"]: column["unusual"] for column in report._overview(audit)} == {"x": 0, "town": 2}
+    assert next(rule.levels for rule in schema.column_rules(audit) if rule.name == "town") == ["A", "B"]
+
+
+def test_every_kind_of_problem_is_listed_where_users_look_for_it():
+    pytest.importorskip("pyarrow")
+    from rankrange.audit.problems import KINDS, RowProblem
+
+    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
+    for kind in KINDS:
+        assert f'"{kind}"' in RowProblem.__doc__, "the docstring of RowProblem"
+        assert f"\n| `{kind}` | " in page, "the table in docs/api/command_line.md"
