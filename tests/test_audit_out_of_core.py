@@ -70,7 +70,20 @@ def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monk
     monkeypatch.setattr(tempfile, "tempdir", str(places))
     out, clean, report = tmp_path / "s.csv", tmp_path / f"clean.{kind}", tmp_path / "r.html"
     model, problems = tmp_path / "model.skops", tmp_path / "problems.csv"
-    options = ["--problems", problems, "--out", out, "--clean", clean, "--report", report, "--model", model, "--clean-how", "relabel"]
+    options = [
+        "--problems",
+        problems,
+        "--out",
+        out,
+        "--clean",
+        clean,
+        "--report",
+        report,
+        "--model",
+        model,
+        "--clean-how",
+        "relabel",
+    ]
     assert main(["audit", str(path), "--target", "label", "--ignore", "price", *map(str, options)]) == 0
     told = capsys.readouterr()
     assert "the audit is out of core" in told.err

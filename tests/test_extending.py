@@ -3,6 +3,7 @@
 The contracts of single losses, aggregates and solvers are in test_losses.py and test_solver_table.py.
 """
 
+import argparse
 import pickle
 import re
 import warnings
@@ -373,3 +374,22 @@ def test_every_kind_of_problem_is_listed_where_users_look_for_it():
     for kind in KINDS:
         assert f'"{kind}"' in RowProblem.__doc__, "the docstring of RowProblem"
         assert f"\n| `{kind}` | " in page, "the table in docs/api/command_line.md"
+
+
+# ---- file formats ----------------------------------------------------------------------------------------------------
+
+
+def test_every_format_is_listed_where_users_look_for_it():
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_file
+    from rankrange.cli import run_audit
+    from rankrange.tables.formats import FORMATS
+    from rankrange.tables.read import open_table
+
+    parser = argparse.ArgumentParser()
+    run_audit.add_arguments(parser)
+    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
+    shown = {"the help of FILE": parser.format_help(), "the help of the command": run_audit.DESCRIPTION}
+    shown |= {"audit_file": audit_file.__doc__, "open_table": open_table.__doc__, "docs/api/command_line.md": page}
+    for name in FORMATS:
+        assert [place for place, text in shown.items() if name.upper() not in text] == []
