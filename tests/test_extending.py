@@ -132,9 +132,9 @@ def test_a_loss_of_the_table_is_a_loss_of_the_estimators(losses, kind, loss, opt
 
 def test_an_unknown_loss_is_answered_with_the_table(losses):
     X, y, classes = rows()
-    with pytest.raises(ValueError, match=r"'squared', 'absolute', 'huber', 'log_cosh', 'welsch', 'pinball', got 'x'"):
+    with pytest.raises(ValueError, match=r"loss must be one of 'squared', .*'log_cosh', 'welsch', 'pinball', got 'x'"):
         AoRRRegressor(loss="x").fit(X, y)
-    with pytest.raises(ValueError, match=r"'logistic', 'hinge', 'squared_hinge', 'smoothed_hinge', got 'x'"):
+    with pytest.raises(ValueError, match=r"loss must be one of 'logistic', .*'smoothed_hinge', got 'x'"):
         AoRRClassifier(loss="x").fit(X, classes)
 
 
@@ -251,6 +251,21 @@ def test_what_an_aggregate_does_not_support_is_an_error(options, message):
     X, _, classes = rows()
     with pytest.raises(ValueError, match=message):
         AoRRClassifier(**{"aggregate": Harmonic(), **options}).fit(X, classes)
+
+
+@pytest.mark.parametrize("setting", [{"aggregate": Harmonic()}, {"l1_ratio": 0.5}, {"stratify": True}])
+def test_find_label_issues_does_not_ignore_the_settings_of_a_linear_model(setting, tmp_path):
+    X, _, classes = rows()
+    np.save(tmp_path / "t.npy", np.column_stack([X, classes]))
+    for given in ((X, classes), (scan(tmp_path / "t.npy", target=3),)):
+        with pytest.raises(ValueError, match=f"does not use {next(iter(setting))} of an AoRRClassifier"):
+            find_label_issues(*given, estimator=AoRRClassifier(**setting), random_state=0)
+
+
+def test_partial_fit_exists_for_the_ranked_range_only():
+    assert hasattr(AoRRClassifier(), "partial_fit")
+    with pytest.raises(AttributeError, match="partial_fit"):
+        _ = AoRRClassifier(aggregate=Harmonic()).partial_fit
 
 
 def test_a_validation_set_is_refused_if_m_has_no_effect():

@@ -96,7 +96,7 @@ def test_a_format_that_is_not_read_from_gzip_says_so(tmp_path):
     path = tmp_path / "t.orc"
     save_arrow_formats(path)
     path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(UserError, match="only CSV and JSON are read from gzip, got orc in .*; decompress it first"):
+    with pytest.raises(UserError, match=r"only CSV and JSON are read from gzip, got orc in .*; decompress it first"):
         open_table(path)
 
 
@@ -582,7 +582,7 @@ def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
     (tmp_path / "t.pdf").write_bytes(b"%PDF-1.7")
     (tmp_path / "t.bin").write_bytes(bytes(100))
     for name, what in {"t.pdf": "a PDF file", "t.bin": "a binary file"}.items():
-        with pytest.raises(UserError, match=f"Arrow, ORC or SQLITE, got {what}"):
+        with pytest.raises(UserError, match=f"a table is CSV, .* or SQLITE, got {what}"):
             open_table(tmp_path / name)
 
 

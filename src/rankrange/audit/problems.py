@@ -20,8 +20,8 @@ from .target import Target
 class Kind(NamedTuple):
     """A kind of problem: its name in the singular and in the plural, and what it concerns.
 
-    `of_columns`: a whole column, not rows. `of_cells`: cells whose value is in doubt; the page counts them by column, and
-    they do not widen the rules of a schema.
+    `of_columns`: a whole column, not rows. `of_cells`: cells whose value is in doubt; the page counts them by column,
+    and they do not widen the rules of a schema.
     """
 
     one: str

@@ -311,8 +311,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """Update the model with one batch of `partial_fit`."""
-        if self.aggregate is not None:
-            raise ValueError(f"partial_fit supports the ranked range only, got aggregate={self.aggregate!r}; use fit")
         keep = self._range()
         if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
             raise ValueError(
