@@ -274,7 +274,11 @@ def _up_front(source: Source, out_of_core: bool) -> str:
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
-    listed = audit.listed_in_words()
+    listed, others = audit.listed_in_words(), "no other problems"
+    if audit.row_problems:
+        others = plural(len(audit.row_problems), "other problem")
+    elif not audit.rows_checked:
+        others = "only the header, because an out-of-core audit does not look for other problems"
     what = {
         "--report": "the report",
         "--out": listed if audit.n_listed else "no suspects, only the header",
@@ -282,6 +286,6 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--model": "the model",
         "--export label-studio": f"{listed} as tasks for Label Studio, and its configuration (.xml)",
         "--export argilla": f"{listed} as records for Argilla, and its settings",
-        "--problems": plural(len(audit.row_problems), "other problem") if audit.row_problems else "no other problems",
+        "--problems": others,
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

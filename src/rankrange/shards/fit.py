@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..core.arrays import Array
 from ..core.cuts import Cut
-from ..core.losses import LOSSES
+from ..core.losses import LOSSES, losses_for
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..crossfit.choose import choose_C, choose_m, loses_a_class
@@ -153,9 +153,10 @@ class _Passes:
 def check_supported(estimator: Any, place: str) -> None:
     """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not support."""
     if estimator.loss not in _LOSSES:
+        own = losses_for("binary" if is_classifier(estimator) else "numbers")
         raise ValueError(
-            f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
-            "loss, or fit NumPy arrays"
+            f"a fit {place} needs one of the losses {', '.join(name for name in _LOSSES if name in own)}, got "
+            f"loss={estimator.loss!r}; use another loss, or fit NumPy arrays"
         )
     for name, default in _IN_MEMORY.items():
         value = getattr(estimator, name, default)
