@@ -12,15 +12,17 @@ A row is hard if its true class is not the predicted one. The share of hard rows
 is the frequency of the class and t its hardness: 0 if all true classes are predicted, 1 if predictions are no better
 than the class frequencies. The log odds of t have a normal distribution around those of the table.
 
-**By rank.** The confidence is the log of 1 / u, where u is the share of rows with higher confidence, and the curve is
-a s + b. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The mean of log a
-is linear in log h and log(1 - t), because the confidence is uninformative if the predictions are.
+**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of rows with higher
+confidence, and the curve is a s + b. Overlap of the classes makes hard rows rare among confident ones. The shift b
+follows from h. The mean of log a is linear in log h and log(1 - t), because the confidence is uninformative if the
+predictions are.
 
-**By log odds.** The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for calibrated predictions of clean
-labels. Predictions of noisy labels are less confident: a = 1 / (1 - low - high). The share of hard rows under the curve
-has the hardness of the table.
+**By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
+calibrated predictions of clean labels. Predictions of noisy labels are less confident: a = 1 / (1 - low - high). The
+share of hard rows under the curve has the hardness of the table, up to the same deviation.
 
-All parameters of the curves are integrated out by sums over grids, so the evidence is a smooth function of the labels.
+With t = 1 both curves are constant. All parameters of the curves are integrated out by sums over grids, so the evidence
+is a smooth function of the labels.
 """
 
 from __future__ import annotations
@@ -36,8 +38,7 @@ from .prior import LARGEST, NoisePrior
 # The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
 # Grids of the hardness of a table (its square root has equal steps), of the deviation of its log steepness in standard
-# deviations, and of the log odds of the hardness of a class. Steps are at most 1.5
-# standard deviations of the prior.
+# deviations, and of the log odds of the hardness of a class. Steps are at most 1.5 standard deviations of the prior.
 HARDNESS = np.linspace(0.02, 0.995, 14) ** 2
 _DEVIATIONS = np.linspace(-2.0, 2.0, 5)
 _CLASS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
@@ -45,7 +46,7 @@ _CLASS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
 _LOG_STEEPNESS = np.linspace(-5.0, 5.0, 14)
 _LOG_SCALE = np.linspace(-4.0, 3.6, 16)
 _SHIFT = np.linspace(-2.5, 2.5, 9)
-# Frequencies and hardnesses are kept this far from 0 and 1, where their log odds are infinite.
+# Class frequencies are kept this far from 0 and 1, where their log odds are infinite.
 _EDGE = 0.02
 
 
