@@ -3,7 +3,8 @@
 It turns out-of-fold predictions and given labels into posterior probabilities of wrong labels.
 
 `prior` has the prior, `model` the model and its fit, `reliability` its reliability curves, `high_leverage` the model of
-high-leverage rows, and `actions` the choice of an action from the costs of mistakes. May import: `core`; NumPy and SciPy only.
+high-leverage rows, and `actions` the choice of an action from the costs of mistakes. May import: `core`; NumPy and
+SciPy only.
 """
 
 from .actions import LIKELY as LIKELY

@@ -4,9 +4,9 @@
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
 prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
 confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
-Confidence is measured in two ways. The rank of the log odds among the rows that are predicted to be of a class gives the
-evidence of the rates, because ranks are not affected by models that have learnt how noisy the labels are. The log odds
-themselves give the probabilities of rows, because they express how certain the models are.
+Confidence is measured in two ways. The rank of the log odds among the rows that are predicted to be of a class gives
+the evidence of the rates, because ranks are not affected by models that have learnt how noisy the labels are. The log
+odds themselves give the probabilities of rows, because they express how certain the models are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
 zero. The classes of a table are about equally hard to predict, so a single class with a floor stands out. The hardness
