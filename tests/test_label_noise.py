@@ -230,21 +230,34 @@ def test_actions_are_those_of_least_expected_cost():
 
 def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():
     P = np.column_stack([np.full(20, 0.1), np.full(20, 0.9)])
-    agreeing = high_leverage_labels(P, np.ones(20, dtype=int))
-    contradicting = high_leverage_labels(P, np.zeros(20, dtype=int))
+    agreeing = high_leverage_labels(P, np.ones(20, dtype=int), np.zeros(20))
+    contradicting = high_leverage_labels(P, np.zeros(20, dtype=int), np.zeros(20))
     assert agreeing[0].max() < 0.1
     assert contradicting[0].min() > 0.9
     assert contradicting[2][0] <= contradicting[1] <= contradicting[2][1]
 
 
+def test_high_leverage_rows_with_the_predicted_labels_are_like_the_others():
+    """With 20% noise elsewhere, high-leverage rows were given a rate of 0 or a rate near 1 instead."""
+    rng = np.random.default_rng(0)
+    P = np.column_stack(
+        [np.full(40, 0.2), np.full(40, 0.8)]
+    )  # the predictions know that a fifth of the labels is wrong
+    codes = (rng.random(40) < 0.8).astype(int)
+    usual = np.where(codes == 0, 0.95, 0.01)
+    p_wrong, share, (low, high) = high_leverage_labels(P, codes, usual)
+    np.testing.assert_allclose(p_wrong, usual, atol=0.01)
+    assert low <= share <= high
+
+
 def test_intervals_of_the_rate_of_high_leverage_labels_cover_it():
-    """Rates are drawn as the prior has them: none wrong in half of the tables, otherwise mostly wrong."""
+    """Rates are drawn as the prior has them: none wrong in most tables, otherwise mostly wrong."""
     rng, covered = np.random.default_rng(0), []
     for _ in range(300):
-        rate = 0.0 if rng.random() < 0.5 else rng.beta(9.0, 1.0)
+        rate = 0.0 if rng.random() < 0.9 else rng.beta(9.0, 1.0)
         P = np.where(np.arange(2), 0.1, 0.9) * np.ones((6, 1))
         true = (rng.random(6) < 0.1).astype(int)
-        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true))
+        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true), np.zeros(6))
         assert low <= share <= high
         covered.append(low - 0.03 <= rate <= high + 0.03)  # the grid of rates has steps of 0.03
     assert np.mean(covered) > 0.9
