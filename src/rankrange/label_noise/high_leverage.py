@@ -7,8 +7,8 @@ from scipy.special import softmax
 
 from ..core.arrays import Array
 
-# The prior probability that high-leverage rows are outliers with a rate of wrong labels of their own. Outliers are rare,
-# and a few contradicted labels are enough evidence.
+# The prior probability that high-leverage rows are outliers with a rate of wrong labels of their own. Outliers are
+# rare, and a few contradicted labels are enough evidence.
 _OUTLIERS = 0.1
 # The rates of wrong labels of outliers, and the exponent of their prior: the probability of a rate is proportional to
 # this power, because such rows are mostly all wrong.
