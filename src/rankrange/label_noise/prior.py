@@ -57,20 +57,20 @@ class NoisePrior:
     0.0
     """
 
-    no_error: float = 0.4
+    no_error: float = 0.35
     shared_rate: float = 0.5
     class_unaffected: float = 0.5
     rate_decay: float = 0.4
-    unpredictable: float = 0.15
+    unpredictable: float = 0.1
     hardness_decay: float = 0.5
     hardness_sd: float = 1.0
     surprises: float = 0.001
     log_steepness: float = -0.7
     steepness_slope: float = -1.15
-    steepness_sd: float = 0.5
+    steepness_sd: float = 0.35
     log_scale_sd: float = 0.7
     shift_sd: float = 1.0
-    evidence_power: float = 0.5
+    evidence_power: float = 0.8
     direction_rows: float = 2.0
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
