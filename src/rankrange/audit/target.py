@@ -14,6 +14,7 @@ from ..errors import UserError
 from ..pages.text import number, visible
 from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
+from .decisions import NO_LABELS, join_labels, split_labels
 
 TASKS = ("classes", "numbers", "labels")
 # The least number of rows of a table, and of a class, which must be in every fold.
@@ -68,9 +69,14 @@ class Target:
 
     def labels_text(self, mask: Array) -> str:
         """The labels of a mask as text."""
-        return (self.separator or ", ").join(
-            name for name, true in zip(self.names, mask, strict=True) if true
-        ) or "(none)"
+        labels = [name for name, true in zip(self.names, mask, strict=True) if true]
+        return (self.separator.join(labels) or NO_LABELS) if self.separator else join_labels(labels)
+
+    def labels_in(self, text: str) -> list[str]:
+        """The labels in a text of `labels_text`."""
+        if not self.separator:
+            return split_labels(text)
+        return [] if text == NO_LABELS else text.split(self.separator)
 
 
 def find_target(
