@@ -515,6 +515,27 @@ def test_after_half_of_the_errors_are_corrected_the_others_are_still_found(task)
 # ---- names of rows ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("index", [None, "texts", "numbers"])
+@pytest.mark.parametrize("equal", [False, True])
+def test_a_decision_about_a_row_in_memory_is_found_at_that_row(index, equal):
+    """Rows in memory are counted from 0, or named by an index; a row that is equal to it may stand beside it."""
+    pandas = pytest.importorskip("pandas")
+    x = np.random.default_rng(0).normal(size=60)
+    x[30:33] = x[31] if equal else x[30:33]
+    y = np.where(x > 0, "up", "down")
+    y[31] = "down" if x[31] > 0 else "up"
+    names = {None: np.arange(60), "texts": [f"r{i}" for i in range(60)], "numbers": np.arange(60)[::-1]}[index]
+    frame = pandas.DataFrame({"x": x, "y": y}, index=names)
+    audit = audit_table(frame, "y", **QUICK)
+    audit.decide(names[31], "drop")
+    audit.decide(names[40], "keep")
+    again = audit_table(frame, "y", decisions=audit.decisions, **QUICK)
+    assert {row: made.choice for row, made in again.review.decided.items()} == {31: "drop", 40: "keep"}
+    assert 31 not in again.target.rows
+    applied = audit_table(apply_decisions(frame, audit.decisions), "y", decisions=audit.decisions, **QUICK)
+    assert applied.review.decided[39].choice == "keep"
+
+
 def test_rows_are_named_by_the_index_of_a_data_frame():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -427,6 +428,16 @@ class RowNames:
             )
             raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
         return int(fits[0])
+
+    def position_of_text(self, name: str) -> int:
+        """The position of the row whose name is this text, as in a decision; -1 if it is the name of none."""
+        if self.index is None:
+            return max(int(name) - self.first, -1) if name.isdecimal() and len(name) < 18 else -1
+        return self._positions.get(name, -1)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {} if self.index is None else {str(name): i for i, name in enumerate(self.index)}
 
     def numbers(self, rows: Array) -> Array:
         """The rows' names if these are integers, otherwise their numbers, which begin with `first`."""
