@@ -108,7 +108,9 @@ def test_of_equal_rows_that_moved_each_has_one_decision(tmp_path):
     source = open_table(tmp_path / "t.csv")
     contents = contents_of_row(["700", "a"], [1])
     made = [Decision(row, "a", "keep", "", 0.9, contents) for row in ("1", "900", "901")]
-    review = match(Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1))
+    review = match(
+        Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1)
+    )
     assert {row: decision.row for row, decision in review.decided.items()} == {0: "1", 21: "900", 42: "901"}
     assert review.lost == 0
 

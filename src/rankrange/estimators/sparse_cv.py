@@ -227,8 +227,8 @@ class _SparseCV(SparseCoef, BaseEstimator):
         least = int(self.cv) if codes is None else int(np.bincount(codes).min())
         if least < int(self.cv) and groups is None:  # folds of groups are those of scikit-learn, which warns
             warnings.warn(
-                f"each class should be in every fold, got {least} rows of the smallest class and cv={self.cv}; use fewer "
-                "folds, or drop the class",
+                f"each class should be in every fold, got {least} rows of the smallest class and cv={self.cv}; use "
+                "fewer folds, or drop the class",
                 UserWarning,
                 stacklevel=3,
             )

@@ -144,7 +144,8 @@ def _count_labels(labels: dict[Any, list[int]], y: Array, masks: list[Array]) ->
     if not rest.any():
         return
     values, inverse = np.unique(y[rest], return_inverse=True)
-    columns = [np.bincount(inverse[rows], minlength=len(values)) for rows in (slice(None), *(m[rest] for m in masks))]
+    groups = [inverse, *(inverse[mask[rest]] for mask in masks)]
+    columns = [np.bincount(group, minlength=len(values)) for group in groups]
     for label, counts in zip(values.tolist(), np.transpose(columns).tolist(), strict=True):
         _add(labels, label, counts)
 
