@@ -170,6 +170,11 @@ _WHAT = {
 }
 
 
+def _needs_exact(solver: Solver, objective: Objective) -> bool:
+    """Whether the solver needs a convex loss with second derivatives for this objective."""
+    return solver.exact and not (solver.run is _search and _nothing_to_prove(objective))
+
+
 def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective with the solver of the given name.
 
@@ -203,7 +208,6 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
     solver = SOLVERS[name]
-    others = ", ".join(repr(other) for other in SOLVERS if other != name)
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
             methods, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
@@ -211,8 +215,14 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
                 f"solver={name!r} needs an aggregate that provides {methods}; the {given!r} aggregate does not. "
                 "Use solver='auto'."
             )
-    if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):
-        needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
+    if _needs_exact(solver, objective):
+        others = [
+            repr(other)
+            for other, it in SOLVERS.items()
+            if not _needs_exact(it, objective) and all(hasattr(objective.aggregate, need) for need in it.aggregate)
+        ]
+        remedy = f"Use solver={' or '.join(others)}." if others else "Use another loss."
+        needs(objective.loss, objective.n_outputs, f"solver={name!r}", remedy)
     p = objective.design.p
     objective, columns = without_empty_columns(objective)
     objective, which = merged(objective)
