@@ -95,7 +95,7 @@ class Cut(NamedTuple):
         return None if self.k is None else self.C * (self.k - self.m)
 
     def value(self, net: ElasticNet, fit: Net, losses: Array, h: Array) -> float:
-        """The objective of a fit with these losses and the kept masses h."""
+        """The objective of a fit with these losses; h are their `weights`."""
         return float(largest(losses, h, self.top) @ losses) + net.penalty(fit.coef)
 
 
@@ -113,6 +113,9 @@ def trimmed_net(
 ) -> Net:
     """Minimise over coefficients and kept rows.
 
+    With m = 0 it is one convex fit. With more than 2,000 columns, the search uses at most 1,000 of them, and only the
+    last steps use all.
+
     Parameters
     ----------
     net : ElasticNet
@@ -122,13 +125,14 @@ def trimmed_net(
     start : pair of ndarray or None
         Coefficients and intercepts of one more start.
     n_starts : int, default=10
-        The number of random starts; small tables have six times as many if `exchange` is True.
+        The number of random starts; small tables have six times as many if `exchange` is True. Otherwise they end early
+        if they bring no improvement.
     rng : numpy.random.Generator
         The generator of random starts.
     tol : float, default=1e-6
-        The relative gap of the last fit.
+        The relative gap of the last fit. Unless m = 0 or the loss is absolute, at most 1e-10 is used.
     max_iter : int, default=200
-        Maximum number of concentration steps of one descent.
+        Maximum number of concentration steps of one descent; with m = 0, of working sets.
     exchange : bool, default=True
         Whether small tables get a longer search, with more starts, exchanges of rows and restarts.
     report : callable
@@ -425,7 +429,8 @@ def _starts(
     """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
 
     The further nets are one without the rows of extreme targets or, for classes, one for each class that drops its rows
-    first, and `n_starts` nets of a few random rows. With `half`, every second random net has as many rows as are kept.
+    first (not with `cut.groups`), and `n_starts` nets of a few random rows. With `half`, every second random net has as
+    many rows as are kept.
     """
     n = len(net.y)
     every = cut.all(n)
