@@ -232,7 +232,10 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """The search if there are few rows: the best starts are run to convergence, and the lowest end is improved."""
+    """The search if there are few rows: the best starts are run to convergence, and the lowest end is improved.
+
+    If equal scores are proved to be the minimum, they are returned (`_constant`).
+    """
     low, (survivors, steps) = rough.objective, _FEW_ROWS
     starts, values, _ = _steps(low, starts, metric, min(steps, max_iter), 1e-4)
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -367,7 +370,8 @@ def _polish(
 ) -> Result:
     """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems.
 
-    Sparse rows with many columns are first tried by products with X, without a Hessian.
+    Sparse rows with many columns are first tried by products with X, without a Hessian. If Newton steps do not
+    converge, equal scores are returned if they are proved to be the minimum (`_constant`).
     """
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
     if by_products and objective.design.p <= MAX_FACTORED:

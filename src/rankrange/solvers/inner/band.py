@@ -87,8 +87,8 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
 class Lines(NamedTuple):
     """The kept losses as weighted margins, for losses with one margin per row.
 
-    `weights` (n,) are the weights of all rows. With a solution of the small problem, the weight of a row of the band is
-    `base` + `factor` times its solution.
+    `weights` (n,) are the weights of all margins, with the sign of the margin for the absolute loss. With a solution of
+    the small problem, the weight of a row of the band is `base` + `factor` times its solution.
     """
 
     margins: Array

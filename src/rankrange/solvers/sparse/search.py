@@ -403,7 +403,10 @@ def _restarted(
 
 
 def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
-    """The fit with this row instead of one of the rows that then cost most; `fit` itself if none is lower."""
+    """The fit with this row instead of one of the two rows that then cost most; `fit` itself if none is lower.
+
+    With `cut.groups`, these are rows of the same class.
+    """
     mass = 1.0 if cut.mass is None else float(cut.mass[row])
     trial = h.copy()
     trial[row] = cut.C * mass
@@ -478,7 +481,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 def _leverages(X: Any) -> Array:
     """The squared distance of each row from the column medians, in robust units, over the columns of largest variance.
 
-    If most values of a column are equal, as in text, the standard deviation is the unit.
+    There are at most 300 columns. If most values of a column are equal, as in text, the standard deviation is the unit.
     """
     n, p = X.shape
     squares = X.multiply(X).mean(axis=0) if sp.issparse(X) else np.einsum("ij,ij->j", X, X) / n
