@@ -56,11 +56,8 @@ def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 1
 
 
 def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, n_starts: int = 10) -> Located:
-    """The S-estimate, searched from `start` (p,) and, with at most 5,000 rows, from 30 * n_starts elemental starts.
-
-    With more rows, `start` is overwritten.
-    """
-    B = start[None]
+    """The S-estimate, searched from `start` (p,) and, with at most 5,000 rows, from 30 * n_starts elemental starts."""
+    B = start[None].copy()
     if problem.n <= _SEARCHED_UP_TO:
         B = np.concatenate([B, elemental_fits(problem, _STARTS * n_starts, rng)])
         B, s = _steps(problem, B, _SCREEN_STEPS)

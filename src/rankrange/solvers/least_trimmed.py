@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Log, Result
+from .descent import Result
 from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 
 # The number of rows for elemental starts, and for continuing the best of them.
@@ -158,7 +158,7 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     b, steps, gap = rows.settle(ends[0], 1e-15 if few else _TOL_OF_MANY, settings.max_iter)
     if few:
         b, gap = rows.polish(b)
-    return _result(objective, rows, b, steps, gap, settings.log)
+    return _result(objective, rows, b, steps, gap, settings)
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
@@ -282,16 +282,20 @@ def _solve(G: Array, g: Array) -> Array:
     return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
 
 
-def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, log: Log) -> Result:
+def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, settings: Any) -> Result:
+    """The result; it has not converged if the steps ended at `max_iter` and the gap is above `tol`."""
     W = rows.at.as_given(b)
     losses = objective.losses(objective.design.scores(W))
     value = objective.value_at(W, losses)
-    log("polish", value)
+    settings.log("polish", value)
     message = "the kept rows are fitted by least squares"
     if value <= _rounding(rows.y):
         message, gap = f"exact fit: the {rows.h} kept rows lie on one hyperplane", 0.0
     certificate = gap / (value * rows.h) if gap > 0 else 0.0
-    return Result(W, value, steps, True, message, log.history, certificate, losses)
+    converged = certificate <= settings.tol or steps < settings.max_iter
+    if not converged:
+        message = f"the relative gap is {certificate:.2g} after {steps} steps"
+    return Result(W, value, steps, converged, message, settings.log.history, certificate, losses)
 
 
 def _rounding(y: Array) -> float:

@@ -87,12 +87,12 @@ def smoothing(objective: Objective, start: Array | None, settings: Any) -> Resul
     best = min(ends, key=lambda end: end.value)
     certificate = relative(best.gap, best.value)
     proved = certificate <= settings.tol
-    message = (
-        f"the gap is at most {settings.tol:g} of the objective"
-        if proved
-        else f"no step lowers the objective; the relative gap is at most {certificate:.2g}"
-    )
     done = proved or best.n_iter < settings.max_iter
+    if proved:
+        message = f"the gap is at most {settings.tol:g} of the objective"
+    else:
+        end = "no step lowers the objective" if done else f"it ended after {best.n_iter} steps"
+        message = f"{end}; the relative gap is at most {certificate:.2g}"
     return Result(best.W, best.value, best.n_iter, done, message, settings.log.history, certificate)
 
 
