@@ -42,14 +42,14 @@ _MAX_ENTRIES = 128  # a longer list of labels is converted to a mask
 class _Ready(NamedTuple):
     """The parameters of an earlier launch, without its tensors."""
 
-    run: Any
+    run: Any  # with function and metadata: see `launching.Compiled`
     function: Any
     metadata: Any
     programs: int
     device: int
     only: bool  # whether there is no other device
-    words: int
-    numbers: tuple[Any, ...]
+    words: int  # the size of the workspace; 0 for the kernel `small`, which has none
+    numbers: tuple[Any, ...]  # n, m, k, scale and the constants of the kernel
 
 
 _PLAIN = (int, float)
@@ -64,7 +64,7 @@ class MemoryBatch(NamedTuple):
     target: Tensor
     sample: Tensor
     buffers: tuple[Tensor, ...]  # rows, visits, cuts, given, sums
-    constants: tuple[float, ...]
+    constants: tuple[float, ...]  # from FACTOR to PRIOR, in the order of the kernel
 
 
 def fits_ranked_range(rows: Tensor) -> bool:

@@ -142,7 +142,8 @@ class LossCut(Resizable):
     def forward(self, losses: Tensor, known: Tensor | None) -> Tensor:
         """The weight of each loss, in [0, 1]; in training mode the sums are updated afterwards.
 
-        Samples that are not `known` do not enter the sums; None means that all are known.
+        Losses that are not positive, and samples that are not `known`, do not enter the sums; None means that all are
+        known.
         """
         cut = self.cut()
         weights = torch.where(losses > cut, (cut / losses) ** 2, 1.0)
@@ -160,5 +161,5 @@ class LossCut(Resizable):
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight."""
+        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 1 if there were none."""
         return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)
