@@ -105,7 +105,7 @@ class AutoCut(nn.Module):
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
         """Choose the noise model in the first batch, and allocate buffers of the shape and device of the batch.
 
-        A change between class targets and other targets is an error.
+        A change between class targets and other targets is an error, and so are indices in a group without `n_samples`.
         """
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(

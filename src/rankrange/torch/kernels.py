@@ -200,7 +200,8 @@ def find_range(
 def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
     """Size of the workspace, number of programs, constants and warps of a single launch.
 
-    If the size is 0, the kernel is `small`, which has no workspace; otherwise it is `joint`.
+    If the size is 0, the kernel is `small`, which has no workspace; otherwise it is `joint`. `kept` is whether it
+    stores the weights, and the cut.
     """
     if n <= plan.small:
         block = 1 << (n - 1).bit_length()

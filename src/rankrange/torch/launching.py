@@ -115,8 +115,9 @@ def launch(
 ) -> None:
     """Launch a kernel. All tensors must be on one device, and only the alignment of the first may vary.
 
-    Triton's lookup of a compiled kernel takes longer than the launch, so compiled kernels are cached by the arguments
-    that their code depends on. With `together` all programs run at once (a cooperative launch), or the launch fails.
+    `given` are the arguments of the kernel, the tensors first, and `constants` its compile-time constants. Triton's
+    lookup of a compiled kernel takes longer than the launch, so compiled kernels are cached by the arguments that their
+    code depends on. With `together` all programs run at once (a cooperative launch), or the launch fails.
     """
     first = given[0]
     device = first.get_device()
