@@ -155,7 +155,10 @@ class Scan(ShardList):
         self._temporary = True
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """Run the kernel over all files and merge the results; the first pass also writes the copy, if any."""
+        """Run the kernel over all files and merge the results; the first pass also writes the copy, if any.
+
+        If the result has an `error`, the copy is removed, and the next pass writes it again.
+        """
         if self._spill is None or self.n_rows == 0:
             return super().reduce(kernel, message)
         spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)
@@ -383,7 +386,7 @@ class Spilling:
             yield "weight", batch.weight
 
     def _plain(self, y: Array) -> Array:
-        """Convert labels that are not numbers to codes; the new labels of a batch get the next codes."""
+        """Convert labels that are not numbers to text, and this to codes; new labels of a batch get the next codes."""
         if y.dtype.kind in "fiub" and not self._coded:
             return y
         self._coded = True
