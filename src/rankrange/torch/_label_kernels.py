@@ -32,7 +32,7 @@ MARKS = tl.constexpr(8)  # words per row
 
 @triton.jit
 def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constexpr):
-    """Whether each of these labels is true, from the mask or from the label indices of the row."""
+    """Whether each of these labels is true, from the mask or, with INDEX, from the label indices of the row."""
     if INDEX:
         found = offsets < 0
         for i in range(n_entries):

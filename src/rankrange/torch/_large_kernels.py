@@ -92,8 +92,8 @@ def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
 def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
     """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it.
 
-    `above` and `inside` are the numbers of losses above and inside of [lo, hi). The key lo is a bin of its own, which
-    the histogram does not count.
+    `counts` are those of bins of 2**shift keys from lo on, `above` and `inside` the numbers of losses above and inside
+    of [lo, hi). The key lo is a bin of its own, which the histogram does not count.
     """
     bins = tl.arange(0, N_BINS)
     at_or_above = tl.cumsum(counts, 0, reverse=True)
@@ -140,7 +140,7 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
     """An interval [lo, hi) of keys that very likely contains the key of the rank-th largest of n losses.
 
     It misses the key only if the count in the sample is off by more than 4.5 standard deviations plus 8. Close to the
-    first or last rank it reaches to the largest or smallest key.
+    first or last rank it reaches to the largest or smallest key. `lowest` and `highest` are keys of the sample.
     """
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
@@ -259,7 +259,7 @@ def narrow(
     x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Store the bin that holds each cut."""
+    """Store the bin that holds each cut; value, cut and scale are arguments only because `finish` has them."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)
     narrow_pass(

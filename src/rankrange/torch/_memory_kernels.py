@@ -110,7 +110,10 @@ def remember(
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr,
     TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the predictions for n samples and compute their weights; `slopes` are weights / max(1, their sum)."""
+    """Store the predictions for n samples and compute their weights; `slopes` are weights / max(1, their sum).
+
+    The memory (`rows`, `visits`, `cuts`, and the labels `given`) and the class sums `sums` are updated in place.
+    """
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)

@@ -103,7 +103,10 @@ class _Joint(torch.autograd.Function):
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts."""
+    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts.
+
+    `keys` are the `_ordered_bits` of the losses; for `alive` see `_count_digits`.
+    """
     left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
     found = torch.zeros_like(left, dtype=keys.dtype)
     for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):

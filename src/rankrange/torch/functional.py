@@ -236,7 +236,10 @@ def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
 
 
 def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
-    """The losses with the ranked dimension last; without `dim` all losses as one row."""
+    """The losses with the ranked dimension last; without `dim` all losses as one row.
+
+    A dtype that is not floating point, and a tensor without dimensions, are errors.
+    """
     if not losses.is_floating_point():
         raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")
     if losses.dim() == 0:

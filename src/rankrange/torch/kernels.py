@@ -60,9 +60,9 @@ _MAX_READY = 1 << 10  # sizes and ranks; the cache is cleared when it is full
 class MemoryBatch(NamedTuple):
     """A batch of samples with classes, the memory and class sums to update, and the constants of the noise model."""
 
-    output: Tensor
-    target: Tensor
-    sample: Tensor
+    output: Tensor  # scores (B, classes)
+    target: Tensor  # class labels
+    sample: Tensor  # the index of each sample in the data set
     buffers: tuple[Tensor, ...]  # rows, visits, cuts, given, sums
     constants: tuple[float, ...]  # from FACTOR to PRIOR, in the order of the kernel
 
@@ -265,7 +265,7 @@ def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
 
 
 def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan: Plan = PLAN) -> Tensor:
-    """The gradient with respect to the scores, from the gradient with respect to the losses of the rows."""
+    """The gradient with respect to the scores, from that with respect to the losses and the marks of `find_scores`."""
     scores, target, by_index = _prepared(scores, target)
     n_rows, n_labels = scores.shape
     out = torch.empty_like(scores)

@@ -53,10 +53,11 @@ PRIOR = 20.0
 
 
 class Prediction(NamedTuple):
-    """The predictions of the samples of a batch: p(label) and p(predicted class), running means if there is a memory.
+    """The predictions of the samples of a batch, running means if there is a memory.
 
-    `disagreed`: the class predicted by the running mean before this visit was not the label. `again`: it was not, and
-    the network now predicts the same class again. Both are None without a memory.
+    `given` is p(label) and `first` p(predicted class). `disagreed`: the class predicted by the running mean before this
+    visit was not the label. `again`: it was not, and the network now predicts the same class again. Both are None
+    without a memory.
     """
 
     given: Tensor

@@ -67,7 +67,7 @@ class Resizable(nn.Module):
 
 
 class Memory(Resizable):
-    """Running means by sample index, with the label, the number of visits and the number of cuts.
+    """Running means `rows` by sample index, with the label `given`, the number of visits and the number of cuts.
 
     A cut is a visit at which the weight of the sample was below 0.5.
 

@@ -309,7 +309,10 @@ class AoRRLoss(RangeLoss):
         return (weights.to(flat.dtype) * flat).sum()
 
     def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
-        """The loss without ignored targets. Their number is known only on the device, so this synchronises."""
+        """The loss without ignored targets. Their number is known only on the device, so this synchronises.
+
+        It is an error if the second argument is not one target per loss.
+        """
         if len(args) < 2 or not isinstance(args[1], Tensor) or args[1].numel() != len(losses):
             given = tuple(args[1].shape) if len(args) > 1 and isinstance(args[1], Tensor) else "none"
             raise ValueError(
@@ -403,7 +406,7 @@ def _check_per_class(automatic: bool, aggregate: Any, group: Any, ignore_index: 
 
 
 def _batches(warmup: int | float, total: int | None) -> int:
-    """The number of warm-up batches; `warmup` is this number, or a fraction of `total`."""
+    """The number of warm-up batches; `warmup` is this number or a fraction of `total`, otherwise it is an error."""
     if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
         if warmup and total is None:
             raise ValueError(
@@ -422,7 +425,7 @@ def _split_index(
     """The positional arguments without the sample indices, and the indices or None.
 
     The indices are `index=`, which is removed from `kwargs`, or the third argument, or without a base (`losses_given`)
-    the second.
+    the second. It is an error if they are not one integer per sample.
     """
     index, n_own = kwargs.pop("index", None), 1 if losses_given else 2
     if index is None and len(args) > n_own:

@@ -116,7 +116,10 @@ def _quotas(m: float, sizes: Tensor) -> Tensor:
 
 
 def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> Tensor:
-    """The weight of each loss, in [0, 1], after the `quotas` largest of each group are dropped; ties share equally."""
+    """The weight of each loss, in [0, 1], after the `quotas` largest of each group are dropped; ties share equally.
+
+    `code` is the group of each loss, from 0 on.
+    """
     order = torch.argsort(s, descending=True, stable=True)
     order = order[torch.argsort(code[order], stable=True)]
     first = torch.cumsum(sizes, 0) - sizes

@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of tokens, one number per token; see the module docstring."""
+    """Scores of tokens, one number per token: the log-sum-exp `lse`, and the others as in the module docstring."""
 
     lse: Tensor
     nll: Tensor
