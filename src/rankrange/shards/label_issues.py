@@ -61,7 +61,7 @@ def find_on_shards(
         Gives C, `fit_intercept` and `class_weight`; its loss must be logistic. By default C is chosen on the sample.
     cv : int, default=4
         The number of folds, 2 to 4: each needs two linear fits, and eight of them share a pass. 5, the default of
-        `find_label_issues`, means 4.
+        `find_label_issues`, means 4. Other values are an error.
     trees : bool, default=True
         Whether boosted trees and a forest, grown on the sample, are members of the ensemble. Sparse samples that would
         be too large as dense arrays get no trees.
@@ -132,7 +132,7 @@ def _checked(estimator: Any) -> Any:
 
 
 class _Sample(NamedTuple):
-    """The sampled rows with their folds, and the fits to them."""
+    """The sampled rows (their objective, the codes of their labels and their folds), and the fits to them."""
 
     objective: Objective
     codes: Array

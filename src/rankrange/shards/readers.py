@@ -87,7 +87,7 @@ def _short(error: BaseException) -> str:
 
 
 def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator[Any]:
-    """Yield the items of `produce()`; a thread produces up to `depth` items in advance."""
+    """Yield the items of `produce()`; a thread produces up to `depth` items in advance. Its errors are raised here."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 

@@ -420,7 +420,10 @@ _BLOCK_BYTES = 1 << 24
 
 
 def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
-    """Convert the needed columns of a CSV file to an Arrow file in `folder`; features and weights become float64."""
+    """Convert the needed columns of a CSV file to an Arrow file in `folder`; features and weights become float64.
+
+    A feature with text is an error.
+    """
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
     out = Path(folder) / (path.name.split(".")[0] + ".arrow")
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)

@@ -170,7 +170,7 @@ class Rows(NamedTuple):
 class Partial:
     """The results of an evaluation for consecutive shards."""
 
-    sums: TreeSum = field(default_factory=TreeSum)
+    sums: TreeSum = field(default_factory=TreeSum)  # see `evaluate`
     rows: list[Rows] = field(default_factory=list)  # empty if there are more than `limit`
     n_rows: int = 0  # the number of collected rows, also above the limit
     limit: int = 500_000  # the largest number of rows to collect
