@@ -144,7 +144,7 @@ def has_kernels(data: Data) -> bool:
 
 
 class Limits(NamedTuple):
-    """The brackets of a request as four numbers; a missing cut has a bracket at infinity.
+    """The ends of the lower and of the upper bracket of a request; a missing cut has a bracket at infinity.
 
     If the brackets overlap, they are merged into the upper one, which then starts at the lower end of the lower one.
     """
