@@ -31,7 +31,7 @@ SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """A batch: values (B, width), class labels `target`, indices `sample`, and a mask `known` of rows without padding.
+    """A batch: values (B, width), class labels `target`, indices `sample`, and a mask `known`, False for padding.
 
     Labels, indices and mask may be None. Without classes (`n_classes` is 0) the values are losses, of width 1. With up
     to SOFTMAX_UP_TO classes they are the softmax, and with more they are three columns: p(label), p(predicted class)
