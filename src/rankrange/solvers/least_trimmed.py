@@ -2,7 +2,7 @@
 
 Up to 1,000 rows are searched together (`elemental`). Up to 10,000 rows, a random subset is searched first, and its best
 fits are continued on all rows. With more, they are continued on a larger subset and then on all rows, by concentration
-steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of one more Newton step.
+steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of a final Newton step.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _BLOCK = 8192
 
 class Coordinates:
     """The coordinates Z = [(X - centre) / scale, 1] T, where the matrix T makes the columns of Z nearly orthogonal.
+
+    Z has as many columns as the rank of the rows. Without an intercept, the centre is 0 and there is no column of ones.
 
     Parameters
     ----------
@@ -63,7 +65,10 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows nearest to the centre if it has the rank of all rows, otherwise from all."""
+        """T, from the half of the rows Z nearest to the centre if it has the rank of all rows, otherwise from all of Z.
+
+        If Z is a sample without full rank, T is from the Gram matrix of all rows instead of from all of Z.
+        """
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -139,7 +144,8 @@ def _directions_of(gram: Array, n: int) -> Array:
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the mean of the n - m smallest squared residuals plus the penalty.
 
-    The certificate refers to the minimum with the same rows kept. `settings` is a `rankrange.solvers.Settings`.
+    The certificate refers to the minimum with the same rows kept. `start` is one more start, and `settings` is a
+    `rankrange.solvers.Settings`.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)
@@ -156,7 +162,10 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows; with more rows, on a subset and then on all or a larger subset."""
+    """The lowest fit (1, p) of a search on all rows; if these are more than 1,000, on a subset first.
+
+    The best fits of the subset are continued on all rows or, if these are more than 10,000, on a larger subset.
+    """
     n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (
@@ -228,8 +237,10 @@ class _All:
     def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
         """Concentration steps from b: the end point, the number of steps, and the possible gain with the kept rows.
 
-        The density of residuals at the cut gives the factor by which a step is too short. If there are enough rows to
-        estimate the density, a longer step is tried as well. Sums are updated only for rows that enter or leave.
+        They end when that gain is at most `tol` of the objective, when no step lowers it, or after `most` steps. Like
+        the value of `keep`, the gain is that of the objective times h. The density of residuals at the cut gives the
+        factor by which a step is too short. If there are enough rows to estimate the density (more than 10,000), a
+        longer step is tried as well. Sums are updated only for rows that enter or leave.
         """
         kept, value, stretch = self.keep(b)
         G, g = self.sums(np.flatnonzero(kept))
@@ -253,7 +264,7 @@ class _All:
         return b, steps, gap
 
     def polish(self, b: Array) -> tuple[Array, float]:
-        """Least squares on the rows that b keeps, with iterative refinement, and the gain of one more step."""
+        """Least squares on the rows that b keeps, by three refinement steps, and the gain of the last one, times h."""
         rows = np.flatnonzero(self.keep(b)[0])
         Z, y = self.at.rows(rows), self.y[rows]
         G = Z.T @ Z + self.P

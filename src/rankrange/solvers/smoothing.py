@@ -181,9 +181,9 @@ def _has_matrix(objective: Objective) -> bool:
 
 
 def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) -> tuple[Array, int]:
-    """Newton steps on the smoothed problem with one score per row, until one would gain at most `enough`.
+    """Newton steps on the smoothed problem with one score per row, until at most `enough` can be gained.
 
-    Returns the point and the number of steps, at most `most`.
+    They also end if no step lowers the value. Returns the point and the number of steps, at most `most`.
     """
     objective, design = problem.objective, problem.objective.design
     penalty = np.diag(objective.penalty_diagonal())
