@@ -133,7 +133,10 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The code of each cell (-1 if missing), and the distinct values as text."""
+    """The code of each cell (-1 if missing), and the distinct values as text, in the order of their first cells.
+
+    A dictionary column keeps the order of its values, including those without a cell.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -60,7 +60,7 @@ def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "ta
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant, or None."""
+    """The name that was probably meant, by similar spelling regardless of case, or None."""
     folded = {name.strip().casefold(): name for name in names}
     near = difflib.get_close_matches(wanted.strip().casefold(), list(folded)[:20_000], n=1, cutoff=0.7)
     return folded[near[0]] if near else None

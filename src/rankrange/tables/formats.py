@@ -226,7 +226,7 @@ def _of_records(path: Path, rows: list[dict[str, Any]]) -> Any:
 
 
 def _mixed(values: list[Any]) -> Any:
-    """Convert values of mixed types: integers and floats to floats, everything else to texts."""
+    """Convert values of mixed types: integers and floats to floats, everything else to texts (JSON of non-strings)."""
     import pyarrow as pa
 
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):

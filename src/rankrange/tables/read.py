@@ -269,7 +269,7 @@ def open_table(
 
 
 def _of_one_schema(parts: list[Source]) -> Source:
-    """Combine several files into one source, after checking that their columns agree."""
+    """Combine several files into one source, after checking that they have the same columns, in any order."""
     if not parts:
         raise UserError("a table comes from at least one file, got none; name a file")
     first = parts[0]
