@@ -312,7 +312,10 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
 
 
 def write_typed(table: Any, cells: Cells, dropped: Array, file: BinaryIO, suffix: str) -> None:
-    """Write a table with changed cells and without dropped rows as Parquet or Arrow, which keeps its types."""
+    """Write a table with changed cells and without dropped rows, with its types.
+
+    The format is Parquet if `suffix` is ".parquet", otherwise Arrow.
+    """
     import pyarrow.parquet
 
     table = changed(table, cells, dropped)

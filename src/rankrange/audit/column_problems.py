@@ -277,7 +277,10 @@ def _non_overlapping(spans: list[tuple[int, int]], taken: list[tuple[int, int]])
 
 
 def _describe_batch(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
-    """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason."""
+    """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason.
+
+    The action is "fix" if the medians suggest another unit.
+    """
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])

@@ -258,7 +258,7 @@ def join_labels(labels: Sequence[str]) -> str:
 
 
 def split_labels(text: str) -> list[str]:
-    """Split a text of `join_labels` into labels."""
+    """Split a text of `join_labels` into labels; "" and "(none)" have none."""
     if text in ("", NO_LABELS):
         return []
     if text.startswith("["):

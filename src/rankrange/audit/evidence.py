@@ -206,7 +206,7 @@ class Groups:
         return int(self.target.y[i]) if self.by_class else 0
 
     def sample(self, group: int) -> Array:
-        """A sample of the rows of a group, or all if there are few."""
+        """A sample of 20,000 rows of a group, or all if there are fewer."""
         if group not in self._samples:
             rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
             sample = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def questions_of(audit: Audit, limit: int | None) -> list[Question]:
-    """The suspects of an audit as questions, worst first."""
+    """The first `limit` suspects of an audit (None: all) as questions, worst first."""
     suspects, target = audit.suspects(limit), audit.target
     positions = target.rows[audit.result.order[: len(suspects)]]
     identified = identify_rows(audit.source, target.columns, audit.n_rows, positions)

@@ -522,6 +522,11 @@ class Audit:
             A schema that rejects values outside the ranges and levels of the cells that were not flagged. Rows with a
             decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in full.
 
+        Raises
+        ------
+        ImportError
+            If pandera is not installed.
+
         Examples
         --------
         >>> from rankrange.audit import audit_table

@@ -157,7 +157,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
     Each label is a binary target with the out-of-fold probabilities `p` of logistic regression. Nearest neighbours and
-    smooth functions also predict it, if the plan has all models and no groups or times, and the rows are not too many.
+    smooth functions also predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.

@@ -53,7 +53,7 @@ class Plan:
         )
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """A separate random generator for each stage, so stages do not depend on their order."""
+        """A separate random generator for each stage (`stream`), so stages do not depend on their order."""
         return np.random.default_rng([self.seed, *stream])
 
     def draw(self, strata: Array) -> Plan:
@@ -73,7 +73,10 @@ class Plan:
         return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
 
     def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
-        """The folds of the first repeat, restricted to some rows. If fewer than two remain, new folds are drawn."""
+        """The folds of the first repeat, restricted to some rows.
+
+        If fewer than two remain, five new folds are drawn by `rng`, stratified by `strata`.
+        """
         assert self.folds is not None
         found = self.folds.once().among(rows)
         return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)

@@ -28,7 +28,7 @@ class Interval:
         return cls(mean, mean - WIDTH * error, mean + WIDTH * error)
 
     def without(self, share: float) -> Interval:
-        """The remaining share of wrong targets after this share was corrected."""
+        """The remaining share of wrong targets, at least 0, after this share was corrected."""
         return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
 
     def within(self, low: float, high: float) -> Interval:
@@ -149,7 +149,7 @@ class TaskResult:
 
 
 def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
-    """The attributes of the fitted model that a `TaskResult` has."""
+    """The attributes of the fitted model that a `TaskResult` has, and `fold_m`, by name."""
     return {
         "m": int(model.m_),
         "k": int(model.k_),
