@@ -137,7 +137,8 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
 def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
     """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit on their number.
 
-    Many outlying cells belong to the distribution, unless they are consecutive. The second array is for `find_batches`.
+    Many outlying cells (more than 3% on one side) belong to the distribution, unless they are consecutive. The second
+    array is for `find_batches`. Columns of yes and no, or with fewer than 20 values, have none.
     """
     values = column.values
     assert values is not None
@@ -174,7 +175,11 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
 
 
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
-    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
+    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles.
+
+    If most cells have the same value, the tail is that of the others or, if these are few, the limit is five times the
+    range of the frequent values above them.
+    """
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):
         inner = d[d > 0]  # most cells have the same value: check only the others
@@ -191,9 +196,10 @@ def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
 
 
 def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
-    """One problem per row with outlying cells, about its most extreme cell.
+    """One problem per row with outlying cells, about its most extreme cell, for at most 1,000 rows of each column.
 
-    Three or more outlying cells of a column with the same value are one problem.
+    Three or more outlying cells of a column with the same value are one problem. `masks` has the outlying cells of each
+    column by name.
     """
     found: dict[int, tuple[float, RowProblem]] = {}
     together: list[RowProblem] = []
@@ -261,9 +267,9 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 
 
 def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """Array (columns, rows): normal scores of at most 150 columns, with the mean rank for ties and 0 for missing cells.
+    """Array (columns, rows): normal scores of the first 150 columns, mean ranks for ties, and 0 for missing cells.
 
-    Ranks bound the effect of an outlier on the correlations.
+    Ranks bound the effect of an outlier on the correlations. With more than 100,000 rows they are ranks in a sample.
     """
     found = each(_scores_of, numeric[:MAX_COLUMNS], jobs)
     return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
@@ -283,7 +289,11 @@ def _scores_of(column: Column) -> Array:
 def _unusual_combinations(
     numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Find rows with inconsistent columns, or whose values fit better when shifted by one column."""
+    """Find rows with inconsistent columns, or whose values fit better when shifted by one column; up to 1,000 of each.
+
+    `z` are the normal scores. Rows with an outlying cell (`masks`) are not inconsistent, and none is if more than 3%
+    would be. The result is empty with one or more than 150 columns, or with fewer than 20 rows or five per column.
+    """
     p, n = z.shape
     if n < 5 * p or n < _MIN_CELLS or p < 2 or len(numeric) > p:
         return []
@@ -342,7 +352,11 @@ def _outlying_rows(residuals: Array, tests: int) -> Array:
 
 
 def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0."""
+    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0.
+
+    All are 0 with fewer than three columns. With more than 200,000 rows, only the 20% with the largest `size` (the
+    Mahalanobis distance) are tried.
+    """
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
@@ -386,7 +400,10 @@ def _score_on(grid: Array, values: Array) -> Array:
 
 
 def _positions_in(grid: Array, values: Array) -> Array:
-    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value."""
+    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value.
+
+    The position of NaN has no meaning.
+    """
     width = float(grid[-1] - grid[0]) / _STEPS
     if len(values) < _STEPS or not 0.0 < width < np.inf:
         return np.searchsorted(grid, values)
