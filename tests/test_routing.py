@@ -190,12 +190,12 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(task):
         pytest.importorskip(package)
     from rankrange.audit import audit_table
 
-    rows, patient, rng = similar_rows(60, 100)
-    frame = pandas.DataFrame(rows, columns=[f"c{i}" for i in range(100)]).assign(patient=[f"p{i}" for i in patient])
-    true = (rows[::6, 0] > 0) ^ (rng.random(60) < 0.15)
+    rows, patient, rng = similar_rows() if task == "numbers" else similar_rows(60, 100)
+    frame = pandas.DataFrame(rows).rename(columns="c{}".format).assign(patient=[f"p{i}" for i in patient])
+    true = (rows[::6, 0] > 0) ^ (rng.random(len(rows[::6])) < 0.15)
     frame["target"] = {
         "classes": np.where(true, "yes", "no"),
-        "numbers": rng.normal(size=60),
+        "numbers": rng.normal(size=len(true)),
         "labels": np.where(true, "sea;sky", "land"),
     }[task][patient]
     options = {"models": "linear", **({"labels_by": ";"} if task == "labels" else {"task": task})}
