@@ -88,7 +88,10 @@ def lacks(solver, problem):
 def refused(solver, problem):
     """The error that is due, or None: what the aggregate lacks, or a bend that an exact method cannot follow."""
     for method in lacks(solver, problem):
-        return ValueError, f"solver='{solver}' needs an aggregate with the method '{method}'; .*'{problem.aggregate.name}'"
+        return (
+            ValueError,
+            f"solver='{solver}' needs an aggregate with the method '{method}'; .*'{problem.aggregate.name}'",
+        )
     exact = SOLVERS[solver].exact and solver != "auto"
     return (TypeError, "needs a convex loss") if exact and not getattr(problem.loss, "convex", True) else None
 
