@@ -26,7 +26,7 @@ def run(checks, interpreted):
     "checks",
     [
         ["large", "misled", "nan", "repeats", "workspaces"],
-        ["small", "labels", "dtypes", "label_dtypes", "public", "public_labels", "compile", "memory", "again"],
+        ["small", "labels", "dtypes", "label_dtypes", "public", "public_labels", "compile", "memory", "launches", "again"],
     ],
     ids=" ".join,
 )
