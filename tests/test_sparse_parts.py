@@ -1,12 +1,14 @@
 """Parts of the search for sparse models by their definitions: conjugates, balanced slopes, costs of rows, gaps."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankrange.core.losses import Absolute, Huber, Logistic, Softmax, Squared
-from rankrange.solvers.sparse import Cut, ElasticNet, follow, trimmed_net
+from rankrange.solvers.sparse import Cut, ElasticNet, follow
 from rankrange.solvers.sparse.conjugates import balanced, conjugate
 from rankrange.solvers.sparse.exchange import costs_of_rows
 
@@ -61,9 +63,9 @@ def test_balanced_slopes_sum_to_zero_and_have_a_conjugate(name, seed, shift, one
     Z = rng.normal(size=(r, n))  # a slope outside of the domain has a tangent above the loss
     below = (found * Z).sum(axis=0) - conjugate(LOSSES[name], y, found)
     assert (below <= values(name, y, Z)[0] + 1e-9)[used].all()
-    for far in (-50.0, 50.0):
-        Z = np.full((r, n), 0.0)
-        Z[0] = far
+    for score, far in itertools.product(range(r), (-50.0, 50.0)):
+        Z = np.zeros((r, n))
+        Z[score] = far
         below = (found * Z).sum(axis=0) - conjugate(LOSSES[name], y, found)
         assert (below <= values(name, y, Z)[0] + 1e-9)[used].all()
 
@@ -87,17 +89,17 @@ def test_the_cost_of_a_row_is_what_the_fit_without_it_gains(name, slack):
         assert costs[row] == pytest.approx(fit.value - other.value, rel=slack)
 
 
-@pytest.mark.parametrize("max_iter", [1, 2, 3, 200])
+@pytest.mark.parametrize("max_iter", [1, 2, 4, 200])
 def test_a_finite_gap_bounds_what_further_concentration_gains(max_iter):
-    """Also if the steps end before the dropped rows settle: then nothing is proved."""
-    finite = 0
+    """If the steps end before the dropped rows settle, nothing is proved."""
+    proved = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
-        X = rng.normal(size=(60, 20))
-        y = X[:, 0] - X[:, 1] + 0.3 * rng.normal(size=60) + 6.0 * (np.arange(60) < 18)
-        net, cut = ElasticNet(X, y, Squared(), 1, 1.0, True), Cut(15, None, 0.1)
-        fit = trimmed_net(net, cut, n_starts=1, rng=np.random.default_rng(0), max_iter=max_iter, exchange=False)
+        X = rng.normal(size=(150, 20))
+        y = X[:, 0] - X[:, 1] + rng.normal(size=150) + 3.0 * (np.arange(150) < 45)
+        net, cut = ElasticNet(X, y, Squared(), 1, 1.0, True), Cut(40, None, 0.1)
+        fit = follow(net, cut, net.zero(), tol=1e-9, max_iter=max_iter)
         after = follow(net, cut, (fit.coef, fit.intercept), tol=1e-9, max_iter=200)
         assert fit.value - after.value <= fit.gap + 1e-9 * fit.value
-        finite += np.isfinite(fit.gap)
-    assert finite == 8 or max_iter < 200
+        proved += np.isfinite(fit.gap)
+    assert proved < 8 if max_iter == 1 else proved == 8 or max_iter < 200
