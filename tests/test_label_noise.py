@@ -164,6 +164,7 @@ def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
     assert weighted.share == pytest.approx(repeated.share)
     assert weighted.interval == pytest.approx(repeated.interval, abs=1e-6)
     assert weighted.weights == pytest.approx(repeated.weights)
+    assert weighted.gains == pytest.approx(repeated.gains, rel=1e-3)
     assert sum(weighted.weights.values()) == pytest.approx(1.0)
 
 
@@ -287,6 +288,8 @@ def test_actions_are_those_of_least_expected_cost():
         assert (change[~changed] >= keep[~changed] - 1e-9).all()
         assert (keep[found == "look"] >= review - 1e-9).all()
         assert (keep[found == ""] <= max(review, 0) + 1e-9).all()
+    for costs in (Costs(), Costs(4.0, 0.1), Costs(0.1, 2.0)):  # a review that costs more than dropping is not asked for
+        np.testing.assert_array_equal(actions(p, np.zeros_like(p), costs) != "", p >= costs.review_from)
     for costs in (None, Costs(0.1, 2.0), Costs(review=0.05)):  # what a review costs does not make a class sure
         assert actions(np.array([0.9, 0.6]), np.array([0.9, 0.55]), costs).tolist() == ["relabel", "drop"]
 
