@@ -64,13 +64,28 @@ def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monk
     places.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(places))
     out, clean, report = tmp_path / "s.csv", tmp_path / f"clean.{kind}", tmp_path / "r.html"
-    model = tmp_path / "model.skops"
-    options = ["--out", out, "--clean", clean, "--report", report, "--model", model, "--clean-how", "relabel"]
+    model, problems = tmp_path / "model.skops", tmp_path / "problems.csv"
+    options = [
+        "--problems",
+        problems,
+        "--out",
+        out,
+        "--clean",
+        clean,
+        "--report",
+        report,
+        "--model",
+        model,
+        "--clean-how",
+        "relabel",
+    ]
     assert main(["audit", str(path), "--target", "label", "--ignore", "price", *map(str, options)]) == 0
     told = capsys.readouterr()
     assert "the audit is out of core" in told.err
     assert "pass 1 over 11,999 rows (describe)" in told.err
     assert "would not fit into memory" in told.out.replace("\n", " ")
+    assert "no other problems" not in told.out
+    assert "Rows were not checked for other problems" in " ".join(told.out.split())
     with open(out, newline="") as file:
         found = [int(row["row"]) - 1 for row in csv.DictReader(file)]
     assert np.mean(wrong[found[:300]]) > 0.9

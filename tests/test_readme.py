@@ -1,4 +1,4 @@
-"""The examples of the README run and print what they say, and the code CONTRIBUTING quotes has the real interface."""
+"""The examples of the README run and print what they say, and CONTRIBUTING quotes the code of the package."""
 
 import ast
 import contextlib
@@ -55,9 +55,9 @@ def interface(source):
 
 
 @pytest.mark.parametrize(("module", "name", "quoted"), QUOTED, ids=[f"{module}.{name}" for module, name, _ in QUOTED])
-def test_contributing_quotes_code_with_the_real_interface(module, name, quoted):
+def test_contributing_quotes_the_code_of_the_package(module, name, quoted):
     home = {"losses": losses, "aggregates": aggregates, "uncertified": uncertified}[module]
-    assert interface(quoted) == interface(inspect.getsource(getattr(home, name))) != {}
+    assert quoted == inspect.getsource(getattr(home, name))
 
 
 def test_contributing_shows_a_loss_an_aggregate_and_a_solver():

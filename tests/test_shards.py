@@ -365,7 +365,7 @@ def test_a_range_may_be_given_as_one_object_and_labels_may_be_text():
 
 def test_where_nothing_beats_zero_the_fit_says_so():
     X, y = table()
-    with pytest.warns(ConvergenceWarning, match="k is below the number of errors"):
+    with pytest.warns(ConvergenceWarning, match="k is too small for the number of errors"):
         model = AoRRClassifier(0, 0.02, C=0.05, random_state=0).fit(sharded(X, y))
     assert not model.coef_.any()
 

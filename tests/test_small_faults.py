@@ -165,3 +165,14 @@ def test_a_decision_takes_a_label_only_to_relabel_and_shows_plain_values():
         issues.decide(1, "keep", 0)
     with pytest.raises(ValueError, match=r"got 71, which 0 rows"):
         issues.decide(np.int64(71), "drop")
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_a_squared_hinge_that_is_zero_in_all_kept_rows_gives_no_warning(seed):
+    """Without curvature the scale of the intercept was so small that its inverse overflowed."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 4))
+    y = X @ [1, 2, 0, -1] + 0.3 * rng.normal(size=200) > 0
+    model = AoRRClassifier(loss="squared_hinge", m=0.1, C=1e6, random_state=0).fit(X, y)
+    assert np.isfinite(model.coef_).all()
+    assert model.score(X[~model.dropped_], y[~model.dropped_]) == 1.0

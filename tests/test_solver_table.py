@@ -1,6 +1,7 @@
 """Every solver with every loss and every aggregate, from the tables: a new one meets all the others untouched."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -190,6 +191,22 @@ def test_a_loss_that_is_not_convex_is_descended_or_refused_and_nothing_is_proved
     result = solve(solver, problem, start, Settings(max_iter=60))
     assert result.value < problem.value(start)
     assert result.certificate == np.inf
+    assert "tied" not in result.message  # which is another reason for a missing certificate
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("aggregate", ["ranked", "stratified"])
+def test_the_solvers_that_an_error_names_accept_the_loss(solver, aggregate):
+    problem = replace(objective_of("squared", aggregate), loss=GemanMcClure())
+    try:
+        solve(solver, problem, None, Settings(max_iter=5))
+    except TypeError as error:
+        named = re.findall(r"'(\w+)'", str(error).split("Use ")[1])
+        assert named
+        for other in named:
+            solve(other, problem, None, Settings(max_iter=5))
+    except ValueError as error:
+        assert "needs an aggregate" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-3])

@@ -92,6 +92,20 @@ def test_half_of_a_file_is_an_error_with_a_remedy(name, tmp_path):
         open_table(path).read()
 
 
+def test_a_format_that_is_not_read_from_gzip_says_so(tmp_path):
+    path = tmp_path / "t.orc"
+    save_arrow_formats(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(UserError, match=r"only CSV and JSON are read from gzip, got orc in .*; decompress it first"):
+        open_table(path)
+
+
+def test_every_format_has_a_file_in_these_tests():
+    from rankrange.tables.formats import FORMATS
+
+    assert {f"t.{name}" for name in FORMATS} <= set(SAVE)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -144,6 +158,9 @@ def test_several_files_are_one_table_and_must_have_the_same_columns(tmp_path):
     assert [row for batch in source.text_batches() for row in batch.to_pylist()][1] == {"a": "2.5", "y": "v"}
     with pytest.raises(UserError, match=r"same columns, got 'y' in only one"):
         open_table([one, odd])
+    odd.write_text("a,y\nmany,u\n")
+    with pytest.raises(UserError, match=r"same type in all files, got int64 in .*1.csv and string in .*3.csv in 'a'"):
+        open_table([one, odd]).read()
 
 
 def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
@@ -562,3 +579,16 @@ def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes()[:600])
     with pytest.raises(UserError, match="starts like SQLITE but cannot be read"):
         open_table(path).read()
+    (tmp_path / "t.pdf").write_bytes(b"%PDF-1.7")
+    (tmp_path / "t.bin").write_bytes(bytes(100))
+    for name, what in {"t.pdf": "a PDF file", "t.bin": "a binary file"}.items():
+        with pytest.raises(UserError, match=f"a table is CSV, .* or SQLITE, got {what}"):
+            open_table(tmp_path / name)
+
+
+def test_a_new_format_of_texts_may_begin_with_a_byte_order_mark(tmp_path, monkeypatch):
+    from rankrange.tables.formats import FORMATS, Format
+
+    monkeypatch.setitem(FORMATS, "xml", Format(b"<?xml", lambda path: pa.table({"x": [1], "y": ["a"]})))
+    (tmp_path / "t.xml").write_text("<?xml version='1.0'?>", encoding="utf-8-sig")
+    assert open_table(tmp_path / "t.xml").kind == "xml"

@@ -279,7 +279,7 @@ class _OfCatBoost(BoostingObjective):
         self._weights: list[Array] = []
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
-        """Return the first and second derivatives of a block of rows; CatBoost calls this method."""
+        """Return minus the first and second derivatives of the losses of a block, for CatBoost; 0 for dropped rows."""
         scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
         weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
         self._check_start(scores)

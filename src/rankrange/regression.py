@@ -215,7 +215,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
 
 
 def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Array | None, FormulaColumns]:
-    """The columns (without the intercept), the target or None unless `with_target`, and the fitted formula."""
+    """The columns (without the intercept), the target (None without `with_target`), and the fitted formula."""
     try:
         from formulaic import Formula
     except ImportError:

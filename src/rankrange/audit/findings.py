@@ -100,6 +100,8 @@ class Audit:
         Run time.
     row_problems : list of RowProblem
         Problems other than wrong targets, for example outliers, repeated rows, and columns that leak the target.
+    rows_checked : bool
+        Whether rows were checked for these problems; an out-of-core audit does not.
     by_group : list of GroupRow
         For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
         model ignores, the expected share of wrong targets, the mean loss.
@@ -141,6 +143,7 @@ class Audit:
     image_side: int = 0
     seconds: float = 0.0
     row_problems: list[RowProblem] = field(default_factory=list)
+    rows_checked: bool = True
     by_group: list[GroupRow] = field(default_factory=list)
     source: Any = None
     row_names: RowNames = field(default_factory=RowNames)

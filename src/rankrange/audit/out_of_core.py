@@ -174,7 +174,8 @@ class OutOfCoreAudit:
         note = (
             f"The table would not fit into memory ({sized(memory_needed(self.source))} needed), so it was audited out "
             "of core, in passes over the file. The descriptions of its columns come from a sample of "
-            f"{min(n, self.sample_rows):,} rows. Rows were not compared with each other."
+            f"{min(n, self.sample_rows):,} rows. Rows were not checked for other problems, such as "
+            "outliers and duplicates."
         )
         return Audit(
             name=self.source.path.name,
@@ -190,6 +191,7 @@ class OutOfCoreAudit:
             seconds=time.perf_counter() - self.start,
             source=self.source,
             row_names=RowNames(None, 1),
+            rows_checked=False,
         )
 
     def _settings(self, target: Target, encoder: TableEncoder, n: int) -> dict[str, str]:

@@ -29,14 +29,14 @@ class Plan:
     """The plan for n rows. Large tables get fewer folds, and m and C are chosen on a sample."""
 
     n_folds: int
-    m_rows: int
-    penalty_rows: int
+    m_rows: int  # the largest number of rows on which m is chosen
+    penalty_rows: int  # the same for C
     jobs: int | None
     seed: int
     models: str = "all"  # kinds of members of the label-noise ensemble: "linear", "trees" or "all"
     folds: Folds | None = None  # drawn once and used for C, the scores and the suspects
     together: Array | None = None  # the group or the time period of each row, which folds must not split
-    forward: bool = False  # whether folds train only on earlier rows
+    forward: bool = False  # whether each fold is predicted from the earlier ones (the first from the second)
     estimator: Any = None  # the user's own model, a member of the ensemble
     pred_probs: Array | None = None  # given probabilities (n, classes)
 

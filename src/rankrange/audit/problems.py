@@ -18,18 +18,25 @@ from .target import Target
 
 
 class Kind(NamedTuple):
-    """A kind of problem: its name in the singular and in the plural, and whether it concerns a column, not rows."""
+    """A kind of problem: its name in the singular and in the plural, and what it concerns.
+
+    `of_columns`: a whole column, not rows. `of_cells`: cells whose value is in doubt; the page counts them by column,
+    and they do not widen the rules of a schema.
+    """
 
     one: str
     many: str
     of_columns: bool = False
+    of_cells: bool = False
 
 
 # In the order in which they are shown. Other kinds follow; their names are made from the kind.
 KINDS = {
-    "outlier": Kind("row with an outlier", "rows with outliers"),
-    "impossible": Kind("row with an impossible value", "rows with impossible values"),
-    "placeholder": Kind("row with a placeholder for a missing value", "rows with placeholders for missing values"),
+    "outlier": Kind("row with an outlier", "rows with outliers", of_cells=True),
+    "impossible": Kind("row with an impossible value", "rows with impossible values", of_cells=True),
+    "placeholder": Kind(
+        "row with a placeholder for a missing value", "rows with placeholders for missing values", of_cells=True
+    ),
     "duplicate": Kind("duplicate row", "duplicate rows"),
     "conflicting duplicate": Kind(
         "row equal to another except for its target", "rows equal to others except for their target"
@@ -99,8 +106,8 @@ class RowProblem:
 
 
 def words_of(kind: str) -> Kind:
-    """The names of a kind of problem. A kind that is not in `KINDS` concerns rows."""
-    return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}"))
+    """The names of a kind of problem. A kind that is not in `KINDS` concerns cells."""
+    return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}", of_cells=True))
 
 
 def kinds_in(problems: Sequence[RowProblem]) -> list[str]:

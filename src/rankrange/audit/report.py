@@ -147,7 +147,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
     reports = {column.name: column for column in audit.columns}
     unusual: dict[str | None, int] = {}
     for problem in audit.row_problems:
-        if problem.kind in ("outlier", "impossible", "placeholder"):
+        if words_of(problem.kind).of_cells:
             unusual[problem.column] = unusual.get(problem.column, 0) + max(len(problem.rows), 1)
     found = []
     for picture in audit.evidence.columns:

@@ -1,7 +1,7 @@
 """Several reviewers: merge their decisions, measure their agreement, and list the rows on which they disagree.
 
-The decision with the most votes wins, here called the majority; "unsure" is an abstention. A row with a tie is a
-conflict: it keeps its target and is listed for another review. An arbiter overrules the majority.
+The decision with the most votes wins; "unsure" is an abstention. A row with a tie is a conflict: it keeps its target
+and is listed for another review. An arbiter overrules the reviewers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Disagreement(NamedTuple):
     votes : dict of str
         The decision of each reviewer, and of the arbiter if there is one, in words.
     settled : bool
-        Whether there is a majority, or an arbiter decided.
+        Whether one decision has the most votes, or an arbiter decided.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Merged:
     Parameters
     ----------
     decisions : Decisions
-        The decisions of the majority or of the arbiter; rows with a tie or without votes are "unsure".
+        The decision with the most votes, or that of the arbiter; rows with a tie or without votes are "unsure".
     kappa : dict
         For each pair of reviewers that decided common rows: Cohen's kappa and the number of these rows. Kappa is NaN if
         both made one and the same decision for all of them.
@@ -78,7 +78,7 @@ class Merged:
 
     @property
     def conflicts(self) -> list[Disagreement]:
-        """The disagreements that neither a majority nor the arbiter settled."""
+        """The disagreements that end in a tie and that no arbiter settled."""
         return [found for found in self.disagreements if not found.settled]
 
     def in_words(self) -> list[str]:
@@ -100,8 +100,8 @@ class Merged:
         if not n:
             return "all of them are settled" if len(self.disagreements) > 1 else "it is settled"
         if n == len(self.disagreements) == 1:
-            return "it has no majority and stays as it is"
-        stay = "has no majority and stays as it is" if n == 1 else "have no majority and stay as they are"
+            return "it is a tie and stays as it is"
+        stay = "is a tie and stays as it is" if n == 1 else "are ties and stay as they are"
         return f"{n:,} of them {stay}"
 
     def conflicts_csv(self) -> bytes:
@@ -131,7 +131,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
     Returns
     -------
     Merged
-        The decisions of the majority, Cohen's kappa of each pair of reviewers, and the disagreements.
+        The decisions with the most votes, Cohen's kappa of each pair of reviewers, and the disagreements.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
 
 
 def _decision_of(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
-    """The decision of the arbiter or of the majority, otherwise "unsure"; and the disagreement, if there is one."""
+    """The decision of the arbiter, or the one with the most votes, or "unsure"; and the disagreement, if any."""
     made_by_all = [*votes.values(), *([last] if last is not None else [])]
     one = made_by_all[0]
     if any((made.given, made.contents) != (one.given, one.contents) for made in made_by_all):

@@ -229,7 +229,7 @@ def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) ->
 
 
 def _repeated_values(values: Array) -> Array:
-    """The values that occur in so many cells that they are one finding."""
+    """The values that occur in at least three cells, which are reported as one problem."""
     different, counts = np.unique(values, return_counts=True)
     return np.asarray(different[counts >= _MIN_EQUAL])
 
@@ -269,7 +269,7 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 
 
 def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """Array (columns, rows): normal scores, with the mean rank for ties and 0 for missing cells.
+    """Array (columns, rows): normal scores of at most 150 columns, with the mean rank for ties and 0 for missing cells.
 
     Ranks bound the effect of an outlier on the correlations.
     """
@@ -336,7 +336,7 @@ def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) ->
 
 
 def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
-    """inverse @ z, and sqrt(z' inverse z) for each row, in blocks of rows."""
+    """inverse @ z for z (columns, rows), and sqrt(z' inverse z) for each row, in blocks of rows."""
     product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
     for start in range(0, z.shape[1], BLOCK):
         part = slice(start, start + BLOCK)

@@ -1,7 +1,7 @@
 """A pandera schema from an audit: types, ranges and levels of the columns.
 
-Flagged values (outliers, impossible values, placeholders, likely wrong targets) do not widen a range, and neither do
-rows that a decision drops or relabels.
+Flagged values (`of_cells` in `problems.KINDS`, such as outliers, and likely wrong targets) do not widen a range, and
+neither do rows that a decision drops or relabels.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..label_noise import LIKELY
+from .problems import words_of
 
 if TYPE_CHECKING:
     from .findings import Audit
 
 # A text column with more levels is free text and gets no rule.
 _MAX_LEVELS = 50
-_FLAGGED = ("outlier", "impossible", "placeholder")
 
 
 class ColumnRule(NamedTuple):
@@ -47,7 +47,7 @@ def _flagged(audit: Audit, column: str) -> Array:
     """
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
-        if problem.kind in _FLAGGED and problem.column in (None, column):
+        if words_of(problem.kind).of_cells and problem.column in (None, column):
             flagged[[audit.row_names.position_of(row, audit.n_rows) for row in problem.rows]] = True
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True

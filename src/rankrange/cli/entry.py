@@ -81,8 +81,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankrange",
         description=_DESCRIPTION,
-        epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, 2 bad input, "
-        "130 interrupted.",
+        epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, 1 some "
+        "experiments of `reproduce`\nfailed or lack data, 2 bad input, 130 interrupted.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rankrange {__version__}")
@@ -167,7 +167,7 @@ def share(text: str) -> float:
 def add_file_options(group: Any) -> None:
     """Add the options for reading files."""
     group.add_argument(
-        "--delimiter", metavar="CHAR", help="the separator of CSV columns (default: comma; tab for .tsv)"
+        "--delimiter", metavar="CHAR", help="the separator of CSV columns (default: comma; tab for .tsv and .tab)"
     )
     group.add_argument("--encoding", default="utf-8", metavar="NAME", help="the encoding of CSV (default: utf-8)")
     group.add_argument("--sheet", metavar="NAME", help="the sheet to read, if a workbook has several")

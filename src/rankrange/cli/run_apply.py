@@ -14,8 +14,8 @@ DESCRIPTION = """\
 Apply decisions that were made on the page of an audit, in Label Studio or in Argilla: relabel rows, drop rows, keep the
 others.
 
-Each decision is first compared with its row. If the table has changed since the audit, or if it does not have the new
-label, nothing is written. FILE is not changed. In CSV, all other rows stay the same, byte for byte.
+Each decision is first compared with its row. If one of these rows has changed since the audit, or if no row has the
+new label (--new-labels), nothing is written. FILE is not changed. In CSV, all other rows stay the same, byte for byte.
 """
 EPILOG = """\
 examples:
@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="+",
         default=[],
-        help="the decisions of several reviewers: the majority decides, and rows without a majority do not change",
+        help="the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and rows "
+        "with a tie do not change",
     )
     add_file(
         parser,

@@ -125,7 +125,10 @@ def _add_reading(how: Any) -> None:
     how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column is ambiguous")
     how.add_argument("--group", metavar="COL", help="rows with the same value in this column stay in one fold")
     how.add_argument(
-        "--time", metavar="COL", help="a column of dates or numbers: rows are predicted from earlier rows only"
+        "--time",
+        metavar="COL",
+        help="a column of dates or numbers: each of up to five periods is predicted from the earlier ones, and the "
+        "first from the second",
     )
     add_file(how, "--embeddings", metavar="NPY", help="further features: an array with one row per row of the table")
     add_file(how, "--images", metavar="FOLDER", help="the folder of the images, if a column holds their file names")
@@ -271,7 +274,11 @@ def _up_front(source: Source, out_of_core: bool) -> str:
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
-    listed = audit.listed_in_words()
+    listed, others = audit.listed_in_words(), "no other problems"
+    if audit.row_problems:
+        others = plural(len(audit.row_problems), "other problem")
+    elif not audit.rows_checked:
+        others = "only the header, because an out-of-core audit does not look for other problems"
     what = {
         "--report": "the report",
         "--out": listed if audit.n_listed else "no suspects, only the header",
@@ -279,6 +286,6 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--model": "the model",
         "--export label-studio": f"{listed} as tasks for Label Studio, and its configuration (.xml)",
         "--export argilla": f"{listed} as records for Argilla, and its settings",
-        "--problems": plural(len(audit.row_problems), "other problem") if audit.row_problems else "no other problems",
+        "--problems": others,
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

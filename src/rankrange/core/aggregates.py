@@ -3,7 +3,7 @@
 The arguments of an aggregate are the losses s (n,), the `mass` (n,) of the rows (None means 1 each), and the masses m
 and k: ranks m+1 to k are kept. `select` returns weights q >= 0 that sum to k - m, and the `total`, which the objective
 divides by k - m; q is the derivative of the total with respect to s. `take` returns the same aggregate for a subset of
-the rows.
+the rows. An aggregate for which m and k have no effect has `uses_m = False`.
 
 Optional methods decide which solvers can be used:
 - `cuts` (rows, and the cut among their losses), `caps` (the mass that is left of each row after dropping) and `blurred`
@@ -16,7 +16,7 @@ Optional methods decide which solvers can be used:
   starts the smoothing solver.
 - `top` (the weights of the dropped losses for many sets of losses at once) lets many fits share their products with X.
 
-A new aggregate is one class here and one entry in `AGGREGATES`; the tests of solvers run over the table.
+A new aggregate is one class and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """
 
 from __future__ import annotations
@@ -243,7 +243,8 @@ class RankWeights:
     Notes
     -----
     If larger losses never have smaller weights, the weighted mean is convex, and fits are certified. Otherwise it is a
-    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator have no effect.
+    difference of two convex functions, and a fit finds a local minimum. m and k of the estimator must be left out (m=0
+    and k=1.0 are allowed).
 
     The window of "close-k" has a fixed rank; in the paper of that name it follows the loss at the decision boundary.
     Models with a lambda cannot be pickled; pass a named function.
@@ -264,8 +265,17 @@ class RankWeights:
     given: tuple[Any, ...]
     name: ClassVar[str] = "weights by rank"
     linear: ClassVar[bool] = True
+    uses_m: ClassVar[bool] = False
 
     def __init__(self, weights: Any, /, **params: Any) -> None:
+        self.__setstate__({"given": (weights, params)})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the user gave; the source may be a function inside a function, which cannot be saved."""
+        return {"given": self.given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        weights, params = state["given"]
         object.__setattr__(self, "source", spectrum_source(weights, params))
         object.__setattr__(self, "given", (weights, params))
 

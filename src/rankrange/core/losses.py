@@ -9,7 +9,8 @@ Conventions:
 - A loss is convex in z; one that is not has `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
-A new loss is one class and one entry in `LOSSES`; the contract tests run over the table.
+A new loss is one class and one entry in `LOSSES`; the contract tests run over the table, and the estimators take every
+loss of their kind of target by its name.
 """
 
 from __future__ import annotations
@@ -494,3 +495,14 @@ LOSSES: dict[str, type[Any]] = {
     "huber": Huber,
     "tkml": TKML,
 }
+# By the name of a loss of two classes: its generalisation to more classes, which a classifier uses for these.
+OF_SEVERAL: dict[str, type[Any]] = {
+    "logistic": Softmax,
+    "hinge": CrammerSinger,
+    "squared_hinge": OneVsRestSquaredHinge,
+}
+
+
+def losses_for(targets: str) -> dict[str, type[Any]]:
+    """The entries of `LOSSES` for one kind of targets, such as "numbers"."""
+    return {name: loss for name, loss in LOSSES.items() if loss.targets == targets}

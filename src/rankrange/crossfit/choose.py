@@ -180,7 +180,10 @@ def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
 
 
 def _lose_a_class(fits: Fits) -> Array:
-    """Array (candidates,): which candidates drop more than half of a class in at least half of the training sets."""
+    """Array (candidates,): which ones drop more than half of a class in at least half of the training sets.
+
+    None do for numeric targets.
+    """
     model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
     if model.loss.targets == "numbers":
         return found

@@ -99,7 +99,7 @@ class HeldOut(NamedTuple):
 class Chosen(NamedTuple):
     """The chosen candidate, its coefficients in the first fold, its held-out scores, and the table of `_compared`.
 
-    Without folds, both come from a fit to all rows. The table is None for a single candidate.
+    Without folds, coefficients and scores are those of a fit to all rows. The table is None for a single candidate.
     """
 
     candidate: Candidate

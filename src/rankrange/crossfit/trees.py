@@ -1,6 +1,8 @@
 """Out-of-fold predictions of trees: boosting with early stopping, and two kinds of forests.
 
-Each tree of the forest leaves out two of five folds and predicts both. Large leaves average out wrong labels.
+`tree_predictions` has boosting and a forest of small leaves, in which each tree leaves out about two fifths of the
+folds and predicts them. `smooth_forests` has extra trees with large leaves, which average out wrong labels; without
+folds their predictions are out of bag.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class _Toy:
     outlier: tuple[float, float]  # the centre of the outliers of class 1
     file: str
     table: Table
-    paper_slope: float
-    paper_error: float
+    paper_slope: float  # of the Bayes rule of the paper's own points: class 1 if slope * (x1 + x2) + 1 > 0
+    paper_error: float  # its error
     spread: float = 0.22
     outlier_spread: float = 0.1
 

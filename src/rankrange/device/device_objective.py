@@ -37,7 +37,7 @@ class DeviceIterate(Iterate):
 
 
 class _Bracket:
-    """The bracket of one cut, an interval of losses that contains it almost surely, from the losses of a sample.
+    """The bracket of one cut, an interval of losses that very probably contains it, from the losses of a sample.
 
     At first it is around the rank of the cut, later around the last exact cut. `least` is the least share of the
     sample that it contains on either side of the cut.
@@ -215,7 +215,10 @@ class DeviceData(FullData):
         return DeviceIterate(W, *value, lower, upper, certain, rows, weights, found.least, between, crossing)
 
     def _band_reach(self, near: _ListedRows, request: Request, lower: Cut | None) -> float:
-        """A distance from the lower cut within which all rows are listed, about `band_size` at most; 0 if no cut."""
+        """A distance from the lower cut within which all rows are listed, at most about `band_size` rows.
+
+        0 if there is no lower cut.
+        """
         if lower is None or request.lower is None:
             return 0.0
         high = request.upper.high if _merged(request) and request.upper is not None else request.lower.high

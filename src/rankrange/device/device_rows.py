@@ -337,5 +337,5 @@ def _device(name: Any) -> torch.device:
             f"device must be a device of PyTorch such as 'cuda', 'cuda:1' or 'cpu', got {name!r}"
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name!r} needs a GPU that PyTorch can use, got none; use device=None on the CPU")
+        raise ValueError(f"device={name!r} needs a GPU that PyTorch can use, got none; leave it out to fit on the CPU")
     return device

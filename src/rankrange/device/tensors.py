@@ -27,7 +27,7 @@ class Labels(NamedTuple):
 def as_tensor(array: Any, device: torch.device | None) -> Tensor:
     """Convert to a tensor, sharing memory if possible, on `device` if it is given."""
     if sp.issparse(array) or (isinstance(array, Tensor) and array.layout != torch.strided):
-        raise TypeError("a fit on a device needs dense rows, got a sparse matrix; fit it with device=None on the CPU")
+        raise TypeError("a fit on a device needs dense rows, got a sparse matrix; fit SciPy's with device=None")
     if isinstance(array, Tensor):
         found = array.detach()
     elif hasattr(array, "__cuda_array_interface__"):  # CuPy

@@ -1,18 +1,34 @@
-"""The `aggregate` of the linear estimators: worst groups and weights by rank instead of one ranked range."""
+"""The `aggregate` of the linear estimators: worst groups, or any aggregate of rows, instead of one ranked range."""
 
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..core.aggregates import RankWeights, Stratified, WorstGroup
+from ..core.aggregates import Aggregate, Stratified, WorstGroup
 from ..core.arrays import Array
+from ..core.cuts import Ranked
 from ..core.objective import Objective
 
-GROUPED = ("worst-group", "group-cvar")
+# Aggregates of groups, by name: constructors from the group of each row and the estimator.
+GROUPED: dict[str, Callable[[Array, Any], Any]] = {
+    "worst-group": lambda groups, estimator: WorstGroup(groups),
+    "group-cvar": lambda groups, estimator: WorstGroup(groups, estimator.group_share),
+}
+
+
+def by_groups(aggregate: Any) -> bool:
+    """Whether the aggregate of an estimator compares groups of rows."""
+    return isinstance(aggregate, str) and aggregate in GROUPED
+
+
+def uses_m(aggregate: Any) -> bool:
+    """Whether m has an effect on the aggregate of an estimator."""
+    return bool(getattr(aggregate, "uses_m", True))
 
 
 def check_aggregate(estimator: Any, groups: Any) -> None:
@@ -20,29 +36,41 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
     aggregate = estimator.aggregate
     if aggregate is None:
         return
-    if not isinstance(aggregate, RankWeights) and aggregate not in GROUPED:
+    whole = isinstance(aggregate, Aggregate) and not isinstance(aggregate, type)
+    if not whole and not by_groups(aggregate):
         names = ", ".join(map(repr, GROUPED))
-        raise ValueError(f"aggregate must be None, {names} or RankWeights(...), got {aggregate!r}")
-    if not (isinstance(estimator.k, str) and estimator.k == "auto") and estimator.k != 1.0:
+        raise ValueError(f"aggregate must be None, {names}, RankWeights(...) or another aggregate, got {aggregate!r}")
+    if hasattr(aggregate, "groups"):
+        raise ValueError(
+            f"{type(aggregate).__name__} has the groups of some rows, and the rows of a fit change; pass groups to "
+            f"fit, and one of {', '.join(map(repr, GROUPED))} as the aggregate"
+        )
+    if (by_groups(aggregate) or not uses_m(aggregate)) and not _is_default(estimator.k, 1.0):
         raise ValueError(f"aggregate={aggregate!r} keeps all ranks after m, got k={estimator.k!r}; leave k out")
     if getattr(estimator, "stratify", False):
         raise ValueError(
             f"stratify=True drops rows class by class, got aggregate={aggregate!r} as well; use one of them"
         )
-    if isinstance(aggregate, RankWeights):
-        if not (isinstance(estimator.m, str) and estimator.m == "auto") and estimator.m != 0:
-            raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} as well; leave m out")
-    elif groups is None:
+    if not uses_m(aggregate) and not _is_default(estimator.m, 0):
+        raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} as well; leave m out")
+    if by_groups(aggregate) and groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
     share = estimator.group_share
     if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0.0 < float(share) <= 1.0:
         raise ValueError(f"group_share must be a number in (0, 1], a share of the groups, got {share!r}")
 
 
+def _is_default(value: Any, same: float) -> bool:
+    """Whether m or k is "auto", or the number that has the same effect."""
+    return value == "auto" if isinstance(value, str) else bool(value == same)
+
+
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective for choosing m. If groups are aggregated, the same share of each group is dropped."""
-    if estimator.aggregate not in GROUPED:
+    """The objective for choosing m, with a ranked range; for aggregates of groups with one in each group."""
+    if estimator.aggregate is None:
         return objective
+    if not by_groups(estimator.aggregate):
+        return replace(objective, aggregate=Ranked())
     assert groups is not None
     return replace(objective, aggregate=Stratified(groups))
 
@@ -51,11 +79,10 @@ def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Ob
     """The objective with the `aggregate` of the estimator."""
     if estimator.aggregate is None:
         return objective
-    if isinstance(estimator.aggregate, RankWeights):
+    if not by_groups(estimator.aggregate):
         return replace(objective, aggregate=estimator.aggregate)
     assert groups is not None
-    share = estimator.group_share if estimator.aggregate == "group-cvar" else 0.0
-    return replace(objective, aggregate=WorstGroup(groups, share))
+    return replace(objective, aggregate=GROUPED[estimator.aggregate](groups, estimator))
 
 
 def cuts_by_group(losses: Array, objective: Objective, aggregate: Stratified) -> tuple[Array, Array]:

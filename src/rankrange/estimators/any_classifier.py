@@ -200,7 +200,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.temperature_ = float(np.sqrt(temperatures[0] * temperatures[1]))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Folds that train on four fifths of the rows and, if `alone`, folds that train on a quarter.
+        """Folds that train on four fifths of the rows; if `alone` and with enough rows, others train on a quarter.
 
         `alone` means that there are no simple models. Models trained on a quarter overfit wrong labels less, but they
         misclassify rare kinds of rows with correct labels, so they are not used alone. If `cv` is given, only its folds

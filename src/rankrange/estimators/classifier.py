@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
-from ..core.losses import CrammerSinger, Hinge, Logistic, OneVsRestSquaredHinge, Softmax, SquaredHinge
+from ..core.losses import OF_SEVERAL, losses_for
 from ..core.objective import Design, Objective
 from ..core.threads import threads_for
 from ..core.transition import joined, probabilities_of
@@ -38,12 +38,6 @@ from .weights import class_factors, product_of
 _SAMPLE_ROWS = 5_000
 # Candidate weights of the ordinary fit in the probabilities, and the tolerance of that fit.
 _SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
-# For each name: the loss for two classes and the loss for more.
-_LOSSES: dict[str, tuple[Any, Any]] = {
-    "logistic": (Logistic, Softmax),
-    "hinge": (Hinge, CrammerSinger),
-    "squared_hinge": (SquaredHinge, OneVsRestSquaredHinge),
-}
 
 
 class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
@@ -79,7 +73,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         solves and "bilevel" the method of its section 3.1; both start from the ordinary fit. "subgradient" is
         Algorithm 1 with subgradient steps, for comparison: 5 rounds of 10 * max_iter steps from a random start.
     n_starts : int, default=10
-        Number of random starts of solver="auto". It also starts from the ordinary fit and from a fit without
+        Number of random starts of solver="auto". It also starts from the ordinary fit and from two fits without
         high-leverage rows.
     max_iter : int, default=200
         Maximum number of iterations.
@@ -105,11 +99,12 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. With None, NumPy
         arrays are fitted by NumPy and GPU tensors on their GPU. Fitted attributes are always NumPy arrays
         (docs/how-to/gpu.md).
-    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
         of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults.
+        k must then be left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked
+        range.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
@@ -440,10 +435,15 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             )
 
     def _loss(self) -> tuple[Any, int]:
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, _LOSSES))}, got {self.loss!r}")
-        of_two, of_several = _LOSSES[self.loss]
-        return (of_two(), 1) if len(self.classes_) == 2 else (of_several(), len(self.classes_))
+        of_two, n_classes = losses_for("binary"), len(self.classes_)
+        if self.loss not in of_two:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, of_two))}, got {self.loss!r}")
+        if n_classes == 2:
+            return of_two[self.loss](), 1
+        if self.loss not in OF_SEVERAL:
+            others = ", ".join(map(repr, OF_SEVERAL))
+            raise ValueError(f"loss={self.loss!r} is for two classes, got {n_classes}; use one of {others}")
+        return OF_SEVERAL[self.loss](), n_classes
 
     def _encode(self, codes: Array, dtype: Any) -> Array:
         return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes

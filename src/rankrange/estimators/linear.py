@@ -17,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from ..core.aggregates import RankWeights, Stratified, WorstGroup
+from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
+from ..core.losses import is_convex
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
@@ -29,7 +30,7 @@ from ..crossfit.folds import Report, silent, whole_number
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
 from ..solvers.multistart import PRODUCTS_FROM
-from .aggregated import GROUPED, aggregated, check_aggregate, cuts_by_group, group_table, searched
+from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, group_table, searched, uses_m
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .sparse import SparseCoef, check_l1_ratio, fit_sparse
@@ -141,7 +142,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         if space is not None:
             start = None if start is None else _with_slopes(space.coordinates, start, given.d)
             clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
-        together = groups if self.aggregate is None else None
+        together = None if by_groups(self.aggregate) else groups
         objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), together)
         objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
@@ -175,7 +176,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     def _compare_groups(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int, groups: Any) -> None:
         """Set `groups_`, the loss of each group under the ordinary fit and this one; only for aggregates of groups."""
         self.__dict__.pop("groups_", None)
-        if self.aggregate not in GROUPED:
+        if not by_groups(self.aggregate):
             return
         names, codes = np.unique(group_names(groups, X), return_inverse=True)
         total = float(X.shape[0] if weight is None else weight.sum())
@@ -211,8 +212,8 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         depend on the scale of relative weights.
         """
         fixed = isinstance(self.m, RankedRange)
-        auto = {name: not fixed and self._is_auto(name) for name in ("m", "k")}
-        auto["m"] &= not isinstance(self.aggregate, RankWeights)
+        chosen = not fixed and uses_m(self.aggregate)
+        auto = {name: chosen and self._is_auto(name) for name in ("m", "k")}
         self._forget()
         report: Report = print if self.verbose else silent
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -220,6 +221,10 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             C = choose_C(objective.in_units(unit), rng, n_jobs, groups) / unit
             objective = replace(objective, C=C * objective.kept)
         if clean is not None:
+            if not uses_m(self.aggregate):
+                raise ValueError(
+                    f"X_val and y_val choose m and k, which have no effect on {self.aggregate!r}; leave them out"
+                )
             if not any(auto.values()):
                 raise ValueError(
                     f"X_val and y_val choose m and k, got m={self.m!r}, k={self.k!r}, which leave nothing to choose; "
@@ -262,7 +267,8 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start."""
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
-        if start is not None and self.solver == "auto" and self.aggregate is None:
+        exact = self.aggregate is None and is_convex(objective.loss)
+        if start is not None and self.solver == "auto" and exact:
             return refine(objective, start, settings)
         return solve(self.solver, objective, warm if start is None else start, settings)
 
@@ -293,7 +299,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         """Store the cuts and the dropped rows, in the order of the training rows."""
         lower, upper = cuts_of(losses, objective.m, objective.k, objective.sample_weight)
-        if isinstance(objective.aggregate, Stratified | WorstGroup):
+        if hasattr(objective.aggregate, "groups"):
             self.lam_ = float(lower.value)
             self.lam_hat_, self.dropped_ = cuts_by_group(losses, objective, Stratified(objective.aggregate.groups))
             return
@@ -305,8 +311,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
         """Update the model with one batch of `partial_fit`."""
-        if self.aggregate is not None:
-            raise ValueError(f"partial_fit supports the ranked range only, got aggregate={self.aggregate!r}; use fit")
         keep = self._range()
         if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
             raise ValueError(

@@ -46,7 +46,7 @@ def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **ot
     if given:
         raise ValueError(
             f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} as well; leave these out, "
-            "or fit with device=None on the CPU"
+            "or fit NumPy arrays with device=None"
         )
     try:
         build = engine("device")

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..compatibility import check_sample_weight
 from ..core.arrays import Array
-from ..core.losses import Absolute, Huber, Squared
+from ..core.losses import losses_for
 from ..core.objective import Design
 from ..core.ranges import RankedRange
 from ..core.threads import threads_for
@@ -27,7 +27,6 @@ from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
 from .sparse import supports_partial_fit
 
-_LOSSES = {"squared": Squared, "absolute": Absolute, "huber": Huber}
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
 # For each setting that `_check_steps` may reject: the setting to use instead.
@@ -88,11 +87,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         same settings as `reweight`.
     device : None, str or torch.device, default=None
         Where to fit, as in `AoRRClassifier`.
-    aggregate : None, "worst-group", "group-cvar" or RankWeights, default=None
+    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
         of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults.
+        k are then left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
     group_share : float, default=0.5
         The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
@@ -490,9 +489,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return self
 
     def _loss(self) -> Any:
-        if self.loss not in _LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(_LOSSES)}, got {self.loss!r}")
-        return _LOSSES[self.loss]()
+        known = losses_for("numbers")
+        if self.loss not in known:
+            raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {self.loss!r}")
+        return known[self.loss]()
 
     def _store_weights(self, W: Array, design: Design) -> None:
         self.coef_ = W[0, : design.d].astype(design.X.dtype)

@@ -144,7 +144,7 @@ def _reweighted(
 
 
 def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int) -> RobustFit:
-    """The MM-estimate: an S-estimate that starts at the trimmed fit, then an M-estimate."""
+    """The MM-estimate: an S-estimate that starts at the trimmed fit, then an M-estimate; an exact fit if scale is 0."""
     c = constant_of(efficiency)
     first = s_estimate(rows.problem, b, rows.rng, n_starts)
     if first.scale <= _rounding(rows.y):

@@ -69,8 +69,9 @@ def find_label_issues(
     y : array_like of shape (n_samples,)
         The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
-        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss. Any
-        other classifier, for example a pipeline, may take any X: texts, or tables with categories and missing values.
+        The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss. An
+        AoRRClassifier gives C and fit_intercept; the share to drop is estimated, so its m and k are not used. Any other
+        classifier, for example a pipeline, may take any X: texts, or tables with categories and missing values.
         If X can be converted to numbers, trees and nearest neighbours are added to the ensemble. Rows that only they
         predict well are then not mistaken for label errors.
     cv : int, splitter or iterable of (train, test), default=5

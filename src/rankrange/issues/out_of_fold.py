@@ -22,6 +22,8 @@ from ..estimators import AoRRClassifier
 from ..label_noise import mixture_weights
 
 Report = Callable[[str], Any]
+# Settings of an AoRRClassifier that change the model, and that the linear fits of `find_label_issues` do not have.
+IGNORED = ("aggregate", "l1_ratio", "stratify")
 
 
 def index_of(table: Any) -> Array | None:
@@ -278,13 +280,25 @@ def estimator_predictions(
     return _predictions_of(logs[None], data)
 
 
+def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNORED, "class_weight")) -> None:
+    """Raise an error if the estimator has another loss than the logistic one, or one of the settings to be ignored."""
+    if estimator.loss != "logistic":
+        raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
+    for name in ignored:
+        value = getattr(estimator, name)
+        if value:
+            raise ValueError(
+                f"find_label_issues does not use {name} of an AoRRClassifier, got {name}={value!r}; leave it out"
+            )
+
+
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
     """Predictions of three linear fits: ordinary, and with half or all of the estimated wrong labels dropped.
 
     C and `fit_intercept` are those of the estimator. Without one, or with C="auto", C is chosen.
     """
-    if estimator is not None and estimator.loss != "logistic":
-        raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
+    if estimator is not None:
+        check_settings(estimator)
     n, K = len(data.codes), len(data.classes)
     objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)

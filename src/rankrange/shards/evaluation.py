@@ -1,6 +1,6 @@
 """Exact evaluation of the objective over all rows, usually in one pass of the kernel `shard_kernels.evaluate`.
 
-For each cut, the sample gives a bracket: an interval of losses that contains the cut almost surely. Workers sum the
+For each cut, the sample gives a bracket: an interval of losses that very probably contains the cut. Workers sum the
 rows between the brackets and send the few rows inside them to the driver, the process of the fit. It finds the exact
 cuts and the weights of tied rows. If a cut lies outside its bracket, or the brackets have too many rows, further passes
 follow. The result is always exact.

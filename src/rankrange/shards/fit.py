@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..core.arrays import Array
 from ..core.cuts import Cut
-from ..core.losses import LOSSES
+from ..core.losses import LOSSES, losses_for
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..crossfit.choose import choose_C, choose_m, loses_a_class
@@ -121,9 +121,9 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
 def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log) -> tuple[Iterate, float, int]:
     """The final point of the steps on all rows, its certificate, and the number of steps.
 
-    Steps on the sample come first. If steps on all rows are cheap (`full.smooth`), they are first tried without steps
-    on the sample. If these do not reach the tolerance, a run with steps on the sample follows, and the better of both
-    is returned. If all losses of the sample are tied at the start, the result is the point 0 with certificate inf.
+    Steps on the sample usually improve the start first. If steps on all rows are cheap (`full.smooth`), a run without
+    steps on the sample is tried before; if it reaches the tolerance, it is returned, otherwise the better of both runs.
+    If all losses of the sample are tied at the start of a run, the result is the point 0 with certificate inf.
     """
     further = getattr(full.shards, "further_steps", 0)
     settings: Any = {"tol": float(estimator.tol), "max_iter": int(estimator.max_iter), "log": log, "further": further}
@@ -153,18 +153,21 @@ class _Passes:
 def check_supported(estimator: Any, place: str) -> None:
     """Raise a ValueError for settings that a fit `place` ("on shards", "on a device") does not support."""
     if estimator.loss not in _LOSSES:
+        own = losses_for("binary" if is_classifier(estimator) else "numbers")
         raise ValueError(
-            f"a fit {place} needs one of the losses {', '.join(_LOSSES)}, got loss={estimator.loss!r}; use another "
-            "loss, or fit in memory"
+            f"a fit {place} needs one of the losses {', '.join(name for name in _LOSSES if name in own)}, got "
+            f"loss={estimator.loss!r}; use another loss, or fit NumPy arrays"
         )
     for name, default in _IN_MEMORY.items():
         value = getattr(estimator, name, default)
         if value != default:
-            raise ValueError(f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit in memory for others")
+            raise ValueError(
+                f"a fit {place} needs {name}={default!r}, got {name}={value!r}; fit NumPy arrays for other settings"
+            )
     if np.inf == estimator.C:
-        raise ValueError(f"a fit {place} needs a finite C, got C=inf; fit in memory for it")
+        raise ValueError(f"a fit {place} needs a finite C, got C=inf; fit NumPy arrays for it")
     if isinstance(estimator.k, str) and estimator.k == "adaptive":
-        raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit in memory for it")
+        raise ValueError(f"a fit {place} needs k as a number or 'auto', got k='adaptive'; fit NumPy arrays for it")
 
 
 def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_folds: int = 0) -> _Data:
@@ -420,7 +423,8 @@ def _all_tie(sample: Objective, W: Array) -> bool:
 def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     """The evaluation at W = 0, which needs no pass, because all losses of a classifier are equal there.
 
-    A search ends at zero if k is below the number of errors. All rows are tied at the cut, so there is no certificate.
+    A search ends at zero if k is below about twice the number of misclassified rows. All rows are tied at the cut, so
+    there is no certificate.
     """
     value = float(full.sample.losses(full.sample.design.scores(zero))[0])
     cut = Cut(value, full.k, full.total)
@@ -439,7 +443,7 @@ def _store(
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
-        else "all losses are tied at zero, and no direction lowers them: k is below the number of errors"
+        else "all losses are tied at zero, and no direction lowers them: k is too small for the number of errors"
         if not iterate.W.any()
         else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
     )

@@ -23,6 +23,7 @@ from ..crossfit import predictions
 from ..crossfit.folds import Folds
 from ..crossfit.trees import FoldTrees, fold_trees
 from ..estimators import AoRRClassifier
+from ..issues.out_of_fold import IGNORED, check_settings
 from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY, Costs, LabelNoiseModel, LabelNoisePosterior, actions
 from .engine import LazyRows, Shard, Shards
@@ -126,6 +127,7 @@ def _checked(estimator: Any) -> Any:
             "find_label_issues on shards needs an AoRRClassifier with loss='logistic', which takes a few passes, got "
             f"{type(estimator).__name__}; leave estimator out, or load the rows into memory"
         )
+    check_settings(estimator, IGNORED)
     return estimator
 
 

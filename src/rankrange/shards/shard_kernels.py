@@ -116,7 +116,7 @@ class Model:
 
 
 class Interval(NamedTuple):
-    """A bracket of a cut: the cut lies in [low, high] almost surely."""
+    """A bracket of a cut: an interval [low, high] that very probably contains it."""
 
     low: float
     high: float
@@ -406,7 +406,7 @@ def fold_numbers(seed: int, n_folds: int, first_row: int | Array, n: int) -> Arr
 
 
 def hashed(seed: int, first_row: int | Array, n: int) -> Array:
-    """A 64-bit hash of the seed and the row number (splitmix64)."""
+    """64-bit hashes (splitmix64) of the seed and of the numbers of n rows from `first_row` on, or of these numbers."""
     rows = np.arange(n, dtype=np.uint64) + np.uint64(first_row) if np.ndim(first_row) == 0 else first_row
     with np.errstate(over="ignore"):
         x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + np.asarray(rows).astype(np.uint64)

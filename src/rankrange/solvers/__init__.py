@@ -166,6 +166,11 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
+def _needs_exact(solver: Solver, objective: Objective) -> bool:
+    """Whether the solver needs a convex loss with second derivatives for this objective."""
+    return solver.exact and not (solver.run is _search and _nothing_to_prove(objective))
+
+
 def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective with the solver of the given name.
 
@@ -199,15 +204,20 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
     solver = SOLVERS[name]
-    others = ", ".join(repr(other) for other in SOLVERS if other != name)
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
             raise ValueError(
                 f"solver={name!r} needs an aggregate with the method {method!r}; the aggregate "
                 f"{objective.aggregate.name!r} has none. Use solver='auto'."
             )
-    if solver.exact and not (solver.run is _search and _nothing_to_prove(objective)):
-        needs(objective.loss, objective.n_outputs, f"solver={name!r}", f"Try one of {others}.")
+    if _needs_exact(solver, objective):
+        others = [
+            repr(other)
+            for other, it in SOLVERS.items()
+            if not _needs_exact(it, objective) and all(hasattr(objective.aggregate, need) for need in it.aggregate)
+        ]
+        remedy = f"Use solver={' or '.join(others)}." if others else "Use another loss."
+        needs(objective.loss, objective.n_outputs, f"solver={name!r}", remedy)
     p = objective.design.p
     objective, columns = without_empty_columns(objective)
     objective, which = merged(objective)

@@ -153,7 +153,9 @@ class Metric:
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
         diagonal = hessian if hessian.ndim == 1 else np.diag(hessian)
-        self._scale = np.sqrt(np.maximum(diagonal, 1e-300))
+        # A column without curvature, such as the intercept if no row has any, gets the scale of the largest.
+        largest = float(diagonal.max(initial=0.0)) or 1.0
+        self._scale = np.sqrt(np.where(diagonal > 1e-100 * largest, diagonal, largest))
         self._factor = None
         if hessian.ndim == 2:
             # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.

@@ -498,8 +498,8 @@ def _convex_by_margins(
     steps = 50 if objective.n_outputs == 1 else 15
     W = convex.solve(screen.cutting(np.empty(0)), zero if W is None else W, tol=1e-2, max_iter=steps).W
     if screen.value(W) > 0.999 * screen.value(zero):
-        # If k is below the number of errors, zero is optimal and all losses are tied there. A start near it would have
-        # an arbitrary ranking and would be worse than none.
+        # If k is below about twice the number of errors, zero is optimal and all losses are tied there. A start near it
+        # would have an arbitrary ranking and would be worse than none.
         return bilevel(objective, zero, tol=tol, max_iter=max_iter, log=log, phase="convex")
     return _on_all_rows(objective, W[None], rng, tol, max_iter, log)
 

@@ -22,7 +22,7 @@ _COPIED = 10_000_000
 
 
 class Rough(NamedTuple):
-    """An objective in single precision, and the means subtracted from the columns of X (None if none were)."""
+    """An objective, in single precision if possible, and the means subtracted from the columns of X (None if none)."""
 
     objective: Objective
     centre: Array | None

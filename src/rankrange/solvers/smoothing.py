@@ -213,16 +213,19 @@ def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) 
 
 
 def _solved(matrix: Array, right: Array) -> Array:
-    """The solution of a positive semidefinite system; a small ridge is added until it can be factored.
+    """The solution of a positive semidefinite system; a small ridge is added until it is well conditioned.
 
     If that fails, the right-hand side divided by the mean of the diagonal.
     """
     scale = max(float(np.trace(matrix)) / len(matrix), 1e-300)
     for power in range(-14, 0, 2):
-        try:
-            return np.asarray(scipy.linalg.solve(matrix, right, assume_a="pos"))
-        except (scipy.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
-            matrix = matrix + 10.0**power * scale * np.eye(len(matrix))
+        # LAPACK directly: SciPy's solve reports a large condition number by a warning.
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix)
+        if not failed:
+            rcond, _ = scipy.linalg.lapack.dpocon(factor, float(np.abs(matrix).sum(axis=0).max()))
+            if rcond > np.finfo(np.float64).eps:
+                return np.asarray(scipy.linalg.lapack.dpotrs(factor, right[:, None])[0])[:, 0]
+        matrix = matrix + 10.0**power * scale * np.eye(len(matrix))
     return right / scale
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.arrays import Array
+from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Result, finish
 from .majorise import certify
@@ -75,4 +76,5 @@ def subgradient(
             lam -= rate * (objective.k / total - above.sum())
         log("subgradient", objective.value(W))
     value = objective.value(W)
-    return finish(W, value, outer * inner, certify(objective, W), tol, outer * inner, log)
+    reason = "losses are tied at the upper cut" if is_convex(objective.loss) else "the loss is not convex"
+    return finish(W, value, outer * inner, certify(objective, W), tol, outer * inner, log, reason=reason)

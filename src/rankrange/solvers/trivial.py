@@ -4,7 +4,7 @@ If m = 0 and k is below about twice the number of errors of the best linear mode
 one class is so small that all of it is kept, the log odds of the kept rows. All losses of a class are then tied, which
 makes every other method slow. Equal scores are the minimum if there are weights between 0 and 1 with mass k that
 balance the gradients of the rows. They are found by projecting equal weights onto these conditions (semismooth Newton
-on the dual).
+on the dual). For m > 0, `constant_is_best_next_to` proves the same for the rows that are not dropped.
 """
 
 from __future__ import annotations

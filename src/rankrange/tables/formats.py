@@ -66,6 +66,12 @@ def _load_orc(path: Path) -> Any:
 FORMATS: dict[str, Format] = {"orc": Format(b"ORC", _load_orc)}
 
 
+def not_a_table(path: Path, what: str) -> UserError:
+    """The error for a file of a format that is not read."""
+    *others, last = ["CSV", "JSON", "Excel", "Parquet", "Arrow", *(name.upper() for name in FORMATS)]
+    return UserError(f"a table is {', '.join(others)} or {last}, got {what} in {path}; export it as CSV or Parquet")
+
+
 def saved_input() -> Path:
     """Save standard input to a temporary file, which is deleted at the end of the program."""
     folder = Path(tempfile.mkdtemp(prefix="rankrange-"))
@@ -92,15 +98,13 @@ def kind_of(path: Path, head: bytes) -> str:
     if head[:4] == b"\xff\xff\xff\xff":
         return "stream"
     for name, form in FORMATS.items():
-        if head.startswith(form.start):
+        if head.removeprefix(b"\xef\xbb\xbf").startswith(form.start):  # a text may begin with a byte order mark
             return name
     if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
         return "excel"
     for start, what in _OTHER_KINDS.items():
         if head.startswith(start):
-            raise UserError(
-                f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got {what} in {path}; export it as CSV or Parquet"
-            )
+            raise not_a_table(path, what)
     return _kind_of_text(head)
 
 

@@ -32,7 +32,7 @@ from .cell_values import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
 from .dataset_folder import load_folder
-from .formats import FORMATS, kind_of, load, saved_input
+from .formats import FORMATS, kind_of, load, not_a_table, saved_input
 from .records import line_count, records
 
 # More columns would need more memory than most machines have.
@@ -128,7 +128,7 @@ class Source:
         tables = [part.read(columns) for part in self.parts]
         try:
             return arrow.concat_tables(tables, promote_options="permissive")
-        except arrow.ArrowInvalid as error:
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
             for name in columns:
                 kinds = {
                     str(table.schema.field(name).type): part.path
@@ -244,13 +244,13 @@ def open_table(
         return _checked(Source(file, "folder", list(held.schema.names), n_bytes=held.nbytes, held=held))
     head, zipped, size = _head_of(file)
     kind = kind_of(file, head)
+    if zipped and kind not in ("csv", "lines", "json"):
+        raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
     if kind in ("lines", "json", "excel", *FORMATS):
         held = load(file, kind, zipped, sheet)
         return _checked(Source(file, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":
         return _open_csv(file, head, zipped, size, delimiter, encoding)
-    if zipped:
-        raise UserError(f"Parquet and Arrow files are not read from gzip, got one in {file}; decompress it first")
     try:
         if kind == "parquet":
             facts = _arrow("parquet")[1].read_metadata(file)
@@ -320,10 +320,7 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
     if b"\0" in head and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32")):
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
-        raise UserError(
-            f"a table is CSV, JSON, Excel, Parquet, Arrow or ORC, got a binary file in {path}; export it as "
-            "CSV or Parquet"
-        )
+        raise not_a_table(path, "a binary file")
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
         raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example delimiter=';'")
@@ -393,7 +390,8 @@ def _checked(source: Source) -> Source:
         raise _too_many(source.path, f"{len(source.names):,}")
     if len(source.names) < 2:
         raise UserError(
-            f"a table needs a target and at least one other column, got one column in {source.path}; add columns"
+            f"a table needs a target and at least one other column, got {'one column' if source.names else 'none'} in "
+            f"{source.path}; add columns"
         )
     twice = [name for name, count in Counter(source.names).items() if count > 1]
     if twice:

@@ -43,7 +43,7 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
         an `AoRRLoss` has `RankWeights`, which have no such weights. With a given m,
         "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
         wrong labels (the mean over classes), or of noise among tokens or documents; "share_0" and so on: the share in
-        each class, if there are several; "suspects": the number of samples that are probably wrong, or of documents of
+        each class, if there are several; "suspects": the number of suspects (`AoRRLoss.suspects`), or of documents of
         which more than half was dropped. Values that are not finite are left out.
 
     Examples

@@ -64,16 +64,16 @@ class Plan(NamedTuple):
 
     small: int = 1 << 14  # the largest number of losses per row for one program
     joint: int = 1 << 20  # the largest number of losses for a single launch
-    sample: int = 1 << 12
-    tile: int = 1 << 12
-    list: int = 1 << 12
-    replicas: int = 8
-    bins: int = 1 << 11
+    sample: int = 1 << 12  # losses from which the pivots near the cuts are found
+    tile: int = 1 << 12  # losses that a program reads at once
+    list: int = 1 << 12  # the largest number of losses near a cut that are collected
+    replicas: int = 8  # copies of each histogram, which avoid contention
+    bins: int = 1 << 11  # of a histogram
     warps: int = 16
-    weigh_tile: int = 1 << 12
+    weigh_tile: int = 1 << 12  # losses that a program weights at once
     short: int = 1 << 12  # the largest number of labels per row for one program
-    label_tile: int = 1 << 11
-    per_thread: int = 8
+    label_tile: int = 1 << 11  # labels of a longer row that a program reads at once
+    per_thread: int = 8  # labels per thread
 
     @property
     def words(self) -> int:

@@ -432,8 +432,8 @@ class TKMLLoss(nn.Module):
     top_k : int
         How many labels are predicted.
     two_sided : bool, default=True
-        For rows with more than top_k true labels: whether to require that the top_k highest scores are all true. False
-        is the loss of the paper.
+        For rows with more than top_k true labels: whether to require that the labels with the top_k highest scores are
+        all true. False is the loss of the paper.
     reduction : {"mean", "sum", "none"}, default="mean"
         The reduction over the rows; use "none" inside `AoRRLoss`.
 

@@ -87,7 +87,10 @@ FIXED_C = 10.0
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set, part ("chosen" or "minimised") and split."""
+    """One cell for each data set and split; in the honest protocol also one "minimised" for each split of yeast.
+
+    The size "smoke" has one cell, of emotions.
+    """
     n_splits = SPLITS.get(plan.size, {"emotions": 1})
     if plan.protocol == "paper":
         n_splits = {dataset: min(splits, PAPER_SPLITS) for dataset, splits in n_splits.items()}
@@ -226,7 +229,7 @@ def _papers_model(name: str, k: int, C: float, size: str) -> Any:
 
 
 def claims(results: Results) -> list[Claim]:
-    """The paper's claims about Tables 7 and 8, tested over paired splits, and ours about the two-sided loss."""
+    """The paper's claims about Tables 7 and 8, tested over paired splits, and our own."""
     found = _papers_claims(results)
     if any(cell.protocol == "honest" for cell, _ in results.outcomes):
         found += [*_against_lr(results), *_against_the_papers_loss(results)]

@@ -81,7 +81,10 @@ def _ks(n: int, size: str) -> list[int]:
 
 
 def run(cell: Cell) -> Outcome:
-    """Fit all methods with both losses to one draw, and report their error on new points."""
+    """Fit all methods with both losses to one draw, and report their error on new points.
+
+    For the cell of the paper's own points, see `_papers_points`.
+    """
     if cell.part == _PAPERS:
         return _papers_points(cell)
     h = int(cell.part.split()[0])
@@ -162,7 +165,7 @@ def claims(results: Results) -> list[Claim]:
 
 
 def _better_than(results: Results, other: str) -> Claim:
-    """The paper: AoRR beats the other aggregates in all cases."""
+    """The paper's claim that AoRR beats the aggregate `other` in all cases."""
     settings = dict.fromkeys((cell.dataset, m.setting) for cell, outcome in results.outcomes for m in outcome.measures)
     found = {f"{d} {s}": results.paired(d, "AoRR", other, s, METRIC) for d, s in settings}
     lines = [(name, difference, error) for name, (difference, error, _) in found.items()]

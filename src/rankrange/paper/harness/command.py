@@ -23,6 +23,7 @@ DESCRIPTION = """\
 Run the paper's experiments and write results.json, results.md and results.html,
 which compare each number with the printed one. Finished cells are stored:
 --resume continues after an interruption and gives the same numbers."""
+EPILOG = "exit codes: 0 done, 1 some experiments failed or lack data, 2 bad input, 130 interrupted."
 _DEFAULT_OUT = "rankrange-results"
 
 
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="pages of an earlier run, used for experiments that are not finished in this one",
     )
-    parser.add_argument("--readme", type=Path, metavar="FILE", help="insert the summary between the marks in this file")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="replace the block of results in this README")
 
 
 def run(arguments: argparse.Namespace) -> int:

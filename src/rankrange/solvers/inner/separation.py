@@ -88,13 +88,13 @@ class Solution(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The smoothed problem at given scores: its value without penalty, the weights, and which of them are free."""
+    """The smoothed problem at given scores: its value without penalty, and the weights of the margins."""
 
     value: float
     rho: Array
-    free: Array  # (n,) the sum of the weights is inside (0, 1)
-    full: Array  # (n,) it is 1
-    level_moves: bool
+    free: Array  # (n,) whether the sum of the weights of the row is inside (0, 1)
+    full: Array  # (n,) whether it is 1
+    level_moves: bool  # whether the weights sum to K, so if a free one rises, others fall
 
 
 @dataclass(frozen=True, eq=False)

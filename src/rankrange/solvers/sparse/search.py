@@ -78,7 +78,7 @@ class Cut(NamedTuple):
     k: float | None = None
 
     def weights(self, losses: Array) -> Array:
-        """C times the kept mass of each row."""
+        """C times the mass of each row that is not dropped; `k` is ignored."""
         if self.groups is not None:
             left = self.groups.caps(losses, self.m, self.mass)
             return self.all(len(losses)) if left is None else self.C * np.asarray(left, dtype=np.float64)

@@ -1,0 +1,410 @@
+"""One class or function and one entry in a table, as CONTRIBUTING and docs/development/extending.md say, seen by users.
+
+The contracts of single losses, aggregates and solvers are in test_losses.py and test_solver_table.py.
+"""
+
+import argparse
+import pickle
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.naive_bayes import GaussianNB
+
+from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, find_label_issues, noise, scan
+from rankrange.core.aggregates import Soft, Stratified
+from rankrange.core.cuts import Selection
+from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
+from rankrange.core.rank_weights import NAMES
+from rankrange.crossfit.folds import draw_folds
+from rankrange.crossfit.members import MEMBERS, MemberTask
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def rows(n=200, seed=0):
+    """Features, numbers of which some are far off, and two classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=n)
+    classes = (y > 0).astype(int)
+    y[: n // 20] += 30.0
+    return X, y, classes
+
+
+def far_rows():
+    """Features with the coefficients 1, 2, 0 and -1, and numbers of which 20 of 300 are far off."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = X @ [1, 2, 0, -1] + 0.3 * rng.normal(size=300)
+    y[:20] += 30
+    return X, y
+
+
+# ---- losses ----------------------------------------------------------------------------------------------------------
+
+
+class LogCosh:
+    """log cosh(z - y)."""
+
+    targets = "numbers"
+
+    def value(self, y, z):
+        return np.logaddexp(z - y, y - z) - np.log(2)
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), np.tanh(z - y)
+
+    def curvature(self, y, z):
+        return 1 - np.tanh(z - y) ** 2
+
+
+class Welsch:
+    """(1 - exp(-(z - y)^2)) / 2, which is not convex."""
+
+    targets = "numbers"
+    convex = False
+
+    def value(self, y, z):
+        return -np.expm1(-((z - y) ** 2)) / 2
+
+    def value_and_derivative(self, y, z):
+        return self.value(y, z), (z - y) * np.exp(-((z - y) ** 2))
+
+    def curvature(self, y, z):
+        return (1 - 2 * (z - y) ** 2) * np.exp(-((z - y) ** 2))
+
+
+class SmoothedHinge:
+    """A hinge with a quadratic corner, for two classes."""
+
+    targets = "binary"
+
+    def value(self, y, z):
+        return self.value_and_derivative(y, z)[0]
+
+    def value_and_derivative(self, y, z):
+        gap = np.maximum(0, 1 - y * z)
+        bounded = np.minimum(gap, 1)
+        return bounded * (gap - bounded / 2), -y * bounded
+
+    def curvature(self, y, z):
+        return ((y * z >= 0) & (y * z < 1)).astype(z.dtype)
+
+
+class Pinball:
+    """The larger of 0.8 (y - z) and 0.2 (z - y): no curvature, and no margins."""
+
+    targets = "numbers"
+
+    def value(self, y, z):
+        return self.value_and_derivative(y, z)[0]
+
+    def value_and_derivative(self, y, z):
+        slope = np.where(z >= y, 0.2, -0.8).astype(z.dtype)
+        return slope * (z - y), slope
+
+    def curvature(self, y, z):
+        return np.zeros_like(z)
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    added = {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge, "pinball": Pinball}
+    for name, loss in added.items():
+        monkeypatch.setitem(LOSSES, name, loss)
+
+
+@pytest.mark.parametrize(("kind", "loss"), [(AoRRRegressor, "log_cosh"), (AoRRClassifier, "smoothed_hinge")])
+@pytest.mark.parametrize("options", [{"m": 0.1}, {}, {"m": 0.1, "C": "auto"}], ids=["m", "auto", "C"])
+def test_a_loss_of_the_table_is_a_loss_of_the_estimators(losses, kind, loss, options):
+    X, y, classes = rows()
+    target = y if kind is AoRRRegressor else classes
+    model = clone(kind(loss=loss, random_state=0, **options)).fit(X, target)
+    assert model.certificate_ <= 1e-6
+    assert model.score(X[10:], target[10:]) > 0.9
+
+
+def test_an_unknown_loss_is_answered_with_the_table(losses):
+    X, y, classes = rows()
+    with pytest.raises(ValueError, match=r"loss must be one of 'squared', .*'log_cosh', 'welsch', 'pinball', got 'x'"):
+        AoRRRegressor(loss="x").fit(X, y)
+    with pytest.raises(ValueError, match=r"loss must be one of 'logistic', .*'smoothed_hinge', got 'x'"):
+        AoRRClassifier(loss="x").fit(X, classes)
+
+
+def test_a_loss_of_two_classes_says_so(losses):
+    X, y, _ = rows()
+    with pytest.raises(ValueError, match=r"'smoothed_hinge' is for two classes, got 3; use one of 'logistic', "):
+        AoRRClassifier(loss="smoothed_hinge").fit(X, np.digitize(y, [-1, 1]))
+
+
+@pytest.mark.parametrize(("kind", "loss"), [(AoRRRegressor, "log_cosh"), (AoRRClassifier, "smoothed_hinge")])
+def test_where_a_loss_is_not_implemented_the_error_names_those_that_are(losses, kind, loss, tmp_path):
+    X, y, classes = rows()
+    target = y if kind is AoRRRegressor else classes
+    others = "squared, huber" if kind is AoRRRegressor else "logistic, hinge"
+    np.save(tmp_path / "t.npy", np.column_stack([X, target]))
+    with pytest.raises(ValueError, match=f"needs one of the losses {others}, got loss='{loss}'"):
+        kind(loss=loss).fit(scan(tmp_path / "t.npy", target=3))
+    with pytest.raises(ValueError, match=r"l1_ratio=0.5 needs loss="):
+        kind(loss=loss, m=0.1, l1_ratio=0.5).fit(X, target)
+
+
+def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
+    X, y = far_rows()
+    model = AoRRRegressor(loss="welsch", random_state=0).fit(X, y)
+    assert model.m_ > 0, "otherwise the fit does not begin at the fits that choose m"
+    assert model.certificate_ == np.inf
+    np.testing.assert_allclose(model.coef_, [1, 2, 0, -1], atol=0.1)
+
+
+def test_warning_filters_do_not_change_the_fit_of_a_loss_without_curvature(losses):
+    X, y = far_rows()
+    model, fits = AoRRRegressor(loss="pinball", aggregate=RankWeights("extremile", tau=0.8), random_state=0), []
+    for action in ("error", "always"):
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter(action)
+            fits.append(clone(model).fit(X, y).coef_)
+        assert not raised
+    np.testing.assert_array_equal(*fits)
+
+
+def test_every_loss_is_listed_where_users_look_for_it():
+    estimators = {AoRRClassifier: losses_for("binary"), AoRRRegressor: losses_for("numbers")}
+    page = (DOCS / "explanation" / "solvers.md").read_text(encoding="utf-8")
+    for kind, known in estimators.items():
+        (listed,) = re.findall(r"^    loss : \{(.*)\}", kind.__doc__, re.M)
+        assert listed == ", ".join(f'"{name}"' for name in known), "the docstring of the estimator"
+        (line,) = re.findall(rf"^\| `{kind.__name__}` \|.*", page, re.M)
+        assert all(f'`"{name}"`' in line for name in known), "the table in docs/explanation/solvers.md"
+    reference = (DOCS / "api" / "index.md").read_text(encoding="utf-8").split("rankrange.core.losses: ")[1]
+    assert all(f"\n   {loss.__name__}\n" in reference for loss in LOSSES.values()), "docs/api/index.md"
+    assert set(OF_SEVERAL) <= set(losses_for("binary"))
+
+
+# ---- aggregates ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Harmonic:
+    """The mean of the losses with weights 1 / (1 + steepness u) for the rank share u; only the methods that must be."""
+
+    steepness: float = 9.0
+    name: ClassVar[str] = "harmonic"
+    linear: ClassVar[bool] = True
+    uses_m: ClassVar[bool] = False
+
+    def select(self, s, m, k, mass):
+        p = np.ones(len(s)) if mass is None else mass
+        _, group = np.unique(-s, return_inverse=True)
+        share = np.bincount(group, weights=p / p.sum())
+        edges = np.log1p(self.steepness * np.append(0, np.cumsum(share))) / np.log1p(self.steepness)
+        q = (k - m) * (np.diff(edges) / share)[group] * p / p.sum()
+        return Selection(q.astype(s.dtype), float(q @ s), -np.inf, np.inf)
+
+    def take(self, rows):
+        return self
+
+
+def test_an_estimator_takes_any_aggregate():
+    X, y, classes = rows()
+    model = clone(AoRRClassifier(aggregate=Harmonic(), random_state=0)).fit(X, classes)
+    same = AoRRClassifier(aggregate=RankWeights(lambda u: 1 / (1 + 9 * u)), random_state=0).fit(X, classes)
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-3)
+    assert (model.m_, model.k_, model.dropped_.sum()) == (0, 200, 0)
+    assert not hasattr(model, "noise_estimate_")
+    saved = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(saved.predict(X), model.predict(X))
+    assert AoRRRegressor(aggregate=Harmonic(), random_state=0).fit(X, y).m_ == 0
+
+
+@pytest.mark.parametrize("m", ["auto", 0.1])
+def test_an_aggregate_that_uses_m_gets_it(m):
+    X, y, _ = rows()
+    soft = AoRRRegressor(m=m, aggregate=Soft(1e-6), random_state=0).fit(X, y)
+    sharp = AoRRRegressor(m=m, random_state=0).fit(X, y)
+    assert soft.m_ == sharp.m_ > 0
+    np.testing.assert_allclose(soft.coef_, sharp.coef_, atol=1e-3)
+    assert soft.dropped_[:10].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"m": 0.1}, r"Harmonic\(steepness=9.0\) already weights the ranks, got m=0.1"),
+        ({"k": 0.9}, "keeps all ranks after m, got k=0.9"),
+        ({"aggregate": Harmonic}, "another aggregate, got <class"),
+        ({"aggregate": "harmonic"}, "'worst-group', 'group-cvar', RankWeights.* or another aggregate, got 'harmonic'"),
+        ({"aggregate": Stratified(np.zeros(200, dtype=int))}, "pass groups to fit, and one of 'worst-group'"),
+        ({"solver": "dca"}, r"solver='dca' needs an aggregate .*the 'harmonic' aggregate does not"),
+        ({"l1_ratio": 0.5, "m": 0}, "does not support aggregate=Harmonic"),
+        ({"stratify": True}, "stratify=True"),
+    ],
+)
+def test_what_an_aggregate_does_not_support_is_an_error(options, message):
+    X, _, classes = rows()
+    with pytest.raises(ValueError, match=message):
+        AoRRClassifier(**{"aggregate": Harmonic(), **options}).fit(X, classes)
+
+
+@pytest.mark.parametrize("setting", [{"aggregate": Harmonic()}, {"l1_ratio": 0.5}, {"stratify": True}])
+def test_find_label_issues_does_not_ignore_the_settings_of_a_linear_model(setting, tmp_path):
+    X, _, classes = rows()
+    np.save(tmp_path / "t.npy", np.column_stack([X, classes]))
+    for given in ((X, classes), (scan(tmp_path / "t.npy", target=3),)):
+        with pytest.raises(ValueError, match=f"does not use {next(iter(setting))} of an AoRRClassifier"):
+            find_label_issues(*given, estimator=AoRRClassifier(**setting), random_state=0)
+
+
+def test_partial_fit_exists_for_the_ranked_range_only():
+    assert hasattr(AoRRClassifier(), "partial_fit")
+    with pytest.raises(AttributeError, match="partial_fit"):
+        _ = AoRRClassifier(aggregate=Harmonic()).partial_fit
+
+
+def test_a_validation_set_is_refused_if_m_has_no_effect():
+    X, _, classes = rows()
+    with pytest.raises(ValueError, match=r"choose m and k, which have no effect on RankWeights\('extremile'\)"):
+        AoRRClassifier(aggregate=RankWeights("extremile")).fit(X, classes, X_val=X, y_val=classes)
+
+
+def test_clusters_stay_together_if_the_aggregate_compares_no_groups():
+    """Rows of a cluster are equal: if folds split clusters, a penalty would look needless."""
+    rng = np.random.default_rng(3)
+    X, clusters = np.repeat(rng.normal(size=(40, 30)), 8, axis=0), np.repeat(np.arange(40), 8)
+    y = np.repeat(rng.integers(2, size=40), 8)
+    model = AoRRClassifier(C="auto", aggregate=RankWeights("extremile", tau=0.6), random_state=0)
+    assert clone(model).fit(X, y, groups=clusters).C_ < 0.1 * clone(model).fit(X, y).C_
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_models_with_named_weights_can_be_saved(name):
+    X, _, classes = rows()
+    model = AoRRClassifier(aggregate=RankWeights(name), random_state=0).fit(X, classes)
+    saved = pickle.loads(pickle.dumps(model))
+    assert repr(saved) == repr(model)
+    values = np.arange(30.0)
+    np.testing.assert_array_equal(saved.aggregate.on(values), model.aggregate.on(values))
+
+
+def test_every_named_weighting_is_listed_where_users_look_for_it():
+    page = (DOCS / "how-to" / "groups.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f'"{name}" (' in RankWeights.__doc__, "the docstring of RankWeights"
+        assert f'\n| `"{name}"` | ' in page, "the table in docs/how-to/groups.md"
+
+
+# ---- members of the label-noise ensemble -----------------------------------------------------------------------------
+
+
+def member_task(codes, n_columns=4, seed=0):
+    rng = np.random.default_rng(seed)
+    folds = draw_folds(len(codes), rng, n_folds=4, n_repeats=1)
+    return MemberTask(rng.normal(size=(len(codes), n_columns)), codes, int(codes.max()) + 1, folds, rng)
+
+
+def naive_bayes(task):  # as in docs/development/extending.md
+    parts = []
+    for train, test in zip(task.folds.train, task.folds.test, strict=True):
+        fit = GaussianNB().fit(task.X[train], task.codes[train])
+        P = np.zeros((test.sum(), task.n_classes))  # the training rows of a fold may lack a class
+        P[:, fit.classes_] = fit.predict_proba(task.X[test])
+        parts.append(P)
+    return {"naive Bayes": task.folds.average(parts)}
+
+
+every_member = pytest.mark.parametrize("member", [*MEMBERS.values(), naive_bayes], ids=[*MEMBERS, "of the docs"])
+
+
+@every_member
+@pytest.mark.parametrize(("n", "n_columns"), [(180, 4), (60, 90)], ids=["tall", "wide"])
+def test_a_member_predicts_labels_that_are_pure_chance_no_better_than_chance(member, n, n_columns):
+    """A member that has seen the label of a row would predict it."""
+    codes = np.random.default_rng(1).integers(3, size=n)
+    for P in member(member_task(codes, n_columns)).values():
+        assert P.shape == (n, 3)
+        assert (P >= 0).all()
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+        assert (P.argmax(axis=1) == codes).mean() < 1 / 3 + 4 * np.sqrt(2 / 9 / n)
+
+
+@every_member
+@pytest.mark.parametrize("n_columns", [4, 90])
+def test_a_member_can_do_without_a_class_in_a_fold(member, n_columns):
+    codes = np.append(np.arange(60) % 2, 2)  # the only row of the third class is a test row
+    for P in member(member_task(codes, n_columns)).values():
+        assert P.shape == (61, 3)
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+
+
+def test_a_member_of_the_table_joins_the_ensemble_and_is_named_in_an_audit(monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table
+
+    classes = np.random.default_rng(0).integers(3, size=300)
+    monkeypatch.setitem(MEMBERS, "expert", lambda task: {"an expert": np.eye(3)[classes] * 0.94 + 0.02})
+    given = noise.symmetric(classes, 0.1, random_state=0)
+    X = np.random.default_rng(1).normal(size=(300, 2))
+    issues = find_label_issues(X, given, random_state=0)
+    assert {name: weight for name, weight, _ in issues.members}["an expert"] > 0.5
+    assert "an expert" not in {name for name, *_ in find_label_issues(X, given, trees=False, random_state=0).members}
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "y": given.astype(str)}, "y")
+    assert any("The best, an expert, agrees with 90" in note for note in audit.result.notes)
+
+
+# ---- checks of rows --------------------------------------------------------------------------------------------------
+
+
+def test_values_that_a_new_check_flags_are_counted_on_the_page_and_not_allowed_by_a_schema(monkeypatch):
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_table, report, row_problems, schema
+    from rankrange.audit.problems import RowProblem
+
+    def find_codes(rows):
+        (town,) = (column for column in rows.columns if column.name == "town")
+        at = np.flatnonzero(town.codes == town.levels.index("##7"))
+        return [RowProblem("codes", tuple(rows.numbers[at].tolist()), "town", "##7", "", "town is ##7", 0.9)]
+
+    monkeypatch.setattr(row_problems, "CHECKS", (find_codes, *row_problems.CHECKS))
+    rng = np.random.default_rng(0)
+    town = ["##7" if row in (3, 8) else "AB"[row % 2] for row in range(200)]
+    audit = audit_table({"x": rng.normal(size=200), "town": town, "y": rng.choice(["u", "v"], 200)}, "y")
+    assert "2 rows with codes" in " ".join(audit.sentences())
+    assert {column["name"]: column["unusual"] for column in report._overview(audit)} == {"x": 0, "town": 2}
+    assert next(rule.levels for rule in schema.column_rules(audit) if rule.name == "town") == ["A", "B"]
+
+
+def test_every_kind_of_problem_is_listed_where_users_look_for_it():
+    pytest.importorskip("pyarrow")
+    from rankrange.audit.problems import KINDS, RowProblem
+
+    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
+    for kind in KINDS:
+        assert f'"{kind}"' in RowProblem.__doc__, "the docstring of RowProblem"
+        assert f"\n| `{kind}` | " in page, "the table in docs/api/command_line.md"
+
+
+# ---- file formats ----------------------------------------------------------------------------------------------------
+
+
+def test_every_format_is_listed_where_users_look_for_it():
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_file
+    from rankrange.cli import run_audit
+    from rankrange.tables.formats import FORMATS
+    from rankrange.tables.read import open_table
+
+    parser = argparse.ArgumentParser()
+    run_audit.add_arguments(parser)
+    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
+    shown = {"the help of FILE": parser.format_help(), "the help of the command": run_audit.DESCRIPTION}
+    shown |= {"audit_file": audit_file.__doc__, "open_table": open_table.__doc__, "docs/api/command_line.md": page}
+    for name in FORMATS:
+        assert [place for place, text in shown.items() if name.upper() not in text] == []
