@@ -78,18 +78,18 @@ def find_row_problems(
     time: str | None = None,
     row_numbers: Array | None = None,
     jobs: int = 1,
-    checks: Sequence[Check] = CHECKS,
+    checks: Sequence[Check] | None = None,
 ) -> list[RowProblem]:
     """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
     `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
     `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
-    checked in parallel.
+    checked in parallel. `checks` are those of `CHECKS` unless given.
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
     columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
     rows = CheckedRows(columns, target, numbers, time, jobs)
-    found = [problem for check in checks for problem in check(rows)]
+    found = [problem for check in checks or CHECKS for problem in check(rows)]
     order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
