@@ -207,6 +207,27 @@ def test_rows_of_a_group_are_never_on_both_sides():
         assert len(set(train) | set(test)) == 20
 
 
+@pytest.mark.parametrize("n_groups", [2, 3, 4])
+def test_fewer_groups_than_folds_are_a_fold_each(n_groups):
+    Recorder.seen = []
+    groups = np.arange(100) % n_groups
+    X, y = np.column_stack([groups, np.arange(100.0)]), np.arange(100) // 2 % 2
+    RankedRangeClassifier(Recorder(), random_state=0).fit(X, y, groups=groups)
+    folds = list(zip(Recorder.seen[0 : 2 * n_groups : 2], Recorder.seen[1 : 2 * n_groups : 2], strict=True))
+    assert sorted(set(test).pop() for _, test in folds) == list(range(n_groups))
+    assert all(not set(train) & set(test) for train, test in folds)
+    values = RankedRangeRegressor(random_state=0).fit(X, X[:, 1], groups=groups).predict(X)
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize(("n_repeats", "folds"), [(1, 5), (9, 5), (10, 10)])
+def test_the_number_of_fits_is_the_documented_one(n_repeats, folds):
+    Recorder.seen = []
+    X, y = np.column_stack([np.arange(100.0), np.arange(100.0)]), np.arange(100) % 2
+    RankedRangeClassifier(Recorder(), n_repeats=n_repeats, random_state=0).fit(X, y)
+    assert len(Recorder.seen) == 2 * folds + 1  # each fold is fitted and predicted; one more fit is of all rows
+
+
 def test_groups_keep_copies_from_vouching_for_each_other():
     X, y = make_blobs(80, centers=[[0, 0], [4, 0]], random_state=0)
     X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(80), 4)

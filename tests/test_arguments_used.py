@@ -7,13 +7,24 @@ import inspect
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rankrange
-from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues
+from rankrange import (
+    AoRRClassifier,
+    AoRRClassifierCV,
+    AoRRRegressor,
+    AoRRRegressorCV,
+    PartialAUCClassifier,
+    RankedRangeClassifier,
+    RankedRangeRegressor,
+    TKMLClassifier,
+    find_label_issues,
+)
 from rankrange.shards import ShardList, array_shards
 from rankrange.shards.label_issues import issues_in_shards
 
@@ -85,6 +96,140 @@ def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
             if name not in str(error):
                 raise
     assert not ignored
+
+
+# ---- in memory -------------------------------------------------------------------------------------------------------
+
+LABELS = (np.random.default_rng(1).normal(size=(160, 4)) > 0.3).astype(int)
+# A base in which each parameter matters, and another value of each. `fit` gets (X, y); y is of this kind.
+IN_MEMORY = {
+    "classes": (AoRRClassifier, "classes", {"m": 0.1, "k": 0.9, "random_state": 0}, {**OTHER, "loss": "hinge"}),
+    "numbers": (AoRRRegressor, "numbers", {"m": 0.1, "k": 0.9, "random_state": 0}, {**OTHER, "loss": "huber"}),
+    "numbers without a lower cut": (
+        AoRRRegressor,
+        "numbers",
+        {"m": 0.1, "k": 1.0, "random_state": 0},
+        {"reweight": True, "efficiency": 0.9, "loss": "absolute", "C": np.inf},
+    ),
+    "path of classes": (
+        AoRRClassifierCV,
+        "classes",
+        {"m": (0.0, 0.1), "n_penalties": 8, "cv": 3, "n_starts": 1, "random_state": 0},
+        {"m": 0.2, "l1_ratio": 0.5, "n_penalties": 5, "eps": 0.1, "cv": 2, "score_trim": 0.1, "rule": "best"}
+        | {"fit_intercept": False, "n_starts": 0, "stratify": False, "random_state": 7, "loss": "hinge"},
+    ),
+    "path of numbers": (
+        AoRRRegressorCV,
+        "numbers",
+        {"m": (0.0, 0.1), "n_penalties": 6, "cv": 3, "n_starts": 1, "random_state": 0},
+        {"m": 0.2, "l1_ratio": 0.5, "n_penalties": 5, "eps": 0.1, "cv": 2, "score_trim": 0.0, "rule": "best"}
+        | {"fit_intercept": False, "random_state": 7, "loss": "absolute"},
+    ),
+    "partial AUC": (
+        PartialAUCClassifier,
+        "classes",
+        {"train_fpr": (0.0, 0.5), "random_state": 0},
+        {"fpr": (0.0, 0.3), "tpr": (0.2, 1.0), "train_fpr": (0.0, 0.3), "loss": "logistic", "C": 0.01, "cv": 3}
+        | {"max_iter": 1, "tol": 0.5, "random_state": 7},
+    ),
+    "labels": (
+        TKMLClassifier,
+        "labels",
+        {"m": 0.1, "C": 1.0, "validation": None, "random_state": 0},
+        {"top_k": 2, "m": 0.2, "k": 0.8, "C": 0.01, "loss": "paper", "fit_intercept": False, "solver": "dca"}
+        | {"validation": 0.5, "max_iter": 1, "tol": 0.5},
+    ),
+    "labels by minmax": (
+        TKMLClassifier,
+        "labels",
+        {"m": 0.1, "C": 1.0, "validation": None, "solver": "minmax", "batch_size": 32, "random_state": 0},
+        {"learning_rate": 0.01, "batch_size": 16, "ranking": "batch", "random_state": 7, "max_iter": 20},
+    ),
+    "any classifier": (
+        RankedRangeClassifier,
+        "classes",
+        {"estimator": LogisticRegression(), "m": 0.1, "random_state": 0},
+        {"estimator": LogisticRegression(C=0.01), "m": 0.2, "k": 0.8, "refit": "single", "n_repeats": 2, "cv": 3}
+        | {"random_state": 7},
+    ),
+    "any regressor": (
+        RankedRangeRegressor,
+        "numbers",
+        {"estimator": Ridge(), "m": 0.1, "random_state": 0},
+        {"estimator": Ridge(50.0), "m": 0.2, "k": 0.8, "refit": "single", "n_repeats": 2, "cv": 3, "random_state": 7},
+    ),
+}
+# Used with a clean validation set, after an earlier fit, or with groups; what a device computes is compared elsewhere.
+ONLY_WITH_MORE = {"operations", "warm_start", "group_share", "device"}
+_SEEN = ("coef_", "intercept_", "n_iter_", "m_", "k_", "C_", "lam_", "lam_hat_", "threshold_", "dropped_", "losses_")
+
+
+def _everything(model, X):
+    found = [np.ravel(getattr(model, name)) for name in _SEEN if hasattr(model, name)]
+    path = [np.ravel(part) for part in getattr(model, "path_", {}).values()]
+    predicted = np.ravel(model.predict(X) if not hasattr(model, "predict_proba") else model.predict_proba(X))
+    return np.concatenate([*found, *path, predicted]).astype(float)
+
+
+def test_no_parameter_is_left_out():
+    for kind in {case[0] for case in IN_MEMORY.values()}:
+        tried = {name for case in IN_MEMORY.values() if case[0] is kind for name in case[3]}
+        tried.add("n_starts")  # more starts may end at the same minimum
+        assert set(inspect.signature(kind).parameters) - HOW_NOT_WHAT - ONLY_WITH_MORE <= tried, kind
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", IN_MEMORY)
+def test_each_parameter_changes_a_fit_in_memory_or_is_refused(name):
+    kind, target, base, others = IN_MEMORY[name]
+    X, classes, numbers = _rows(160)
+    X[-1] *= 20.0
+    y = {"classes": classes, "numbers": numbers, "labels": LABELS}[target]
+    usual, ignored = _everything(kind(**base).fit(X, y), X), []
+    for other, value in others.items():
+        if other in ONLY_WITH_MORE or other not in inspect.signature(kind).parameters:
+            continue
+        strict = {**base, "tol": 1e-12} if other == "max_iter" else base
+        reference = usual if strict is base else _everything(kind(**strict).fit(X, y), X)
+        try:
+            found = _everything(kind(**{**strict, other: value}).fit(X, y), X)
+        except ValueError as error:
+            if other not in str(error):
+                raise
+            continue
+        if np.array_equal(found, reference):
+            ignored.append(other)
+    assert not ignored
+
+
+def test_each_parameter_of_find_label_issues_changes_what_it_finds():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    y = (X**2).sum(axis=1) > 1.2  # a line cannot predict it, so that neighbours can help
+    predicted = np.column_stack([~y, y]) * 0.6 + 0.2
+    y[:40] = ~y[:40]
+    base = {"trees": False, "random_state": 0}
+    others = {
+        "estimator": GaussianNB(),
+        "cv": 3,
+        "n_repeats": 1,
+        "pred_probs": predicted,
+        "neighbours": False,
+        "trees": True,
+        "learn_from": np.where(np.arange(300) < 20, ~y, y),
+        "review_cost": 0.5,
+        "drop_cost": 0.4,
+        "random_state": 7,
+    }
+
+    def outcome(**settings):
+        found = find_label_issues(None if "pred_probs" in settings else X, y, **settings)
+        actions = [{"relabel": 1.0, "drop": 2.0}.get(action, 0.0) for action in found.table["action"]]
+        return np.concatenate([found.p_wrong, found.score, found.table["row"], actions, [found.noise_estimate]])
+
+    tried = set(inspect.signature(find_label_issues).parameters) - HOW_NOT_WHAT - {"X", "y", "calibrate"}
+    assert tried == set(others)
+    usual = outcome(**base)
+    assert not [name for name, value in others.items() if np.array_equal(outcome(**{**base, name: value}), usual)]
 
 
 @pytest.mark.parametrize(

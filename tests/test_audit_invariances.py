@@ -23,7 +23,7 @@ from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
 from rankrange.audit.export import _batch_as_csv  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
-from rankrange.audit.target import find_target, folds_by_group  # noqa: E402
+from rankrange.audit.target import RowNames, find_target, folds_by_group  # noqa: E402
 from rankrange.audit.task_result import Measure  # noqa: E402
 from rankrange.pages.text import csv_safe  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
@@ -94,7 +94,7 @@ def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path
     made = [Decision("1", "a", "drop", "", 0.9, contents)]
     made += [Decision(str(row), "a", "keep", "", 0.9, contents) for row in range(2, times + 2)]
     for order in permutations(made):
-        review = match(Decisions(["y"], "classes", "r0", list(order)), source, target, len(lines) - 1)
+        review = match(Decisions(["y"], "classes", "r0", list(order)), source, target, RowNames(first=1))
         found = list(review.decided.values())
         assert set(review.decided) <= set(range(times))
         assert len({one.row for one in found}) == len(found)
@@ -108,7 +108,9 @@ def test_of_equal_rows_that_moved_each_has_one_decision(tmp_path):
     source = open_table(tmp_path / "t.csv")
     contents = contents_of_row(["700", "a"], [1])
     made = [Decision(row, "a", "keep", "", 0.9, contents) for row in ("1", "900", "901")]
-    review = match(Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), len(lines) - 1)
+    review = match(
+        Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1)
+    )
     assert {row: decision.row for row, decision in review.decided.items()} == {0: "1", 21: "900", 42: "901"}
     assert review.lost == 0
 

@@ -109,6 +109,12 @@ def test_scores_become_the_probabilities_whose_log_is_the_loss(classes):
     assert labels_of_scores(scores, names).tolist() == names[p.argmax(axis=1)].tolist()
 
 
+def test_a_single_column_of_scores_has_log_odds():
+    scores, _ = drawn(4, 30, 2)
+    assert (labels_of_scores(scores[:, None], ["no", "yes"]) == labels_of_scores(scores, ["no", "yes"])).all()
+    assert np.array_equal(probabilities_of_scores(scores[:, None]), probabilities_of_scores(scores))
+
+
 def test_scores_without_meaning_are_refused():
     with pytest.raises(ValueError, match="finite"):
         probabilities_of_scores([0.0, np.inf])
@@ -163,6 +169,29 @@ def test_lightgbm_boosts_the_ranked_range(classes):
     assert history["training"]["ranked_range"][-1] < history["training"]["ranked_range"][0]
     worst = np.argsort(-losses_of(np.asarray(ours, dtype=float), given_y))[: int(0.2 * len(y))]
     assert wrong[worst].mean() > 0.8
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_lightgbm_boosts_the_ranks_up_to_k_only(classes):
+    """In every round after the warm-up, only the ranks m+1 to k have a gradient, and what ties with one of them."""
+    lightgbm = pytest.importorskip("lightgbm")
+    X, _, y, _ = noisy(classes, n=200)
+    objective, rounds = lightgbm_objective(0.1, 0.7, warm_up=2), []
+
+    def watched(scores, data):
+        gradient, hessian = objective(scores, data)
+        losses = losses_of(np.asarray(scores, dtype=float), y)
+        rounds.append((losses, np.abs(gradient.reshape(len(y), -1)).sum(axis=1) > 0))
+        return gradient, hessian
+
+    more = {"num_class": classes} if classes > 2 else {}
+    params = {"verbose": -1, "num_threads": 1, "num_leaves": 8, "objective": watched, **more}
+    lightgbm.train(params, lightgbm.Dataset(X, y), 6)
+    assert all(kept.all() for _, kept in rounds[:2])
+    for losses, kept in rounds[2:]:
+        ranked = np.sort(losses)[::-1]
+        np.testing.assert_array_equal(kept, (losses <= ranked[20] + 1e-12) & (losses >= ranked[139] - 1e-12))
+        assert (losses[~kept] < ranked[139]).any()
 
 
 def test_without_a_cut_lightgbm_boosts_its_own_log_loss():

@@ -15,6 +15,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from rankrange.solvers.sparse import Cut, ElasticNet, follow, trimmed_net
+from rankrange.solvers.sparse.conjugates import in_domain
+from rankrange.solvers.sparse.elastic_net import _Columns
+from rankrange.solvers.sparse.weights import Fixed
 
 
 def drawn(seed, n=60, d=30, loss="squared"):
@@ -68,6 +71,48 @@ def test_the_gap_bounds_what_is_left_anywhere(loss, l1_ratio):
         Z = net.scores(coef, intercept)
         value = net.value(coef, Z, h)
         assert value - net.gap(value, Z, h)[0] <= best + 1e-9 * best
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("l1_ratio", [0.3, 1.0])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_the_gap_of_the_slopes_after_a_newton_step_bounds_what_is_left(loss, l1_ratio, fit_intercept):
+    """Also far from the minimum, where the step may leave the domain of the conjugate."""
+    X, y = drawn(1, 60, 12, loss)
+    net, h, proved = net_of(X, y, loss, l1_ratio, fit_intercept), np.full(60, 0.2), 0
+    h[::7] = 0.0
+    best = net.fit(h, tol=1e-10)
+    rng = np.random.default_rng(0)
+    for reach in (0.0, 1e-6, 1e-3, 1e-2, 0.1, 1.0):
+        coef = best.coef * (1 + reach * rng.normal(size=best.coef.shape))
+        intercept = best.intercept * (1 + reach * rng.normal(size=best.intercept.shape))
+        Z = net.scores(coef, intercept)
+        columns = _Columns(net, np.flatnonzero(coef), Fixed(h))
+        slopes = columns.next_slopes(coef, intercept, Z)
+        if not in_domain(net.loss, y, slopes):
+            continue
+        value = net.value(coef, Z, h)
+        gap = net.gap(value, Z, h, slopes)[0]
+        assert value - gap <= best.value * (1 + 1e-10)
+        proved += gap <= max(1e-8, 3 * net.gap(value, Z, h)[0])
+    assert proved >= 3
+
+
+@pytest.mark.parametrize("C", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("settings", [{"m": 0}, {"m": 0.1}, {"m": 0.1, "k": 0.8}])
+@pytest.mark.parametrize("target", ["classes", "three classes", "separable", "numbers"])
+def test_a_weak_l1_penalty_is_certified(C, settings, target):
+    """The last steps lower the objective by less than its rounding error. Separable rows need losses of about 1 / C."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(60, 8))
+    y = {"classes": rng.integers(0, 2, 60), "three classes": rng.integers(0, 3, 60), "separable": X[:, 0] > 0}
+    made = AoRRRegressor if target == "numbers" else AoRRClassifier
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a class may be lost
+        warnings.simplefilter("error", ConvergenceWarning)
+        model = made(**settings, C=C, l1_ratio=1.0, n_starts=1, random_state=0).fit(X, y.get(target, X[:, 0] ** 2))
+    assert model.converged_
+    assert model.certificate_ <= 1e-6
 
 
 @pytest.mark.parametrize("l1_ratio", [0.2, 1.0])

@@ -296,21 +296,34 @@ def test_actions_are_those_of_least_expected_cost():
 
 def test_high_leverage_labels_are_mostly_right_or_mostly_wrong():
     P = np.column_stack([np.full(20, 0.1), np.full(20, 0.9)])
-    agreeing = high_leverage_labels(P, np.ones(20, dtype=int))
-    contradicting = high_leverage_labels(P, np.zeros(20, dtype=int))
+    agreeing = high_leverage_labels(P, np.ones(20, dtype=int), np.zeros(20))
+    contradicting = high_leverage_labels(P, np.zeros(20, dtype=int), np.zeros(20))
     assert agreeing[0].max() < 0.1
     assert contradicting[0].min() > 0.9
     assert contradicting[2][0] <= contradicting[1] <= contradicting[2][1]
 
 
+def test_high_leverage_rows_with_the_predicted_labels_are_like_the_others():
+    """With 20% noise elsewhere, high-leverage rows were given a rate of 0 or a rate near 1 instead."""
+    rng = np.random.default_rng(0)
+    P = np.column_stack(
+        [np.full(40, 0.2), np.full(40, 0.8)]
+    )  # the predictions know that a fifth of the labels is wrong
+    codes = (rng.random(40) < 0.8).astype(int)
+    usual = np.where(codes == 0, 0.95, 0.01)
+    p_wrong, share, (low, high) = high_leverage_labels(P, codes, usual)
+    np.testing.assert_allclose(p_wrong, usual, atol=0.01)
+    assert low <= share <= high
+
+
 def test_intervals_of_the_rate_of_high_leverage_labels_cover_it():
-    """Rates are drawn as the prior has them: none wrong in half of the tables, otherwise mostly wrong."""
+    """Rates are drawn as the prior has them: none wrong in most tables, otherwise mostly wrong."""
     rng, covered = np.random.default_rng(0), []
     for _ in range(300):
-        rate = 0.0 if rng.random() < 0.5 else rng.beta(9.0, 1.0)
+        rate = 0.0 if rng.random() < 0.9 else rng.beta(9.0, 1.0)
         P = np.where(np.arange(2), 0.1, 0.9) * np.ones((6, 1))
         true = (rng.random(6) < 0.1).astype(int)
-        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true))
+        _, share, (low, high) = high_leverage_labels(P, np.where(rng.random(6) < rate, 1 - true, true), np.zeros(6))
         assert low <= share <= high
         covered.append(low - 0.03 <= rate <= high + 0.03)  # the grid of rates has steps of 0.03
     assert np.mean(covered) > 0.9
@@ -379,16 +392,21 @@ def test_many_rows_distinguish_a_probability_of_one_in_ten_thousand_from_one_in_
     P[np.arange(30_000), predicted] = certainty
     p_wrong = LabelNoiseModel().fit({"model": P}, given).p_wrong
     other = given != predicted
-    levels = [p_wrong[other & (certainty == level)].mean() for level in (0.9, 0.99, 0.999, 0.9999)]
-    assert (np.diff(levels) > 0.01).all()
+    at = [other & (certainty == level) for level in (0.9, 0.99, 0.999, 0.9999)]
+    levels = [p_wrong[rows].mean() for rows in at]
+    assert (np.diff(levels) > 0.0).all()
+    np.testing.assert_allclose(levels[1:], [(given != true)[rows].mean() for rows in at[1:]], atol=0.03)
 
 
 def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequencies():
     """If predictions hold no information, the true class given a label depends on frequencies and transition alone."""
-    codes = np.random.default_rng(0).choice(3, 900, p=[0.7, 0.2, 0.1])
-    frequency = np.bincount(codes) / len(codes)
-    P = np.tile(frequency, (len(codes), 1))
-    found = LabelNoiseModel(NoisePrior(no_error=0.0, uninformative=1.0)).fit({"model": P}, codes)
-    joint = frequency[:, None] * found.transition  # (true, given)
-    np.testing.assert_allclose(found.p_true, (joint / joint.sum(axis=0)).T[codes], atol=1e-9)
-    assert found.p_wrong[codes == 2].mean() > found.p_wrong[codes == 0].mean() > 0.0  # rare labels are wrong more often
+    codes = np.random.default_rng(0).choice(2, 900, p=[0.8, 0.2])
+    labels = np.bincount(codes) / len(codes)
+    P = np.tile(labels, (len(codes), 1))
+    prior = NoisePrior(no_error=0.0, shared_rate=1.0, rate_decay=1e-4, unpredictable=1.0)  # the rate is .003
+    found = LabelNoiseModel(prior).fit({"model": P}, codes)
+    T = np.array([[0.997, 0.003], [0.003, 0.997]])
+    np.testing.assert_allclose(found.transition, T, atol=1e-9)
+    joint = np.linalg.solve(T.T, labels)[:, None] * T  # (true, given); the frequencies before the errors
+    np.testing.assert_allclose(found.p_true, (joint / joint.sum(axis=0)).T[codes], atol=1e-4)
+    assert found.p_wrong[codes == 1].mean() > found.p_wrong[codes == 0].mean() > 0.0  # rare labels are wrong more often

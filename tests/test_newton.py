@@ -315,3 +315,17 @@ def test_a_few_steps_are_enough_if_curved_losses_tie_at_the_lower_cut():
     objective = Objective(Design(X, True), y, Softmax(), 30.0, 5, m=0, k=180)
     result = newton(objective, np.zeros((5, 9)), rng=np.random.default_rng(0), tol=1e-9, max_iter=7)
     assert result.certificate <= 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:.*of the rows of class")
+@pytest.mark.parametrize("seed", [2, 65])
+def test_a_rare_class_under_a_weak_penalty_takes_more_than_twenty_steps(seed):
+    """Between 22 and 36 steps on these rows; after 20 the relative gap is between 1e-4 and .1."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(1.5, size=(60, 5))
+    y = (X @ rng.normal(size=(5, 7)) + 2.0 * rng.gumbel(size=(60, 7))).argmax(axis=1)
+    y[y == 6] = 0
+    y[rng.choice(60, 2, replace=False)] = 6
+    model = AoRRClassifier(m=0.1, k=0.9, C=1e6, random_state=0, n_starts=2).fit(X, y)
+    assert model.converged_
+    assert model.certificate_ <= 1e-6

@@ -121,6 +121,25 @@ class Unknown(GaussianNB):
     """A model that skl2onnx has no converter for."""
 
 
+@pytest.mark.parametrize("version", [13, 17, None])
+def test_the_graph_has_the_version_of_operators_that_was_asked_for(version):
+    pytest.importorskip("skl2onnx")
+    X, y = flowers()
+    models = [
+        AoRRClassifier("auto", n_starts=1, random_state=0).fit(X, y),
+        AoRRRegressor(m=5, random_state=0).fit(X, y),
+        RankedRangeClassifier(LogisticRegression(), n_repeats=1, random_state=0).fit(X, y),
+        RankedRangeRegressor(LinearRegression(), n_repeats=1, random_state=0).fit(X, y.astype(float)),
+    ]
+    for model in models:
+        graph = to_onnx(model, X, target_opset=version)
+        found = next(one.version for one in graph.opset_import if one.domain == "")
+        assert found == version if version else found > 17
+        np.testing.assert_allclose(np.ravel(run(graph, X)[0]), model.predict(X), atol=1e-4)
+    with pytest.raises(ValueError, match="use another target_opset than 99"):
+        to_onnx(models[0], X, target_opset=99)
+
+
 def test_what_cannot_be_converted_is_said():
     X, y = flowers()
     with pytest.raises(ValueError, match="got TKMLClassifier"):

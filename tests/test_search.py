@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV, ParameterGrid
 
-from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.crossfit.grid import RangeSearchCV, paper_grid
 
 GRID = {"m": [0, 0.05, 0.15, 0.3], "k": [1.0, 0.8], "C": [0.01, 1.0]}
@@ -110,6 +110,19 @@ def test_a_path_runs_from_the_largest_m_to_the_smallest_each_fit_from_the_one_be
         assert path[0][1] is None
         for (_, start, _), (_, _, before) in zip(path[1:], path[:-1], strict=True):
             np.testing.assert_array_equal(start, before)
+
+
+def test_values_of_m_without_an_order_and_the_largest_number_are_searched_from_many_starts():
+    """A path begins at the largest m: an "auto" or a range before it may be any m."""
+    X, y = far_and_wrong()
+    Recorded.seen.clear()
+    ms = [RankedRange(0.05, 1.0), 0.1, "auto", 0.2, RankedRange(0.3, 1.0)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        RangeSearchCV(Recorded(random_state=0), {"m": ms}, cv=2, refit=False).fit(X, y)
+    for path in (Recorded.seen[:5], Recorded.seen[5:]):
+        assert [start is None for _, start, _ in path] == [True, True, True, True, False]
+        assert [m for m, _, _ in path[-2:]] == [20, 10]
 
 
 def test_the_grid_of_the_paper():

@@ -217,6 +217,17 @@ def test_more_folds_than_rows_are_an_error():
         AoRRRegressorCV(cv=100).fit(X, y)
 
 
+@pytest.mark.parametrize("least", [1, 2, 3])
+def test_a_class_of_fewer_rows_than_folds_is_warned_of(least, recwarn):
+    """As StratifiedKFold does."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = np.where(np.arange(60) < least, "rare", np.where(X[:, 0] > 0, "up", "down"))
+    AoRRClassifierCV(m=0.0, n_penalties=3, cv=3, random_state=0).fit(X, y)
+    found = [str(warning.message) for warning in recwarn if "every fold" in str(warning.message)]
+    assert len(found) == (least < 3)
+    assert all(f"got {least} rows of the smallest class and cv=3" in message for message in found)
+
+
 def test_a_row_stays_however_large_m_is():
     X, y = make_regression(60, 5, random_state=0)
     assert np.isfinite(AoRRRegressorCV(m=(0.99,), n_penalties=3).fit(X, y).coef_).all()

@@ -413,6 +413,28 @@ def test_ranks_inside_classes_take_the_same_share_of_each():
         assert losses[target == c][weights == 0].min() >= losses[target == c][weights == 1].max()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("m", "auto"),
+        ("aggregate", "worst-group"),
+        ("group", object()),
+        ("ignore_index", -100),
+        ("groups", torch.arange(4)),
+    ],
+)
+def test_ranks_inside_classes_are_refused_where_they_cannot_be_taken(name, value):
+    with pytest.raises(ValueError, match=f"leave out {'aggregate' if name == 'groups' else name}"):
+        rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), **{"m": 0.25, "per_class": True, name: value})
+
+
+def test_ranks_inside_classes_need_targets_of_classes():
+    with pytest.raises(ValueError, match="one class label per sample"):
+        rrt.AoRRLoss(nn.MSELoss(reduction="none"), m=0.25, per_class=True)(torch.zeros(8), torch.ones(8))
+    with pytest.raises(ValueError, match="one class label per sample"):
+        rrt.AoRRLoss(m=0.25, per_class=True)(torch.arange(8.0))
+
+
 def test_a_class_that_is_being_cut_away_is_protected_with_a_warning():
     generator = torch.Generator().manual_seed(0)
     criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.25)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.datasets import make_blobs, make_classification
+from sklearn.metrics import balanced_accuracy_score
 
 from rankrange import AoRRClassifier, AoRRRegressor, noise
 from rankrange.core.cuts import top_weights
@@ -143,6 +144,42 @@ def test_a_constant_guess_scores_one_over_the_number_of_classes(classes):
     np.testing.assert_allclose(fit.tuning_["score"], 1 / classes)
     assert fit.m_ == 0
     assert set(fit.predict(rng.normal(size=(50, 2)))) == {0}
+
+
+def imbalanced(shares, seed, n=400):
+    """Overlapping normal classes of these shares, with right labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(len(shares), n, p=shares)
+    return rng.normal(size=(n, 4)) + 1.6 * np.eye(4)[y], y
+
+
+@pytest.mark.parametrize("shares", [(0.88, 0.12), (0.75, 0.25), (0.65, 0.25, 0.1)])
+@pytest.mark.parametrize("seed", range(2))
+def test_stratified_cuts_leave_right_labels_of_imbalanced_classes_alone(shares, seed):
+    """Cuts by class move the boundary towards the frequent class, which is no reason to drop rows."""
+    X, y = imbalanced(shares, seed)
+    assert AoRRClassifier(stratify=True, random_state=0).fit(X, y).m_ <= 0.05 * len(y)
+
+
+def test_stratified_cuts_drop_far_rows_with_wrong_labels_from_imbalanced_classes():
+    X, y = imbalanced((0.8, 0.2), 0)
+    far = np.random.default_rng(0).random(len(y)) < 0.1
+    X_given, given = np.where(far[:, None], 10 * X, X), np.where(far, 1 - y, y)
+    fit = AoRRClassifier(stratify=True, random_state=0).fit(X_given, given)
+    ordinary = AoRRClassifier(0, 1.0).fit(X_given, given)
+    assert fit.dropped_[far].mean() > 3 * fit.dropped_[~far].mean()
+    assert balanced_accuracy_score(y, fit.predict(X)) > balanced_accuracy_score(y, ordinary.predict(X)) + 0.1
+    assert fit.score(X, y) > ordinary.score(X, y)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_stratified_cuts_are_scored_with_the_weights_of_the_fit(class_weight):
+    X, y = imbalanced((0.8, 0.2), 0, n=150)
+    scores = [
+        AoRRClassifier(stratify=by_class, class_weight=class_weight, random_state=0).fit(X, y).tuning_["score"][0]
+        for by_class in (True, False)
+    ]
+    assert (scores[0] == scores[1]) == (class_weight == "balanced")
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -17,7 +17,7 @@ from .core.arrays import Array
 from .core.losses import Logistic, Softmax, softmax
 from .core.ranges import Rank, RankedRange
 from .core.select import range_weights, ranked_range, thresholds
-from .core.transition import probabilities_of
+from .core.transition import predicted_codes, probabilities_of
 
 __all__ = [
     "BoostingObjective",
@@ -441,7 +441,7 @@ def probabilities_of_scores(scores: Any) -> Array:
 
     Parameters
     ----------
-    scores : array_like of shape (n,) or (n, classes)
+    scores : array_like of shape (n,), (n, 1) or (n, classes)
         Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
 
     Returns
@@ -457,8 +457,7 @@ def probabilities_of_scores(scores: Any) -> Array:
     array([[0.5 , 0.5 ],
            [0.12, 0.88]])
     """
-    scores = _checked_scores(scores)
-    return probabilities_of(scores.reshape(len(scores), -1))
+    return probabilities_of(_checked_scores(scores))
 
 
 def labels_of_scores(scores: Any, classes: Any = None) -> Array:
@@ -466,7 +465,7 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
 
     Parameters
     ----------
-    scores : array_like of shape (n,) or (n, classes)
+    scores : array_like of shape (n,), (n, 1) or (n, classes)
         Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
     classes : array_like, optional
         The classes in order, `model.classes_`; by default 0, 1, ...
@@ -483,17 +482,18 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
     ['no', 'yes']
     """
     scores = _checked_scores(scores)
-    codes = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+    codes = predicted_codes(scores, axis=1)
     if classes is None:
         return codes
-    n_classes = scores.shape[1] if scores.ndim == 2 else 2
+    n_classes = max(2, scores.shape[1])
     if len(classes) != n_classes:
         raise ValueError(f"scores of shape {scores.shape} need {n_classes} classes, got {len(classes)}")
     return np.asarray(classes)[codes]
 
 
 def _checked_scores(scores: Any) -> Array:
+    """The scores as (n, classes), or (n, 1) for two classes."""
     array = np.asarray(scores, dtype=float)
     if array.ndim not in (1, 2) or not np.isfinite(array).all():
         raise ValueError(f"scores must be finite and of shape (n,) or (n, classes), got shape {array.shape}")
-    return array
+    return array[:, None] if array.ndim == 1 else array

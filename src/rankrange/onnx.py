@@ -45,7 +45,8 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     X : ndarray of shape (n, n_features)
         Example rows. They define the number of columns and the dtype of the graph, float32 or float64.
     target_opset : int, optional
-        The version of the ONNX operator set; by default the newest that skl2onnx supports.
+        The version of the ONNX operator set, 13 or later (for some models earlier ones); by default the newest that
+        skl2onnx supports.
 
     Returns
     -------
@@ -76,9 +77,10 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
         return convert(model, X[:1], target_opset=target_opset)
     except Exception as error:  # skl2onnx raises many kinds of errors
         reason = (str(error).strip() or type(error).__name__).partition("\n")[0][:80]
+        other = "" if target_opset is None else f"another target_opset than {target_opset}, "
         raise ValueError(
-            f"skl2onnx must convert every model inside {_name_of(model)}, got an error from it: {reason}; use another "
-            "model of scikit-learn there, or register a converter"
+            f"skl2onnx must convert every model inside {_name_of(model)}, got an error from it: {reason}; use {other}"
+            "another model of scikit-learn there, or register a converter"
         ) from error
 
 

@@ -85,8 +85,9 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
     'a'
     """
     held, names = Held(as_table(table)), RowNames(index_of(table))
-    labels = {str(names.name(position)): position for position in range(held.table.num_rows)}
-    changes = changes_of(decisions, held, new_labels=new_labels, position_of=lambda made: labels.get(made.row, -1))
+    changes = changes_of(
+        decisions, held, new_labels=new_labels, position_of=lambda made: names.position_of_text(made.row)
+    )
     if type(table).__module__.split(".")[0] == "pandas":
         fixed = table.copy()
         for row, new in changes.cells.items():

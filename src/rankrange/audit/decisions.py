@@ -246,8 +246,12 @@ def means_one(cell: str) -> bool:
 
 
 def join_labels(labels: Sequence[str]) -> str:
-    """Join labels into one text for `split_labels`: JSON if a label has a comma, "(none)" if there are no labels."""
-    return json.dumps(list(labels)) if any("," in label for label in labels) else ", ".join(labels) or NO_LABELS
+    """Join labels into one text for `split_labels`: with commas if that can be split again, otherwise as JSON.
+
+    The text is "(none)" if there are no labels.
+    """
+    text = ", ".join(labels) or NO_LABELS
+    return text if split_labels(text) == list(labels) else json.dumps(list(labels), ensure_ascii=False)
 
 
 def split_labels(text: str) -> list[str]:

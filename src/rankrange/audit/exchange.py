@@ -52,7 +52,7 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
 def _suggested(text: str, audit: Audit) -> list[str]:
     if audit.target.task != "labels":
         return [text]
-    found = set(text.split(audit.target.separator or ", "))
+    found = set(audit.target.labels_in(text))
     return [name for name in audit.target.names if name in found]
 
 

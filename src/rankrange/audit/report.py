@@ -176,15 +176,10 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
     """
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
-    given, suggested = (_labels_in(audit, text) for text in (suspect.given, suspect.suggested))
+    given, suggested = (audit.target.labels_in(text) for text in (suspect.given, suspect.suggested))
     plus, minus = [x for x in suggested if x not in given], [x for x in given if x not in suggested]
     parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
     return visible(suspect.given, _TEXT), visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
-
-
-def _labels_in(audit: Audit, text: str) -> list[str]:
-    """The labels in a text of `Target.labels_text`."""
-    return [] if text == "(none)" else text.split(audit.target.separator or ", ")
 
 
 def _slider_start(audit: Audit) -> int:
@@ -234,7 +229,7 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
     """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling."""
     if audit.target.task != "labels" or not audit.target.separator:
         return suspect.suggested
-    given, suggested = (_labels_in(audit, text) for text in (suspect.given, suspect.suggested))
+    given, suggested = (audit.target.labels_in(text) for text in (suspect.given, suspect.suggested))
     stays = [part.strip() for part in cell.split(audit.target.separator) if part.strip()]
     stays = [part for part in stays if part not in given or part in suggested]
     return audit.target.separator.join([*stays, *(label for label in suggested if label not in stays)]) or "(none)"

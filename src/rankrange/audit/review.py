@@ -27,7 +27,7 @@ from .decisions import (
     same_text,
     split_labels,
 )
-from .target import Target
+from .target import RowNames, Target
 from .task_result import TaskResult, listed_actions
 
 
@@ -76,10 +76,10 @@ class Review:
         return sentences
 
 
-def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Review:
+def match(decisions: Decisions, source: Any, target: Target, names: RowNames) -> Review:
     """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
-    Rows are identified by their fingerprints, first at the positions that their numbers imply, then in the whole table.
+    Rows are identified by their fingerprints, first at the positions that their names imply, then in the whole table.
     Decisions about another target are an error, and so are decisions of which no row is found, unless one of them was
     to drop its row.
     """
@@ -89,7 +89,7 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
             f"{visible(', '.join(decisions.target), 80)}; give the file that belongs to it"
         )
     columns = [source.names.index(name) for name in target.columns]
-    candidates = _candidates(decisions.made)
+    candidates = _candidates(decisions.made, names)
     cells = rows_as_text(source, [row for pair in candidates for row in pair])
     prints = [contents_of_row(row, columns) if row else "" for row in cells]
     decided: dict[int, Decision] = {}
@@ -112,12 +112,12 @@ def match(decisions: Decisions, source: Any, target: Target, n_rows: int) -> Rev
     return _learnt(decisions, Review(decided, lost))
 
 
-def _candidates(made: list[Decision]) -> list[tuple[int, int]]:
+def _candidates(made: list[Decision], names: RowNames) -> list[tuple[int, int]]:
     """The possible positions of each row: in the original table, and after dropped rows were removed. -1 means none."""
-    numbers = np.array([int(one.row) if one.row.isdecimal() and len(one.row) < 18 else 0 for one in made])
-    dropped = np.sort(numbers[[one.choice == "drop" for one in made]])
-    after = numbers - np.searchsorted(dropped, numbers)
-    return list(zip((numbers - 1).tolist(), (after - 1).tolist(), strict=True))
+    positions = np.array([names.position_of_text(one.row) for one in made])
+    dropped = np.sort([p for p, one in zip(positions, made, strict=True) if p >= 0 and one.choice == "drop"])
+    after = positions - np.searchsorted(dropped, positions)
+    return list(zip(positions.tolist(), after.tolist(), strict=True))
 
 
 def _search(missing: list[Decision], source: Any, columns: list[int], decided: dict[int, Decision]) -> list[Decision]:
@@ -191,9 +191,9 @@ def _coded(target: Target, label: str) -> Any:
     return np.array([any(same_text(name, one) for one in labels) for name in target.names])
 
 
-def reviewed(target: Target, decisions: Any, source: Any, n_rows: int) -> tuple[Target, Review]:
+def reviewed(target: Target, decisions: Any, source: Any, names: RowNames) -> tuple[Target, Review]:
     """The target after the decisions (or the file of decisions), and the matched review."""
-    review = match(as_decisions(decisions), source, target, n_rows)
+    review = match(as_decisions(decisions), source, target, names)
     return with_decisions(target, review), review
 
 

@@ -170,7 +170,7 @@ def audit_table(
     found = find_target(table, columns, task, labels_by, (dates, decimal))
     if check is not None:
         check(found.task)
-    found, review = (found, None) if decisions is None else reviewed(found, decisions, held, n_rows)
+    found, review = (found, None) if decisions is None else reviewed(found, decisions, held, names)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     features = table.select(rest)
     progress(f"encoding {len(rest):,} columns")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..errors import UserError
 from ..pages.text import number, visible
 from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
 from ..tables.columns import typed
+from .decisions import NO_LABELS, join_labels, split_labels
 
 TASKS = ("classes", "numbers", "labels")
 # The least number of rows of a table, and of a class, which must be in every fold.
@@ -68,9 +70,14 @@ class Target:
 
     def labels_text(self, mask: Array) -> str:
         """The labels of a mask as text."""
-        return (self.separator or ", ").join(
-            name for name, true in zip(self.names, mask, strict=True) if true
-        ) or "(none)"
+        labels = [name for name, true in zip(self.names, mask, strict=True) if true]
+        return (self.separator.join(labels) or NO_LABELS) if self.separator else join_labels(labels)
+
+    def labels_in(self, text: str) -> list[str]:
+        """The labels in a text of `labels_text`."""
+        if not self.separator:
+            return split_labels(text)
+        return [] if text == NO_LABELS else text.split(self.separator)
 
 
 def find_target(
@@ -421,6 +428,16 @@ class RowNames:
             )
             raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
         return int(fits[0])
+
+    def position_of_text(self, name: str) -> int:
+        """The position of the row whose name is this text, as in a decision; -1 if it is the name of none."""
+        if self.index is None:
+            return max(int(name) - self.first, -1) if name.isdecimal() and len(name) < 18 else -1
+        return self._positions.get(name, -1)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {} if self.index is None else {str(name): i for i, name in enumerate(self.index)}
 
     def numbers(self, rows: Array) -> Array:
         """The rows' names if these are integers, otherwise their numbers, which begin with `first`."""

@@ -2,9 +2,11 @@
 
 Fits on a grid of m are scored by cross-validation against the given targets. For classes the score is balanced
 accuracy. Under class-conditional label noise it is an increasing function of the balanced accuracy on clean labels,
-which accuracy is not. For numeric targets the score is based on a squared error capped at three robust standard
-deviations, which limits the influence of outliers, and the smallest m within one standard error of the best score
-counts as the best. In both cases the best m must beat m = 0 by one standard error, with few rows by more.
+which accuracy is not. If the same share of each class is dropped, the score is accuracy, because dropping then shifts
+the boundary, which balanced accuracy rewards even if all labels are right. For numeric targets the score is based on a
+squared error capped at three robust standard deviations, which limits the influence of outliers, and the smallest m
+within one standard error of the best score counts as the best. In both cases the best m must beat m = 0 by one standard
+error, with few rows by more.
 
 With many rows, the scores near the best m are flat, but the share of errors is estimated accurately. If m is not 0, it
 is then this share, provided that its score is within two standard errors of the best. `adapt_k` is the paper's schedule

@@ -269,7 +269,9 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
 
     found = len(np.unique(groups))
     if found < n_folds:
-        raise ValueError(f"folds of whole groups need at least {n_folds} groups, got {found}; pass other groups")
+        raise ValueError(
+            f"folds of whole groups need at least {n_folds} groups, got {found}; use fewer folds, or leave groups out"
+        )
     # StratifiedGroupKFold needs a class with members in every fold.
     even = strata is not None and np.bincount(strata).max() >= n_folds
     kind = (StratifiedGroupKFold if even else GroupKFold)(n_folds, shuffle=True, random_state=seed)

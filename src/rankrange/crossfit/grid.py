@@ -193,18 +193,20 @@ class _Path(BaseEstimator):
     def _follow(self, X: Any, y: Any, params: dict[str, Any]) -> list[Any]:
         found: dict[int, Any] = {}
         last = None
-        for index in sorted(range(len(self.ms)), key=lambda i: -_size(self.ms[i], len(y))):
+        sizes = [_size(m, len(y)) for m in self.ms]
+        for index in sorted(range(len(self.ms)), key=lambda i: -sizes[i]):
             model = clone(self.estimator).set_params(**self.fixed, m=self.ms[index])
             if last is not None:
                 few = min(_FEW_STARTS, model.n_starts)
                 model.set_params(warm_start=True, n_starts=few, tol=max(model.tol, _ENOUGH))
                 model.coef_, model.intercept_ = last.coef_, last.intercept_
-            last = found[index] = model.fit(X, y, **params)
+            found[index] = model.fit(X, y, **params)
+            last = model if np.isfinite(sizes[index]) else None
         return [found[index] for index in range(len(self.ms))]
 
 
 def _size(m: Any, n: int) -> float:
-    """m in rows of n, for sorting; infinite for "auto" and ranges, which therefore are fitted first."""
+    """m in rows of n; infinite for "auto" and ranges, which are fitted first, each without a start from another."""
     if isinstance(m, int | float | np.number):
         return float(m) if isinstance(m, int | np.integer) else float(m) * n
     return np.inf

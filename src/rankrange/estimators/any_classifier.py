@@ -181,7 +181,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             "weight": np.array([found.weights[name] for name in predictions]),
             "gain": np.array([found.gains[name] for name in predictions]),
         }
-        return WrongRows(found.p_wrong, found.share, found.interval), fits.get("fifths")
+        return WrongRows(found.p_wrong, found.share, found.interval, no_error=found.no_error), fits.get("fifths")
 
     def _gives_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
@@ -189,15 +189,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def _calibrate(self, task: Task, predicted: Array, found: WrongRows, mass: Array) -> None:
         """Set `temperature_` from out-of-fold predictions, including those of dropped rows.
 
-        It is the geometric mean of the temperatures for the estimated share of wrong labels and for its lower bound.
+        Its logarithm is the mean of those for the estimated share of wrong labels and for clean labels, weighted by the
+        probability that no label is wrong.
         """
         rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
         assert task.codes is not None
         P, codes, wrong, weight = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
         T, none = transition_of(P, codes, wrong, weight), np.eye(P.shape[1])
-        sure = min(1.0, found.interval[0] / found.share) if found.share > 0 else 0.0
-        temperatures = [temperature(P, codes, none + share * (T - none), weight) for share in (sure, 1.0)]
-        self.temperature_ = float(np.sqrt(temperatures[0] * temperatures[1]))
+        clean, noisy = (temperature(P, codes, transition, weight) for transition in (none, T))
+        self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 
     def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
         """Folds that train on four fifths of the rows; if `alone` and with enough rows, others train on a quarter.

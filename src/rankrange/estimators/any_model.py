@@ -63,12 +63,16 @@ _STORED = (
 
 
 class WrongRows(NamedTuple):
-    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better."""
+    """p_wrong (n,), the share of wrong rows with its 95% interval, and whether fits without these rows are better.
+
+    `no_error` is the probability that no label is wrong; regression has no use for it.
+    """
 
     p_wrong: Array
     share: float
     interval: tuple[float, float]
     harm: bool = True
+    no_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,20 +95,27 @@ class Plan:
         """The effective number of independent rows among n: all, or 25 for each group."""
         return n if self.groups is None else 25 * len(np.unique(self.groups))
 
+    def _draw(self, strata: Array | None, n: int, n_folds: int, repeats: int) -> Folds:
+        """Draw folds of n rows: this many, or as many as there are groups."""
+        n_folds = n_folds if self.groups is None else min(n_folds, len(np.unique(self.groups)))
+        return draw_folds(n, self.rng, strata=strata, groups=self.groups, n_folds=n_folds, n_repeats=repeats)
+
     def first(self, repeats: int) -> Plan:
         """The plan with the first `repeats` repeats only; with all folds if they were given."""
         count = repeats * self.per_repeat or len(self.folds)
         return replace(self, folds=self.folds.first(count), seeds=self.seeds[:count])
 
     def larger(self, task: Task) -> Plan:
-        """A plan with about half as many fits, but at least five, each to four fifths of the rows."""
-        repeats = max(1, len(self.folds) // 10)
-        drawn = draw_folds(len(task.y), self.rng, strata=task.codes, groups=self.groups, n_folds=5, n_repeats=repeats)
+        """A plan with about half as many fits, but at least five, each to four fifths of the rows.
+
+        With fewer than five groups, there is a fold for each group.
+        """
+        drawn = self._draw(task.codes, len(task.y), 5, max(1, len(self.folds) // 10))
         return replace(self, folds=drawn, seeds=self.rng.integers(2**31 - 1, size=len(drawn)).tolist())
 
     def quarters(self, strata: Array, repeats: int) -> Plan:
-        """A plan of fits to a quarter of the rows, which predict the other three quarters."""
-        drawn = draw_folds(len(strata), self.rng, strata=strata, groups=self.groups, n_folds=4, n_repeats=repeats)
+        """A plan of fits to a quarter of the rows, or to one of fewer than four groups, which predict the others."""
+        drawn = self._draw(strata, len(strata), 4, repeats)
         seeds = self.rng.integers(2**31 - 1, size=len(drawn)).tolist()
         return replace(self, folds=Folds(drawn.test, drawn.train), seeds=seeds)
 

@@ -249,7 +249,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             losses of that set.
         groups : array_like of shape (n_samples,), optional
             The group of each row. If `aggregate` compares groups, these are the groups. Otherwise they are clusters,
-            for example patients, and the folds that choose m or C never split a cluster.
+            for example patients, and the folds that choose m or C never split a cluster; with a single cluster m is 0
+            and C is 1 if they are "auto".
 
         Returns
         -------

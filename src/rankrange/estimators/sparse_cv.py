@@ -224,6 +224,14 @@ class _SparseCV(SparseCoef, BaseEstimator):
                 f"cv={self.cv} folds need at least {self.cv} rows, got {len(rows)}; use cv={len(rows)} or less"
             )
         codes = np.unique(net.y[rows], return_inverse=True)[1] if is_classifier(self) else None
+        least = int(self.cv) if codes is None else int(np.bincount(codes).min())
+        if least < int(self.cv) and groups is None:  # folds of groups are those of scikit-learn, which warns
+            warnings.warn(
+                f"each class should be in every fold, got {least} rows of the smallest class and cv={self.cv}; use "
+                "fewer folds, or drop the class",
+                UserWarning,
+                stacklevel=3,
+            )
         parted = None if groups is None else groups[rows]
         return draw_folds(len(rows), rng, strata=codes, groups=parted, n_folds=int(self.cv), n_repeats=1)
 

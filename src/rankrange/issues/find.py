@@ -245,12 +245,12 @@ def _inferred(
 def _with_high_leverage_rows(
     data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, high_leverage: Array
 ) -> _Inferred:
-    """The posterior of all rows, with a separate rate of wrong labels for high-leverage rows."""
+    """The posterior of all rows; high-leverage rows may be outliers with a rate of wrong labels of their own."""
     p_wrong, p_true = posterior.p_wrong.copy(), posterior.p_true.copy()
     if not high_leverage.any():
         return _Inferred(members, posterior, p_wrong, p_true, posterior.share, posterior.interval, high_leverage)
     rows, part = np.flatnonzero(high_leverage), float(high_leverage.mean())
-    p_wrong[rows], outer, ends = high_leverage_labels(posterior.mean[rows], data.codes[rows])
+    p_wrong[rows], outer, ends = high_leverage_labels(posterior.mean[rows], data.codes[rows], p_wrong[rows])
     others = posterior.mean[rows].copy()
     others[np.arange(len(rows)), data.codes[rows]] = 0.0
     p_true[rows] = others * (p_wrong[rows] / np.maximum(others.sum(axis=1), 1e-300))[:, None]

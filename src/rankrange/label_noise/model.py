@@ -4,19 +4,18 @@
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
 prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
 confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
-Confidence is measured in two ways: by the log odds of the predicted class, and by the rank of these log odds among the
-rows that are predicted to be of this class. Log odds express how certain the models are. Ranks are not affected by
-models that have learnt how noisy the labels are.
+Confidence is measured in two ways. The rank of the log odds among the rows that are predicted to be of a class gives
+the evidence of the rates, because ranks are not affected by models that have learnt how noisy the labels are. The log
+odds themselves give the probabilities of rows, because they express how certain the models are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
-zero. The steepness of the curves is similar for all classes of a table, so a single class with a floor stands out. The
-distribution of the wrong labels of a class over the other classes has a symmetric Dirichlet prior. If the predictions
-are hardly better than the class frequencies, the curves show nothing: either the true classes cannot be predicted, or
-wrong labels hide them. In the first case the rates keep their prior; in the second, high rates are more likely. Both
-likelihoods are averaged geometrically.
+zero. The classes of a table are about equally hard to predict, so a single class with a floor stands out. The hardness
+of the table is a latent variable: if the predictions are hardly better than the class frequencies, either the true
+classes cannot be predicted, or wrong labels hide them. The distribution of the wrong labels of a class over the other
+classes has a symmetric Dirichlet prior.
 
-**Posterior.** The posterior of the rates is computed on a grid, exactly given the curves. Likelihoods are raised to
-powers below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
+**Posterior.** The posterior is a sum over grids of rates, latent variables and curves. Likelihoods are raised to powers
+below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
 hypotheses, and the posterior would be overconfident.
 """
 
@@ -28,15 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_ndtr, log_softmax, logsumexp, ndtr, softmax
+from scipy.special import log_softmax, logit, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
-from .reliability import CurvePrior, Curves, Groups, fit_curves
+from .prior import RATES, NoisePrior
+from .reliability import Groups, OddsCurves, by_hardness, latent_log_prior, rank_evidence
 
-# The grid of rates of wrong labels of a class: dense where the posterior of a clean table has its mass.
-RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
-# Rates above this share of the rate of random labels are excluded, because such labels are uninformative.
-_LARGEST = 0.95
 # Probabilities are at least this number divided by n, because n rows cannot show a higher certainty.
 _LEAST_OF_ROWS = 0.5
 # The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
@@ -46,76 +42,8 @@ _EM_STEPS, _WEIGHT_ROWS = 300, 200_000
 _ROUNDS = 2
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
-# The log likelihood that fitted mixture weights gain over the class frequencies by chance.
-_CHANCE_GAIN = 8.0
-
-
-@dataclass(frozen=True)
-class NoisePrior:
-    """The prior of the label-noise model. Its defaults were chosen by log loss on development tables.
-
-    Parameters
-    ----------
-    no_error : float
-        Probability that no label is wrong.
-    shared_rate : float
-        If some labels are wrong: probability that all classes have the same rate.
-    class_unaffected : float
-        If rates differ: probability that a class has no wrong label.
-    rate_decay : float
-        The density of rates decreases as exp(-rate / rate_decay).
-    uninformative : float
-        Probability that the predictions hold too little information about the labels to show the rates. In this case
-        all labels of a class have the same p_wrong.
-    surprises : float
-        Least probability that the predicted class is not the true one, even with the highest confidence.
-    log_steepness, steepness_loss, log_steepness_sd : float
-        Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if no row
-        of a class is hard, the decrease of the mean per share of hard rows, and its standard deviation. A row is hard
-        if its prediction is wrong, whatever its label.
-    class_sd : float
-        Standard deviation of the log steepness between the classes of one table.
-    log_scale_sd : float
-        Standard deviation of the log scale of the log odds, relative to calibrated predictions.
-    odds_shift_sd, rank_shift_sd : float
-        Standard deviations of the shift of the curves by log odds and by rank.
-    odds_power, rank_power : float
-        Powers to which the likelihoods by log odds and by rank are raised.
-    direction_rows : float
-        Weight of the Dirichlet prior for the wrong labels of a true class, in rows.
-
-    Examples
-    --------
-    >>> from rankrange.label_noise import LabelNoiseModel, NoisePrior
-    >>> LabelNoiseModel(NoisePrior(no_error=0.0)).prior.no_error  # some labels are known to be wrong
-    0.0
-    """
-
-    no_error: float = 0.4
-    shared_rate: float = 0.5
-    class_unaffected: float = 0.5
-    rate_decay: float = 0.4
-    uninformative: float = 0.13
-    surprises: float = 0.003
-    log_steepness: float = 1.8
-    steepness_loss: float = 6.0
-    log_steepness_sd: float = 0.6
-    class_sd: float = 0.5
-    log_scale_sd: float = 0.7
-    odds_shift_sd: float = 1.0
-    rank_shift_sd: float = 2.0
-    odds_power: float = 0.7
-    rank_power: float = 0.4
-    direction_rows: float = 2.0
-
-    def rates(self, n_classes: int) -> tuple[Array, Array]:
-        """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class."""
-        density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
-        density[(RATES == 0.0) | (_LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
-        shared = density / density.sum()
-        by_class = (1.0 - self.class_unaffected) * shared
-        by_class[0] = self.class_unaffected
-        return shared, by_class
+# The number of confidences at which the mean curves are computed; between them they are interpolated.
+_POINTS = 100
 
 
 class RowPosterior(NamedTuple):
@@ -256,7 +184,7 @@ class LabelNoiseModel:
         training = {name: P[rows] for name, P in every.items()}
         weights = dict(zip(every, mixture_weights(_of_labels(training, codes[rows]), mass[rows]).tolist(), strict=True))
         P = _mixed(training, weights)
-        rule, hypotheses, wide = _learn(self.prior, P, codes[rows], mass[rows])
+        rule, hypotheses = _learn(self.prior, P, codes[rows], mass[rows])
         mean = _mixed(every, weights)
         predicted = np.flatnonzero(known)
         found = rule.rows(mean[predicted], codes[predicted])
@@ -264,8 +192,7 @@ class LabelNoiseModel:
         p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[predicted], p_true[predicted] = found
-        intervals = [part.interval(rule, P, codes[rows], mass[rows], share) for part in (hypotheses, wide)]
-        interval = intervals[0][0], max(high for _, high in intervals)  # the true share is more often above than below
+        interval = hypotheses.interval(rule, P, codes[rows], mass[rows], share)
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**training, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
@@ -359,21 +286,20 @@ def _rank_score(confidence: Array, mass: Array) -> Array:
 class _Rule:
     """The rule that computes the posterior of a row from its prediction and its label.
 
-    `weights` (classes, rates) are the joint probabilities of each rate and of informative predictions, `blind` those of
-    each rate and of uninformative predictions, for which the class `frequency` replaces the `curves`. `to` (true,
-    given) has the distribution of the wrong labels of each true class. `least` is the lower bound of probabilities.
+    `weights` (classes, rates) are the probabilities of each rate. `curves` (classes, rates, points) are the
+    probabilities that the predicted class is the true one at each confidence in `points`. `to` (true, given) has the
+    distribution of the wrong labels of each true class. `least` is the lower bound of probabilities.
     """
 
     weights: Array
-    curves: tuple[Curves, ...]
+    points: Array
+    curves: Array
     to: Array
-    blind: Array
-    frequency: Array
     least: float
 
     @property
     def mean_rates(self) -> Array:
-        return np.asarray((self.weights + self.blind) @ RATES)
+        return np.asarray(self.weights @ RATES)
 
     @property
     def transition(self) -> Array:
@@ -381,9 +307,7 @@ class _Rule:
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
         """The posterior of rows: an average over the rates of the predicted class, with mean rates of other classes."""
-        blind = self.frequency[:, None] * _transition(_mean_rates(self.blind), self.to)
-        p_true = self.blind[0].sum() * (blind / np.maximum(blind.sum(axis=0), 1e-300)).T[codes]
-        predicted = P.argmax(axis=1)
+        p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
         for label in range(P.shape[1]):
             rows = np.flatnonzero(predicted == label)
             for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE).tolist() if len(rows) else ():
@@ -393,11 +317,10 @@ class _Rule:
 
     def given_rate(self, label: int, rate: int, P: Array, codes: Array) -> Array:
         """p_true (n, classes) of rows that are predicted to be of one class, under one rate of that class."""
-        curve = self.curves[label]
-        true = curve.true(rate, _confidence(P, np.full(len(P), label), self.least))
+        confidence = _confidence(P, np.full(len(P), label), self.least)
+        true = np.interp(confidence, self.points, self.curves[label, rate])
         # predictions of noisy labels are less confident than those of true classes
-        power = max(1.0, float(np.exp(curve.scale[rate])))
-        others = np.clip(P, self.least, 1.0) ** power
+        others = np.clip(P, self.least, 1.0) ** (1.0 / (1.0 - RATES[rate] - _incoming(P.shape[1])[rate]))
         others[:, label] = 0.0
         classes = (1.0 - true)[:, None] * others / others.sum(axis=1, keepdims=True)
         classes[:, label] = true
@@ -407,8 +330,9 @@ class _Rule:
         return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300))
 
 
-def _mean_rates(weights: Array) -> Array:
-    return np.asarray(weights @ RATES / np.maximum(weights.sum(axis=1), 1e-300))
+def _incoming(n_classes: int) -> Array:
+    """Array (rates,): the rate at which labels of another class become a given class, if all are equally likely."""
+    return np.asarray(RATES / max(n_classes - 1, 1))
 
 
 def _transition(rates: Array, to: Array) -> Array:
@@ -421,82 +345,92 @@ def _transition(rates: Array, to: Array) -> Array:
 
 
 class _Hypotheses(NamedTuple):
-    """Posterior probabilities of no error, a shared rate and rates by class; and of the rates within the last two."""
+    """Posterior probabilities of the hypotheses, each together with the latent variables of the table.
 
-    kinds: Array
+    `none` (latents,): no label is wrong. `shared` (latents, rates): all classes have this rate. `by_class` (latents,):
+    each class has a rate, whose posterior given the latent variables is `rates` (classes, latents, rates).
+    """
+
+    none: Array
     shared: Array
     by_class: Array
+    rates: Array
 
     @classmethod
-    def of(cls, prior: NoisePrior, evidence: _Evidence) -> tuple[_Hypotheses, Array]:
-        """The posterior, and the part (classes, rates) of its `weights` that is due to uninformative predictions."""
-        informative = cls._parts(prior, evidence.shared, evidence.by_class, evidence.constant)
-        uninformative = cls._parts(prior, evidence.hidden.sum(axis=0), evidence.hidden, 0.0)
-        with np.errstate(divide="ignore"):
-            chances = np.log([1.0 - prior.uninformative, prior.uninformative])
-        chance = softmax(chances + [logsumexp(informative.kinds), evidence.unrelated])
-        informative = informative._replace(kinds=chance[0] * softmax(informative.kinds))
-        uninformative = uninformative._replace(kinds=chance[1] * softmax(uninformative.kinds))
-        kinds = informative.kinds + uninformative.kinds
-        part = uninformative.kinds / np.maximum(kinds, 1e-300)
-        shared = (1.0 - part[1]) * informative.shared + part[1] * uninformative.shared
-        by_class = (1.0 - part[2]) * informative.by_class + part[2] * uninformative.by_class
-        return cls(kinds, shared, by_class), uninformative.weights
-
-    @classmethod
-    def _parts(cls, prior: NoisePrior, shared_evidence: Array, class_evidence: Array, constant: float) -> _Hypotheses:
-        """Prior times evidence; `kinds` are unnormalised log probabilities, `shared` and `by_class` normalised."""
+    def of(cls, prior: NoisePrior, evidence: Array) -> _Hypotheses:
+        """Prior times evidence, whose logarithms are (classes, latents, rates)."""
         some = 1.0 - prior.no_error
         with np.errstate(divide="ignore"):
-            shared, by_class = (np.log(part) for part in prior.rates(len(class_evidence)))
+            shared, rates = (np.log(part) for part in prior.rates(len(evidence)))
             kinds = np.log([prior.no_error, some * prior.shared_rate, some * (1.0 - prior.shared_rate)])
-        shared, by_class = shared + shared_evidence, by_class + class_evidence
-        kinds += np.array([shared_evidence[0], logsumexp(shared), logsumexp(by_class, axis=1).sum() + constant])
-        return cls(kinds, softmax(shared), softmax(by_class, axis=1))
+        latent, rates = latent_log_prior(prior), rates + evidence
+        logs = (
+            kinds[0] + latent + evidence[:, :, 0].sum(axis=0),
+            kinds[1] + latent[:, None] + shared + evidence.sum(axis=0),
+            kinds[2] + latent + logsumexp(rates, axis=2).sum(axis=0),
+        )
+        total = logsumexp([logsumexp(part) for part in logs])
+        none, same, by_class = (np.exp(part - total) for part in logs)
+        return cls(none, same, by_class, softmax(rates, axis=2))
 
     @property
-    def weights(self) -> Array:
-        """Array (classes, rates): the marginal probability of each rate of each class."""
-        found = self.kinds[1] * self.shared + self.kinds[2] * self.by_class
-        found[:, 0] += self.kinds[0]
+    def joint(self) -> Array:
+        """Array (classes, latents, rates): the joint probability of the rate of a class and the latent variables."""
+        found = self.by_class[:, None] * self.rates + self.shared
+        found[:, :, 0] += self.none
         return np.asarray(found)
 
     @property
     def no_error(self) -> float:
-        return float(self.kinds[0] + self.kinds[2] * self.by_class[:, 0].prod())
+        return float(self.none.sum() + self.by_class @ self.rates[:, :, 0].prod(axis=0))
 
     def interval(self, rule: _Rule, P: Array, codes: Array, mass: Array, share: float) -> tuple[float, float]:
-        """The central 95% of the posterior of the share. The upper limit is at least share + 3 / n (rule of three)."""
-        predicted, n, weights = P.argmax(axis=1), float(mass.sum()), self.weights
-        by_rate = np.zeros(self.by_class.shape)
-        part = np.bincount(predicted, weights=mass, minlength=len(by_rate)) / n
+        """The central 95% of the posterior of the share. The upper limit is at least share + 3 / n (rule of three).
+
+        The posterior is a mixture: a point at 0, a normal distribution for each shared rate, and a normal distribution
+        for each value of the latent variables, with the mean and the variance of the sum over the classes.
+        """
+        predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
+        by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
         for label in np.flatnonzero(part).tolist():
             rows = np.flatnonzero(predicted == label)
             for rate in np.flatnonzero(weights[label] > _NEGLIGIBLE).tolist():
                 true = rule.given_rate(label, rate, P[rows], codes[rows])[np.arange(len(rows)), codes[rows]]
                 by_rate[label, rate] = 1.0 - mass[rows] @ true / mass[rows].sum()
         spread = np.gradient(RATES) / np.sqrt(12.0) / np.maximum(RATES, RATES[1])  # a rate stands for its interval
-        mean, square = (self.by_class * by_rate).sum(axis=1), self.by_class * by_rate**2 * (1.0 + spread**2)
-        deviation = np.sqrt(part**2 @ (square.sum(axis=1) - mean**2).clip(0.0))
-        steps = np.linspace(-2.0, 2.0, 21)
-        normal = softmax(-0.5 * steps**2)
-        shares = np.concatenate([[0.0], part @ by_rate, np.clip(part @ mean + deviation * steps, 0.0, 1.0)])
-        chances = np.concatenate([self.kinds[:1], self.kinds[1] * self.shared, self.kinds[2] * normal])
-        error = np.full(len(shares), np.sqrt(share * (1.0 - share) / n))
-        error[1 : 1 + len(RATES)] = np.hypot(error[1 : 1 + len(RATES)], spread * (part @ by_rate))
-        error = np.where(shares > 0.0, error + 1e-9, 1e-9)
+        mean, square = (self.rates @ part[:, :, None] for part in (by_rate, by_rate**2 * (1.0 + spread**2)))
+        variance = part**2 @ (square - mean**2)[:, :, 0].clip(0.0)
+        centres = np.concatenate([[0.0], part @ by_rate, part @ mean[:, :, 0]])
+        deviations = np.concatenate([[0.0], spread * (part @ by_rate), np.sqrt(variance)])
+        chances = np.concatenate([[self.none.sum()], self.shared.sum(axis=0), self.by_class])
+        deviations = np.hypot(deviations, np.where(centres > 0.0, np.sqrt(share * (1.0 - share) / n), 0.0)) + 1e-9
         grid = np.linspace(0.0, 1.0, 2001)
-        low, high = np.searchsorted(ndtr((grid[:, None] - shares) / error) @ chances, [0.025, 0.975]).clip(0, 2000)
+        below = ndtr((grid[:, None] - centres) / deviations) @ chances
+        low, high = np.searchsorted(below, [0.025, 0.975]).clip(0, 2000)
         return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
 
 
-def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses, _Hypotheses]:
-    K = P.shape[1]
-    curves, evidence = _evidence(prior, P, codes, mass)
-    hypotheses, blind = _Hypotheses.of(prior, evidence)
-    frequency = np.bincount(codes, weights=mass, minlength=K) / mass.sum()
+def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses]:
+    K, predicted, n, least = P.shape[1], P.argmax(axis=1), float(mass.sum()), _least(mass)
+    frequency = np.bincount(codes, weights=mass, minlength=K) / n
+    possible = np.flatnonzero(prior.rates(K)[1] > 0.0)
+    low, high = _incoming(K)[possible], RATES[possible]
+    evidence = np.full((K, len(latent_log_prior(prior)), len(RATES)), -np.inf)
+    curves = []
+    for label in range(K):
+        rows = np.flatnonzero(predicted == label)
+        odds, agree = _confidence(P[rows], predicted[rows], least), (codes[rows] == label).astype(np.float64)
+        by_rank = Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows])
+        share = float(frequency[label])
+        curves.append(OddsCurves.of(prior, Groups.of(odds, agree, mass[rows]), low, high, share))
+        evidence[label][:, possible] = rank_evidence(prior, by_rank, low, high, share, n)
+    hypotheses = _Hypotheses.of(prior, evidence)
+    joint, points = by_hardness(hypotheses.joint), _points(K, least)
+    means = np.zeros((K, len(RATES), len(points)))
+    for label, found in enumerate(curves):
+        means[label, possible] = found.mean(prior, joint[label][:, possible], points)
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
-    rule = _Rule(hypotheses.weights - blind, curves, even, blind, frequency, _least(mass))
+    rule = _Rule(joint.sum(axis=1), points, means, even, least)
     for _ in range(_ROUNDS if K > 2 else 0):
         p_true = rule.rows(P, codes).p_true
         flow = np.stack(
@@ -505,119 +439,11 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
         np.fill_diagonal(flow, 0.0)
         flow += prior.direction_rows * even
         rule = replace(rule, to=flow / flow.sum(axis=1, keepdims=True))
-    return rule, hypotheses, _Hypotheses.of(prior, evidence.halved())[0]
+    return rule, hypotheses
 
 
-class _Evidence(NamedTuple):
-    """Log evidence from the curves by log odds and by rank, multiplied by their powers, for these hypotheses.
-
-    `shared` (rates,): all classes have this rate; 0 is no error. `by_class` (classes, rates): one class has this rate;
-    the sum over the classes plus `constant` is the evidence of a set of rates. `unrelated`: the predictions are no
-    better than the class frequencies. `hidden` (classes, rates) is the evidence for the rates in this case.
-    """
-
-    shared: Array
-    by_class: Array
-    constant: float
-    unrelated: float
-    hidden: Array
-
-    def halved(self) -> _Evidence:
-        """Half of the evidence, for intervals that allow for model errors; `hidden` stays."""
-        return self._replace(
-            shared=0.5 * self.shared,
-            by_class=0.5 * self.by_class,
-            constant=0.5 * self.constant,
-            unrelated=0.5 * self.unrelated,
-        )
-
-
-def _evidence(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[tuple[Curves, ...], _Evidence]:
-    """The curves by log odds, which give the posterior of rows, and the joint evidence of log odds and ranks."""
-    K, predicted = P.shape[1], P.argmax(axis=1)
-    low, high = RATES / max(K - 1, 1), RATES
-    by_odds, by_rank = [], []
-    for label in range(K):
-        rows = np.flatnonzero(predicted == label)
-        odds = _confidence(P[rows], predicted[rows], _least(mass))
-        agree = (codes[rows] == label).astype(np.float64)
-        by_odds.append(Groups.of(odds, agree, mass[rows]))
-        by_rank.append(Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows]))
-    scale = -np.log(np.maximum(1.0 - low - high, 1.0 - _LARGEST))  # predictions of noisy labels are less confident
-    odds_prior = CurvePrior(scale, prior.log_scale_sd, prior.odds_shift_sd, prior.surprises)
-    curves = [fit_curves(groups, low, high, odds_prior) for groups in by_odds]
-    odds = np.stack([fit.evidence for fit in curves]) - np.log(odds_prior.scale_sd * odds_prior.shift_sd)
-    shared, by_class, constant = _rank_evidence(prior, by_rank, (low, high), prior.odds_power * odds)
-    power = prior.odds_power + prior.rank_power
-    return tuple(curves), _Evidence(
-        prior.odds_power * odds.sum(axis=0) + prior.rank_power * shared,
-        prior.odds_power * odds + prior.rank_power * by_class,
-        prior.rank_power * constant,
-        prior.odds_power * float(odds.sum(axis=0)[0])
-        + prior.rank_power * float(shared[0])
-        + power * (_CHANCE_GAIN - _gain(P, codes, mass)),
-        _hidden(np.bincount(codes, weights=mass, minlength=K), scale),
-    )
-
-
-def _hidden(labels: Array, scale: Array) -> Array:
-    """Array (classes, rates): the log likelihood of rates under uninformative predictions, from the mass of each label.
-
-    The rows of a true class with a wrong label have the labels of other classes, so they cannot outnumber these labels.
-    If the true classes cannot be predicted, nothing else is known of the rates. If wrong labels hide them, high rates
-    are more likely: the information in predictions, as a share of the entropy of true labels, is about uniform over
-    tables, and wrong labels multiply it by the square of exp(-scale), which is 1 minus the rates of errors from and to
-    a class. The geometric mean of both likelihoods is taken.
-    """
-    odds = (labels.sum() - labels + 0.5) / (labels + 0.5)
-    error = np.sqrt(odds / labels.sum())
-    possible = log_ndtr((odds[:, None] - RATES) / error[:, None])
-    return np.asarray(np.where(RATES > 0.0, possible, 0.0) + scale / len(labels))
-
-
-def _rank_evidence(
-    prior: NoisePrior, by_rank: list[Groups], low_high: tuple[Array, Array], others: Array
-) -> tuple[Array, Array, float]:
-    """The evidence of the ranks, in the form of `_Evidence`: shared, by class, and the constant.
-
-    The log steepness of a class has a normal prior around its expectation (`_usual_steepness`) plus the mean deviation
-    of the other classes, because the classes of one table deviate similarly. If the rate is shared, the deviations are
-    those at this rate, otherwise the expected ones of each class. The expectation is over rates, weighted by prior,
-    ranks and `others`, the evidence (classes, rates) of the log odds.
-    """
-    usual, sd = np.stack([_usual_steepness(prior, groups, *low_high) for groups in by_rank]), prior.log_steepness_sd
-    wide = [CurvePrior(centre, 2.0 * sd, prior.rank_shift_sd, prior.surprises) for centre in usual]
-    fits = [fit_curves(groups, *low_high, near) for groups, near in zip(by_rank, wide, strict=True)]
-    off, alone = np.stack([fit.scale for fit in fits]) - usual, np.stack([fit.evidence for fit in fits])
-    rates = softmax(np.log(np.maximum(prior.rates(len(fits))[1], 1e-12)) + prior.rank_power * alone + others, axis=1)
-    errors = np.maximum([groups.disagree.sum() for groups in by_rank], 1.0)
-    used = np.array([len(groups.agree) > 0 for groups in by_rank])
-    weight = np.where(used, 1.0 / (1.0 / errors + prior.class_sd**2), 0.0)
-    best = (rates * off).sum(axis=1, keepdims=True) + np.zeros(off.shape)
-    found = []
-    for deviation in (off, best):
-        evidence = np.zeros(off.shape)
-        for label in np.flatnonzero(used).tolist():
-            other = (np.arange(len(used)) != label) & used
-            total = sd**-2 + weight[other].sum()
-            centre = usual[label] + weight[other] @ deviation[other] / total
-            near = CurvePrior(
-                centre, float(np.sqrt(prior.class_sd**2 + 1.0 / total)), prior.rank_shift_sd, prior.surprises
-            )
-            found_curves = fit_curves(by_rank[label], *low_high, near)
-            evidence[label] = found_curves.evidence - np.log(near.scale_sd * near.shift_sd)
-        mean = weight @ deviation / max(weight.sum(), 1e-300)
-        found.append((evidence, -0.5 * (mean / sd) ** 2))
-    (same, chance), (by_class, by_class_chance) = found
-    return same.sum(axis=0) + chance, by_class, float(by_class_chance[0])
-
-
-def _usual_steepness(prior: NoisePrior, groups: Groups, low: Array, high: Array) -> Array:
-    """Array (rates,): the expected log steepness of a class. It decreases with the share of hard rows.
-
-    The share of hard rows is the share of wrong predictions, estimated from the disagreements of labels and
-    predictions under each rate of wrong labels.
-    """
-    contradicted = groups.disagree.sum() / max(groups.agree.sum() + groups.disagree.sum(), 1e-300)
-    hard = np.clip((contradicted - high) / np.maximum(1.0 - low - high, 1.0 - _LARGEST), 0.0, 1.0)
-    return np.asarray(prior.log_steepness - prior.steepness_loss * hard)
+def _points(n_classes: int, least: float) -> Array:
+    """Confidences from that of equal probabilities to the largest one: equal steps of probabilities and of log odds."""
+    lowest, highest = 1.0 / n_classes, 1.0 - min(least, 0.5 / n_classes)
+    by_probability = logit(np.linspace(lowest, highest, _POINTS))
+    return np.unique(np.concatenate([by_probability, np.linspace(logit(lowest), logit(highest), _POINTS)]))

@@ -2,12 +2,27 @@
 
 A row that is predicted to be of class c has the label c with probability
 
-    q(s) = low + (1 - low - high) p(s),    p(s) = d + (1 - 2 d) sigmoid(a s + b),
+    q(s) = low + (1 - low - high) p(s),    p(s) = d + (1 - 2 d) sigmoid(curve(s)),
 
 where s is its confidence, p(s) the probability that c is its true class, `high` the rate at which labels of true class
 c are wrong, and `low` the rate at which labels of other classes become c. The share d of surprises, which no feature
-explains, bounds the evidence of a single label. All hypotheses about `high` are fitted together by damped Newton steps;
-the evidence of each integrates over a and b by Laplace's method.
+explains, bounds the evidence of a single label.
+
+A row is hard if its true class is not the predicted one. The share of hard rows of the class is h = t (1 - f), where f
+is the frequency of the class and t its hardness: 0 if all true classes are predicted, 1 if predictions are no better
+than the class frequencies. The log odds of t have a normal distribution around those of the table.
+
+**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of rows with higher
+confidence, and the curve is a s + b. Overlap of the classes makes hard rows rare among confident ones. The shift b
+follows from h. The mean of log a is linear in log h and log(1 - t), because the confidence is uninformative if the
+predictions are.
+
+**By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
+calibrated predictions of clean labels. Predictions of noisy labels are less confident: a = 1 / (1 - low - high). The
+share of hard rows under the curve has the hardness of the table, up to the same deviation.
+
+With t = 1 both curves are constant. All parameters of the curves are integrated out by sums over grids, so the evidence
+is a smooth function of the labels.
 """
 
 from __future__ import annotations
@@ -15,14 +30,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_ndtr, logit, logsumexp, softmax
 
 from ..core.arrays import Array
+from .prior import LARGEST, NoisePrior
 
 # The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
-# Newton steps end when no hypothesis gains more log likelihood than this, which changes no p_wrong visibly.
-_LEAST_GAIN = 1e-3
+# Grids of the hardness of a table (its square root has equal steps), of the deviation of its log steepness in standard
+# deviations, and of the log odds of the hardness of a class. Steps are at most 1.5 standard deviations of the prior.
+HARDNESS = np.linspace(0.02, 0.995, 14) ** 2
+_DEVIATIONS = np.linspace(-2.0, 2.0, 5)
+_CLASS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
+# Grids of log a by rank, of log a by log odds, and of the shift by log odds.
+_LOG_STEEPNESS = np.linspace(-5.0, 5.0, 14)
+_LOG_SCALE = np.linspace(-4.0, 3.6, 16)
+_SHIFT = np.linspace(-2.5, 2.5, 9)
+# Class frequencies are kept this far from 0 and 1, where their log odds are infinite.
+_EDGE = 0.02
 
 
 class Groups(NamedTuple):
@@ -49,87 +74,111 @@ class Groups(NamedTuple):
         return cls(mean[used], agreeing[used], (total - agreeing)[used])
 
 
-class Curves(NamedTuple):
-    """For each hypothesis the log of a (`scale`), the shift b and the log evidence; and the share of surprises.
+def latent_log_prior(prior: NoisePrior) -> Array:
+    """Log prior probabilities of the latent variables of a table: pairs of a hardness and a deviation, and t = 1."""
+    chance = (1.0 - HARDNESS) ** prior.hardness_decay  # equal steps of the square root stand for t^(-1/2)
+    logs = np.log(chance / chance.sum())[:, None] + _normal(_DEVIATIONS, 0)
+    with np.errstate(divide="ignore"):
+        return np.append(np.log1p(-prior.unpredictable) + logs.ravel(), np.log(prior.unpredictable))
 
-    The log evidence lacks the normalising constant of the prior, -log(scale_sd * shift_sd).
+
+def by_hardness(latents: Array) -> Array:
+    """Sums of values (..., latent variables, rates) over the deviations: (..., hardness, rates), with t = 1 last."""
+    inner = latents[..., :-1, :].reshape(*latents.shape[:-2], len(HARDNESS), len(_DEVIATIONS), -1).sum(axis=-2)
+    return np.concatenate([inner, latents[..., -1:, :]], axis=-2)
+
+
+def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float, n: float) -> Array:
+    """Array (latent variables, rates): log evidence of the rates of a class from the ranks of the confidence.
+
+    `groups` are by log(1 / u). `low` and `high` are the rates of errors to and from the class, `frequency` is the share
+    of the class among the n labels.
+    """
+    hardness = expit(_CLASS_LOG_ODDS)
+    hard = hardness * (1.0 - _true_frequency(frequency, low, high)[:, None])
+    steepness = np.exp(_LOG_STEEPNESS)[:, None]
+    shift = -logit(hard)[:, None, :] - np.log1p(steepness)
+    curve = _bounded(prior, steepness[..., None] * groups.confidence + shift[..., None])
+    likelihood = prior.evidence_power * _log_likelihood(groups, curve, low, high)
+    usual = prior.log_steepness + prior.steepness_slope * np.log(hard) + np.log1p(-hardness)
+    distance = _LOG_STEEPNESS[:, None, None] - usual[:, None, :, None] - prior.steepness_sd * _DEVIATIONS
+    by_class = logsumexp(likelihood[..., None] + _normal(distance / prior.steepness_sd, -3), axis=-3)
+    distance = _CLASS_LOG_ODDS[:, None] - logit(HARDNESS)[:, None, None, None]
+    by_table = logsumexp(by_class + _normal(distance / prior.hardness_sd, -2), axis=-2)
+    evidence = by_table.transpose(0, 2, 1).reshape(-1, len(high))
+    agree = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
+    constant = prior.evidence_power * (groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
+    # The wrong labels of this class are labels of other classes, so they cannot outnumber these.
+    odds = (1.0 - frequency + 0.5 / n) / (frequency + 0.5 / n)
+    possible = np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0)
+    return np.vstack([evidence, np.full(len(high), constant)]) + possible
+
+
+class OddsCurves(NamedTuple):
+    """Curves of one class by log odds.
+
+    `weights` (hardness, rates, curves) has the posterior probability of each curve of the grid, for each hardness below
+    1. With t = 1 the curve is constant: `true` (rates,), the frequency of the true class. `frequency` is that of its
+    labels.
     """
 
-    scale: Array
-    shift: Array
-    evidence: Array
-    surprises: float
+    weights: Array
+    frequency: float
+    true: Array
 
-    def true(self, hypothesis: int, confidence: Array) -> Array:
-        """The probability that the predicted class is the true one, under one hypothesis."""
-        steep = np.exp(self.scale[hypothesis]) * confidence + self.shift[hypothesis]
-        return np.asarray(self.surprises + (1.0 - 2.0 * self.surprises) * expit(steep))
+    @classmethod
+    def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
+        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
+        frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
+        logs = _log_odds_curves(groups.confidence, frequency)
+        likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
+        scale = -np.log(np.maximum(1.0 - low - high, 1.0 - LARGEST))  # predictions of noisy labels are less confident
+        calibrated = _square(_LOG_SCALE - scale[:, None], prior.log_scale_sd)[:, :, None] + _square(
+            _SHIFT, prior.shift_sd
+        )
+        mass = groups.agree + groups.disagree
+        hard = 1.0 - expit(logs) @ mass / max(float(mass.sum()), 1e-300)
+        hardness = logit(np.clip(hard / (1.0 - frequency), HARDNESS[0], HARDNESS[-1]))
+        consistent = _square(hardness - logit(HARDNESS)[:, None, None], prior.hardness_sd)
+        chance = (calibrated + consistent[:, None]).reshape(len(HARDNESS), len(low), -1)
+        weights = softmax(chance + likelihood.reshape(1, len(low), -1), axis=-1)
+        return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high))
 
-
-class CurvePrior(NamedTuple):
-    """Normal priors of log a, with mean `scale` (per hypothesis), and of b, with mean 0; and the share of surprises."""
-
-    scale: Array
-    scale_sd: float
-    shift_sd: float
-    surprises: float
-
-
-def fit_curves(groups: Groups, low: Array, high: Array, prior: CurvePrior) -> Curves:
-    """The most probable curve under each hypothesis, given by its low and high rates, and the log evidence of each."""
-    fit = _Fit(groups, low, high, prior)
-    scale = np.broadcast_to(prior.scale, low.shape).astype(np.float64)
-    shift, damping = np.zeros(len(low)), np.ones(len(low))
-    value, p, q = fit.at(scale, shift)
-    gain = np.inf
-    while gain > _LEAST_GAIN:  # it ends, because rejected steps become shorter and accepted ones increase the value
-        step_scale, step_shift = fit.step(scale, shift, p, q, damping)
-        new_scale, new_shift = scale + np.clip(step_scale, -1.0, 1.0), shift + np.clip(step_shift, -2.0, 2.0)
-        new_value, new_p, new_q = fit.at(new_scale, new_shift)
-        better = new_value >= value - 1e-12
-        gain = float(np.abs(new_value - value).max(initial=0.0))
-        scale, shift = np.where(better, new_scale, scale), np.where(better, new_shift, shift)
-        value = np.where(better, new_value, value)
-        p, q = np.where(better[:, None], new_p, p), np.where(better[:, None], new_q, q)
-        damping = np.where(better, damping / 3.0, 6.0 * damping + 0.01)
-    square, cross, plain = fit.curvature(scale, p, q)
-    return Curves(scale, shift, value - 0.5 * np.log(square * plain - cross**2), prior.surprises)
+    def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
+        """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last."""
+        hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
+        weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
+        curves = _bounded(prior, _log_odds_curves(confidence, self.frequency))
+        return np.asarray(weights @ curves.reshape(-1, len(confidence)) + (hardness[-1] * self.true)[:, None])
 
 
-class _Fit(NamedTuple):
-    groups: Groups
-    low: Array
-    high: Array
-    prior: CurvePrior
+def _true_frequency(frequency: float, low: Array, high: Array) -> Array:
+    """Array (rates,): the frequency of the true class under each rate, from that of its label."""
+    return np.clip((frequency - low) / (1.0 - low - high), _EDGE, 1.0 - _EDGE)
 
-    def at(self, scale: Array, shift: Array) -> tuple[Array, Array, Array]:
-        """The penalised log likelihood of each hypothesis, sigmoid(a s + b) and q (hypotheses, groups)."""
-        p = expit(np.exp(scale)[:, None] * self.groups.confidence + shift[:, None])
-        floor = self.low[:, None] + self.prior.surprises * np.asarray(1.0 - self.low - self.high)[:, None]
-        q = np.clip(floor + self._slope * p, 1e-12, 1.0 - 1e-12)
-        value = (self.groups.agree * np.log(q) + self.groups.disagree * np.log1p(-q)).sum(axis=1)
-        scale_sd, shift_sd = self.prior.scale_sd, self.prior.shift_sd
-        return value - 0.5 * ((scale - self.prior.scale) / scale_sd) ** 2 - 0.5 * (shift / shift_sd) ** 2, p, q
 
-    @property
-    def _slope(self) -> Array:
-        """Array (hypotheses, 1): the derivative of q with respect to sigmoid(a s + b)."""
-        return (1.0 - 2.0 * self.prior.surprises) * np.asarray(1.0 - self.low - self.high)[:, None]
+def _log_odds_curves(confidence: Array, frequency: float) -> Array:
+    """Array (scales, shifts, n): the log odds of the curves of the grid."""
+    usual = logit(frequency)
+    return np.asarray(usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + _SHIFT[:, None])
 
-    def step(self, scale: Array, shift: Array, p: Array, q: Array, damping: Array) -> tuple[Array, Array]:
-        """A damped Newton step in (log a, b) with the expected curvature."""
-        pull = (self.groups.agree / q - self.groups.disagree / (1.0 - q)) * self._slope * p * (1.0 - p)
-        along = np.exp(scale)[:, None] * self.groups.confidence
-        to_scale = (pull * along).sum(axis=1) - (scale - self.prior.scale) / self.prior.scale_sd**2
-        to_shift = pull.sum(axis=1) - shift / self.prior.shift_sd**2
-        square, cross, plain = self.curvature(scale, p, q)
-        square, plain = square * (1.0 + 0.1 * damping), plain * (1.0 + 0.1 * damping)
-        size = square * plain - cross**2
-        return (plain * to_scale - cross * to_shift) / size, (square * to_shift - cross * to_scale) / size
 
-    def curvature(self, scale: Array, p: Array, q: Array) -> tuple[Array, Array, Array]:
-        """Expected second derivatives of the negative log posterior: in log a, mixed, and in b."""
-        weight = (self.groups.agree + self.groups.disagree) / (q * (1.0 - q)) * (self._slope * p * (1.0 - p)) ** 2
-        along = np.exp(scale)[:, None] * self.groups.confidence
-        square = (weight * along**2).sum(axis=1) + self.prior.scale_sd**-2
-        return square, (weight * along).sum(axis=1), weight.sum(axis=1) + self.prior.shift_sd**-2
+def _bounded(prior: NoisePrior, logs: Array) -> Array:
+    return np.asarray(prior.surprises + (1.0 - 2.0 * prior.surprises) * expit(logs))
+
+
+def _log_likelihood(groups: Groups, curve: Array, low: Array, high: Array) -> Array:
+    """Array (rates, ...): the log likelihood of the labels; `curve` is (..., groups) or (rates, ..., groups)."""
+    shape = (-1, 1, 1, 1)
+    agree = low.reshape(shape) + (1.0 - low - high).reshape(shape) * curve
+    return np.asarray(np.log(agree) @ groups.agree + np.log1p(-agree) @ groups.disagree)
+
+
+def _normal(distance: Array, axis: int) -> Array:
+    """Log probabilities of grid points by the normal density at these distances, in standard deviations."""
+    weight = -0.5 * distance**2
+    return np.asarray(weight - logsumexp(weight, axis=axis, keepdims=True))
+
+
+def _square(distance: Array, sd: float) -> Array:
+    return np.asarray(-0.5 * (distance / sd) ** 2)

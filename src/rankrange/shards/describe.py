@@ -26,7 +26,8 @@ class Description:
     mass: TreeSum = field(default_factory=TreeSum)  # the sum of all weights, then the sum of each fold
     whole: bool = True  # whether all weights are integers
     weighted: bool = False  # whether some weight is not 1
-    labels: dict[Any, list[int]] = field(default_factory=dict)  # label: [rows, rows of positive weight]
+    # label: [rows, rows of positive weight, rows of each fold]
+    labels: dict[Any, list[int]] = field(default_factory=dict)
     sample: list[Batch] = field(default_factory=list)
     numbers: list[Array] = field(default_factory=list)  # row numbers of the sample
     error: str | None = None  # the first problem, in the order of the rows
@@ -49,9 +50,7 @@ class Description:
         self.whole &= later.whole
         self.weighted |= later.weighted
         for label, counts in later.labels.items():
-            total = self.labels.setdefault(label, [0, 0])
-            total[0] += counts[0]
-            total[1] += counts[1]
+            _add(self.labels, label, counts)
         self.sample += later.sample
         self.numbers += later.numbers
         self.error = self.error or later.error
@@ -110,16 +109,18 @@ def _describe_batch(batch: Batch, message: Sampling, found: Description) -> None
     weight = batch.weight
     present = None if weight is None else weight > 0
     mass = float(n) if weight is None else float(weight.sum(dtype=np.float64))
+    masks = [np.ones(n, dtype=bool) if present is None else present]
     masses = np.array([mass])
     if message.n_folds:
         fold = fold_numbers(message.seed, message.n_folds, batch.first_row, n)
         masses = np.append(masses, np.bincount(fold, weights=weight, minlength=message.n_folds))
+        masks += [fold == number for number in range(message.n_folds)]
     found.mass.add(batch.first_row // BLOCK_ROWS, masses)
     if weight is not None:
         found.weighted |= bool((weight != 1).any())
         found.whole &= bool((weight == np.floor(weight)).all())
     if message.classify:
-        _count_labels(found.labels, batch.y, present)
+        _count_labels(found.labels, batch.y, masks)
     chosen = message.chosen(batch.first_row, n)
     chosen = np.flatnonzero(chosen if present is None else chosen & present)
     if len(chosen):
@@ -129,27 +130,29 @@ def _describe_batch(batch: Batch, message: Sampling, found: Description) -> None
         found.numbers.append(batch.first_row + chosen)
 
 
-def _count_labels(labels: dict[Any, list[int]], y: Array, present: Array | None) -> None:
-    """Add the labels y to the counts [rows, rows of positive weight] of each label; `present` marks positive weights.
+def _count_labels(labels: dict[Any, list[int]], y: Array, masks: list[Array]) -> None:
+    """Add the labels y to the counts of each label: the number of its rows, and of its rows in each mask.
 
     Up to 16 known labels are counted by comparison, which is faster than sorting.
     """
     rest = np.ones(len(y), dtype=bool)
     if len(labels) <= 16:
-        for label, counts in labels.items():
+        for label in labels:
             of_label = y == label
             rest &= ~of_label
-            counts[0] += int(np.count_nonzero(of_label))
-            counts[1] += int(np.count_nonzero(of_label if present is None else of_label & present))
+            _add(labels, label, [int(np.count_nonzero(rows)) for rows in (of_label, *(of_label & m for m in masks))])
     if not rest.any():
         return
     values, inverse = np.unique(y[rest], return_inverse=True)
-    rows = np.bincount(inverse, minlength=len(values))
-    positive = rows if present is None else np.bincount(inverse, weights=present[rest], minlength=len(values))
-    for label, count, n_positive in zip(values.tolist(), rows, positive, strict=True):
-        counts = labels.setdefault(label, [0, 0])
-        counts[0] += int(count)
-        counts[1] += int(n_positive)
+    groups = [inverse, *(inverse[mask[rest]] for mask in masks)]
+    columns = [np.bincount(group, minlength=len(values)) for group in groups]
+    for label, counts in zip(values.tolist(), np.transpose(columns).tolist(), strict=True):
+        _add(labels, label, counts)
+
+
+def _add(labels: dict[Any, list[int]], label: Any, counts: list[int]) -> None:
+    known = labels.get(label)
+    labels[label] = counts if known is None else [a + b for a, b in zip(known, counts, strict=True)]
 
 
 def _not_a_number(batch: Batch, name: str) -> str | None:

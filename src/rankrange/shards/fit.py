@@ -50,6 +50,7 @@ class _Data:
     description: Description
     model: Model
     total: float  # the mass of all rows: the sum of their weights, or of their class weights
+    fold_masses: Array  # the same for the rows of each fold
     whole: bool  # whether all these weights are integers
     sample: tuple[Any, Array, Array | None]  # X, encoded y, and masses or None
     sampling: Sampling
@@ -189,9 +190,10 @@ def _first_pass(shards: Shards, estimator: Any, seed: int, passes: _Passes, n_fo
     if found.weighted:
         weight = np.concatenate([np.ones(len(b.y)) if b.weight is None else b.weight for b in found.sample])
     weight = model.mass(y, weight)
-    total, whole = _mass(estimator, found, model)
+    masses, whole = _masses(found, model)
     found.sample = []
-    return _Data(found, model, total, whole, (rows.astype(model.dtype, copy=False), y, weight), sampling)
+    rows = rows.astype(model.dtype, copy=False)
+    return _Data(found, model, float(masses[0]), masses[1:], whole, (rows, y, weight), sampling)
 
 
 def n_rows(shards: Any) -> int:
@@ -265,18 +267,22 @@ def _class_factors(class_weight: Any, classes: Array, counts: Array) -> Array:
     return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), dtype=np.float64)
 
 
-def _mass(estimator: Any, found: Description, model: Model) -> tuple[float, bool]:
-    """The mass of all rows, and whether all weights, or all class weights, are integers; both together are an error."""
-    total = float(found.mass.total()[0])
+def _masses(found: Description, model: Model) -> tuple[Array, bool]:
+    """The mass of all rows, then of each fold, and whether all weights, or all class weights, are integers.
+
+    Weights and class weights together are an error.
+    """
     if model.class_weight is None:
-        return total, found.whole
+        return found.mass.total(), found.whole
     if found.weighted:
         raise ValueError(
             "a fit out of core or on a device takes class_weight or sample weights, got both; multiply them into one "
             "column of weights"
         )
-    counts = np.array([found.labels[label][0] for label in estimator.classes_.tolist()])
-    return float(counts @ model.class_weight), bool((model.class_weight == np.floor(model.class_weight)).all())
+    assert model.classes is not None
+    counts = np.array([found.labels[label] for label in model.classes.tolist()])
+    counts = np.delete(counts, 1, axis=1)  # all rows, then those of each fold
+    return model.class_weight @ counts, bool((model.class_weight == np.floor(model.class_weight)).all())
 
 
 def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: Any) -> tuple[float, float, Objective]:

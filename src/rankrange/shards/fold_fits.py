@@ -114,10 +114,10 @@ def fit_folds(
     (2, folds, r, p). `share` is the share that the trimmed fits drop; with 0 they are the ordinary fits. C is
     scikit-learn's. `passes` is called before each pass.
     """
-    masses, n_folds = data.description.mass.total()[1:], len(parts)
+    n_folds = len(parts)
 
     def fit(v: int, number: int) -> Callable[..., Array]:
-        total, part = data.total - float(masses[number]), parts[number]
+        total, part = data.total - float(data.fold_masses[number]), parts[number]
         m = v * share * total
         m = round(m) if data.whole else m
         at = replace(part, m=_rank(m * part.total / total, part), k=part.total, C=C * (total - m))

@@ -88,8 +88,8 @@ class AoRRLoss(RangeLoss):
         batches.
     per_class : bool, optional
         Whether to rank within the classes of the batch, so that each class loses the same share; for class targets and
-        a given m > 0, without `group` and `ignore_index`. By default this begins, with a warning, if a class would
-        otherwise keep less than 70% of its proportional share, and ends once every class would keep 90%.
+        a given m > 0, without `group`, `ignore_index` and `aggregate`. By default this begins, with a warning, if a
+        class would otherwise keep less than 70% of its proportional share, and ends once every class would keep 90%.
     total_batches : int, optional
         The number of training batches; required if `warmup` is a fraction.
     n_samples : int, optional
@@ -154,6 +154,8 @@ class AoRRLoss(RangeLoss):
         self.sample_groups: Tensor | None
         self.register_buffer("sample_groups", None if groups is None else torch.as_tensor(groups), persistent=False)
         _check_aggregate(self.aggregate, group_share, m, k, ranking, group, ignore_index)
+        if per_class:
+            _check_per_class(m == "auto", self.aggregate, group, ignore_index)
         if ignore_index is not None and m == "auto":
             raise ValueError(
                 f"m='auto' does not support ignore_index, got ignore_index={ignore_index}; remove these samples first, "
@@ -325,6 +327,11 @@ class AoRRLoss(RangeLoss):
     def _ranked(self, losses: Tensor, args: tuple[Any, ...], warm: Tensor | None) -> Tensor:
         value, self._last["cut"] = self._aggregate(losses, warm)
         classes = self.per_class is not False and self.group is None and len(args) > 1 and has_classes(*args[:2])
+        if self.per_class and not classes:
+            raise ValueError(
+                "per_class=True needs class scores (batch, classes) and one class label per sample as the first two "
+                "arguments, got others; leave per_class out"
+            )
         if not classes or self._keep.m == 0 or len(losses) == 0:
             self._last.pop("weights", None)
             return value
@@ -384,6 +391,13 @@ def _check_aggregate(
         raise ValueError(f"aggregate={aggregate!r} works on one batch; leave out {', '.join(wrong)}")
     if not 0.0 < group_share <= 1.0:
         raise ValueError(f"group_share must be in (0, 1], a share of the groups, got {group_share!r}")
+
+
+def _check_per_class(automatic: bool, aggregate: Any, group: Any, ignore_index: int | None) -> None:
+    given = {"m": "auto" if automatic else None, "aggregate": aggregate, "group": group, "ignore_index": ignore_index}
+    wrong = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if wrong:
+        raise ValueError(f"per_class=True ranks within the classes of one batch; leave out {', '.join(wrong)}")
 
 
 def _batches(warmup: int | float, total: int | None) -> int:

@@ -21,6 +21,16 @@ def conjugate(loss: Any, y: Array, slopes: Array) -> Array:
     return _CONJUGATES[type(loss)](loss, y, slopes)
 
 
+def in_domain(loss: Any, y: Array, slopes: Array) -> bool:
+    """Whether the conjugate of every row's loss is finite at its slopes (r, n)."""
+    if isinstance(loss, Squared):
+        return True
+    if isinstance(loss, Logistic | Softmax):
+        p = -y * slopes if isinstance(loss, Logistic) else slopes + (np.arange(len(slopes))[:, None] == y)
+        return bool((p >= 0).all() and (p <= 1).all())
+    return bool((np.abs(slopes) <= (loss.delta if isinstance(loss, Huber) else 1.0)).all())
+
+
 def balanced(loss: Any, y: Array, slopes: Array, h: Array) -> Array:
     """Slopes (r, n) close to the given ones whose sums over the rows, weighted by h, are zero for each score."""
     return _BALANCES[type(loss)](loss, y, slopes, h)

@@ -25,7 +25,7 @@ from scipy.linalg.lapack import dposv
 from ...core.arrays import Array
 from ...core.losses import Absolute, Huber, Logistic, Softmax, Squared
 from .active_set import quadratic_net, sparse_quadratic_net
-from .conjugates import balanced, conjugate
+from .conjugates import balanced, conjugate, in_domain
 from .linear_program import least_absolute
 from .weights import Fixed, Smoothed, Weights, largest
 
@@ -39,8 +39,10 @@ _ROUGH = 1e-4
 _LARGE = 100_000
 # The smallest tolerance for which squared losses need no Newton step after the quadratic model.
 _EXACT = 1e-4
-# Curvatures and probabilities are at least this in the quadratic model, which must be bounded.
-_FLAT, _UNLIKELY = 1e-6, 1e-12
+# In the quadratic model, which must be bounded, curvatures are at least this share of the slopes, and probabilities of
+# the given class at least the second number. Rows that are fitted well have small slopes and curvatures: a weak penalty
+# needs both.
+_FLAT, _UNLIKELY, _TINY = 1e-6, 1e-12, 1e-300
 # The intercept if all kept rows have one class; any larger one is as good.
 _LARGE_INTERCEPT = 40.0
 # Absolute and largest losses: the largest number of reductions of the smoothing, their factor, and the first width of
@@ -268,7 +270,11 @@ class ElasticNet:
             Z = smooth.scores(found.coef, found.intercept)
             weights = delta * rows.at(smooth.losses(Z))
             below = self.value(found.coef, Z, weights)
-            bound = max(bound, below - self.gap(below, Z, weights, smooth.slopes(Z) / delta)[0])
+            if smooth is self:
+                gap = self._gap_of(Fixed(weights), found.coef, found.intercept, Z, tol)[0]
+            else:
+                gap = self.gap(below, Z, weights, smooth.slopes(Z) / delta)[0]
+            bound = max(bound, below - gap)
             value = self.value(found.coef, Z, largest(self.losses(Z), h, top))
             best = best if best.value <= value else found._replace(value=value)
             best = best._replace(gap=max(0.0, best.value - bound), rounds=used)
@@ -332,7 +338,7 @@ class ElasticNet:
         size, rounds, gap = _FIRST, 0, np.inf
         while rounds < max_rounds:
             rounds += 1
-            gap, gradient = self._gap_of(rows, coef, Z)
+            gap, gradient = self._gap_of(rows, coef, intercept, Z, tol)
             if gap <= tol * max(value, 1e-9):
                 break
             working = self._working_set(coef, gradient, size)
@@ -340,7 +346,7 @@ class ElasticNet:
             before = value
             coef, intercept, Z, value = self._descend(_Columns(self, working, rows), coef, intercept, Z, tol)
             if rounds == max_rounds or (value >= before and len(working) == coef.size):
-                gap, _ = self._gap_of(rows, coef, Z)
+                gap, _ = self._gap_of(rows, coef, intercept, Z, tol)
                 break
         return Net(coef, intercept, value, gap, rounds)
 
@@ -351,10 +357,20 @@ class ElasticNet:
         y = self.y[rows.h > 0]
         return bool(abs(y.sum()) == len(y))
 
-    def _gap_of(self, rows: Weights, coef: Array, Z: Array) -> tuple[float, Array]:
-        """The duality gap with the current weights, which is also that of the smoothed problem, and the gradient."""
-        weights = rows.at(self.losses(Z))
-        return self.gap(self.value(coef, Z, weights), Z, weights)
+    def _gap_of(self, rows: Weights, coef: Array, intercept: Array, Z: Array, tol: float) -> tuple[float, Array]:
+        """The duality gap with the current weights, which is also that of the smoothed problem, and the gradient.
+
+        If it exceeds `tol` times the objective, the slopes after a Newton step are tried as well: with weak penalties
+        the last steps lower the objective by less than its rounding error, but the gap by orders of magnitude.
+        """
+        h = rows.at(self.losses(Z))
+        value = self.value(coef, Z, h)
+        gap, gradient = self.gap(value, Z, h)
+        if gap > tol * max(value, 1e-9):
+            slopes = _Columns(self, np.flatnonzero(coef), Fixed(h)).next_slopes(coef, intercept, Z)
+            if slopes is not None and in_domain(self.loss, self.y, slopes):
+                gap = min(gap, self.gap(value, Z, h, slopes)[0])
+        return gap, gradient
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
         """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes."""
@@ -420,7 +436,7 @@ class ElasticNet:
         if isinstance(self.loss, Huber):  # the parabola that is tangent to the loss at Z and nowhere below it
             bend = self.loss.delta / np.maximum(np.abs(Z[0] - self.y), self.loss.delta)
         else:
-            bend = np.maximum(self.loss.curvature(self.y, Z[0]), _FLAT)
+            bend = np.maximum(self.loss.curvature(self.y, Z[0]), np.maximum(_FLAT * np.abs(slope), _TINY))
         root = np.sqrt(bend * h)
         return _Model(root, root * (Z[0] - slope / bend))
 
@@ -430,13 +446,14 @@ class ElasticNet:
         The Hessian is diag(p) - p p' = B B' with B = diag(sqrt p) - p sqrt(p)', and B (e_y / sqrt(p_y)) is minus the
         slope.
         """
-        p = np.maximum(self.loss.probabilities(Z.T), _UNLIKELY)
+        rows = np.arange(len(self.y))
+        p = np.maximum(self.loss.probabilities(Z.T), _TINY)
+        p[rows, self.y] = np.maximum(p[rows, self.y], _UNLIKELY)
         root = np.sqrt(p)
         B = -p[:, :, None] * root[:, None, :]
         B[:, np.arange(p.shape[1]), np.arange(p.shape[1])] += root
         B *= np.sqrt(h)[:, None, None]
         response = np.einsum("nca,cn->na", B, Z)
-        rows = np.arange(len(self.y))
         response[rows, self.y] += np.sqrt(h) / root[rows, self.y]
         return _Model(B, response.ravel())
 
@@ -597,6 +614,26 @@ class _Columns:
         diagonal += 1e-12 * max(float(diagonal.mean()), 1e-12)
         _, step, failed = dposv(H, -gradient)
         return None if failed else np.asarray(step)
+
+    def next_slopes(self, coef: Array, intercept: Array, Z: Array) -> Array | None:
+        """The slopes (r, n) after a Newton step with fixed signs, to first order; None if there is no such step.
+
+        With them the optimality conditions of these coefficients hold up to rounding errors.
+        """
+        at, every = self.start(coef, intercept, Z), np.arange(len(self.numbers))
+        gradient, _ = self._gradient(at, every)
+        step = self._newton_step(at, every, gradient, 0.0) if len(gradient) else None
+        if step is None:
+            return None
+        h = self.rows.at(at.losses)
+        roots = self.net.curvature_roots(Z, h)
+        M, E = self._designs(roots)
+        moved = M @ step[: len(every)] + (E @ step[len(every) :] if self.net.fit_intercept else 0.0)
+        if roots.ndim == 1:
+            change = (roots * moved)[None, :]
+        else:
+            change = np.einsum("nca,na->cn", roots, moved.reshape(roots.shape[:2]))
+        return self.net.slopes(Z) + np.divide(change, h, out=np.zeros_like(change), where=h > 0)
 
     def _search(self, at: _Point, theta: Array, intercept: Array) -> _Point:
         """The point after the first of the step lengths 1, 1/2, 1/4, ... that lowers the objective; otherwise `at`."""
