@@ -44,22 +44,7 @@ _MIN_EQUAL = 3
 _RANKED_ALL = 100_000
 _STEPS = 1 << 14
 
-
-def find_row_problems(
-    table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
-) -> list[RowProblem]:
-    """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
-
-    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
-    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
-    checked in parallel.
-    """
-    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
-    rows = CheckedRows(columns, target, numbers, time, jobs)
-    found = [problem for check in CHECKS for problem in check(rows)]
-    order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
-    return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
+Check = Callable[[CheckedRows], list[RowProblem]]
 
 
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
@@ -78,12 +63,35 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
 
 
 # To add a check, write a function in a new file and add it to this list. `problems.KINDS` may name its kind of problem.
-CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
     lambda rows: find_leaks(rows.columns, rows.target),
     lambda rows: [] if rows.time is None else find_drift(rows.columns, rows.time),
 )
+
+
+def find_row_problems(
+    table: Any,
+    target: Target,
+    *,
+    time: str | None = None,
+    row_numbers: Array | None = None,
+    jobs: int = 1,
+    checks: Sequence[Check] | None = None,
+) -> list[RowProblem]:
+    """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
+
+    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
+    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
+    checked in parallel. `checks` are those of `CHECKS` unless given.
+    """
+    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
+    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
+    rows = CheckedRows(columns, target, numbers, time, jobs)
+    found = [problem for check in checks or CHECKS for problem in check(rows)]
+    order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
+    return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
 def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
