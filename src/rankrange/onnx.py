@@ -58,6 +58,8 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     ------
     ValueError
         If the model, or a model inside it, cannot be converted, or if X is not a matrix of floats.
+    ImportError
+        If skl2onnx is not installed.
 
     Examples
     --------

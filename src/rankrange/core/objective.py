@@ -131,7 +131,7 @@ class Design:
         return self.X.multiply(self.X).T
 
     def signed(self, y: Array) -> Design:
-        """The rows -y x, with a column -y for the intercept: their scores are the margins -y z of a binary target.
+        """The rows -y x, with a column -y if there is an intercept: their scores are the margins -y z of a binary y.
 
         X must be dense. The rows are a copy, which is cached for this y.
         """

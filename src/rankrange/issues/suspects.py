@@ -139,7 +139,13 @@ class LabelIssues:
             What to do with the row; "unsure" leaves it undecided.
         label : optional
             The new label, for "relabel"; by default the suggested label of the table. It is required for a row of a
-            scan that is not among the suspects.
+            scan that is not in `ranked`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `row` is not the name of exactly one row, the decision is unknown, the label is not in y, or a label is
+            given with another decision than "relabel".
 
         Examples
         --------
@@ -191,7 +197,10 @@ class LabelIssues:
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:
-        """The label that the table suggests for a row; a row that is not in it raises an error."""
+        """The label that the table of all rows (`ranked`) suggests for a row; a row that is not in it is a ValueError.
+
+        Without `ranked`, the table of suspects is used.
+        """
         table = self.table if self.ranked is None else self.ranked
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
