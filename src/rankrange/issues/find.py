@@ -78,8 +78,8 @@ def find_label_issues(
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
         For a scan cv must be an int of at most 4, which is also the default there.
     n_repeats : int, optional
-        How often the cross-validation is repeated with new folds. The default is 2 for two classes and up to 4,000
-        rows, otherwise 1.
+        How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for two classes
+        and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
         Out-of-fold probabilities of your own model, with columns in the order of the sorted classes. No model is fitted
         then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be added.

@@ -12,14 +12,15 @@ A row is hard if its true class is not the predicted one. The share of hard rows
 is the frequency of the class and t its hardness: 0 if all true classes are predicted, 1 if predictions are no better
 than the class frequencies. The log odds of t have a normal distribution around those of the table.
 
-**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of rows with higher
-confidence, and the curve is a s + b. Overlap of the classes makes hard rows rare among confident ones. The shift b
-follows from h. The mean of log a is linear in log h and log(1 - t), because the confidence is uninformative if the
-predictions are.
+**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of the rows predicted to
+be of class c that have a higher confidence, and the curve is a s + b. Here f is the frequency of the true class, given
+the rates. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The mean of
+log a is linear in log h and log(1 - t), because the confidence is uninformative if the predictions are.
 
 **By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
-calibrated predictions of clean labels. Predictions of noisy labels are less confident: a = 1 / (1 - low - high). The
-share of hard rows under the curve has the hardness of the table, up to the same deviation.
+calibrated predictions of clean labels. Here f is the frequency of the label. Predictions of noisy labels are less
+confident: the prior of log a has the mean -log(1 - low - high). The share of hard rows under the curve has the hardness
+of the table, up to the same deviation.
 
 With t = 1 both curves are constant. All parameters of the curves are integrated out by sums over grids, so the evidence
 is a smooth function of the labels.
