@@ -240,7 +240,7 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
 class _Graph:
     """Builds the graph of one converter from its input.
 
-    Each method adds operators and returns their output.
+    Each method but `end` adds operators and returns their output.
     """
 
     def __init__(self, operator: Any, container: Any) -> None:

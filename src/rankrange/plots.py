@@ -94,7 +94,8 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     estimator : AoRRClassifier or AoRRRegressor
-        An estimator that was fitted with m="auto", without a clean validation set.
+        An estimator that was fitted with m="auto", without a clean validation set, to enough rows for cross-validation.
+        Otherwise there is no table of scores, which is a ValueError.
     ax : matplotlib Axes, optional
         The axes to draw into.
 

@@ -92,7 +92,10 @@ class Stratified:
         return [np.flatnonzero(self.groups == group) for group in range(int(self.groups.max()) + 1)]
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows."""
+        """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows.
+
+        It is empty if m = 0.
+        """
         weights = top_within(s, self.caps(s, m, mass), k - m)
         highest = np.array([cut.value for _, cut in self.cuts(s, m, mass)])
         return Selection(weights, float(weights.astype(np.float64) @ s), float(s[weights > 0].min()), highest)

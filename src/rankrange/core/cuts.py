@@ -98,7 +98,7 @@ def select(
 
 
 def _select_untied(values: Array, m: int, k: int, trail: Trail | None) -> Selection | None:
-    """The selection of few values if none are tied at a cut, in few NumPy calls; otherwise None."""
+    """The selection if no values are tied at a cut, in few NumPy calls; otherwise None. `trail` is updated."""
     n, part, inside, upper = len(values), values, None, math.inf
     if m:
         upper, part = _value_of_rank(values, m, trail, part)
@@ -130,9 +130,9 @@ def _remember_ties(trail: Trail | None, n: int, rank: int, value: Any) -> None:
 def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) -> tuple[Any, Array]:
     """The value of a rank, and an array that contains all values ranked after it.
 
-    The value is first searched near its last one in `trail`, then, if there are many values, with a sample. If both
-    fail, `among` is partitioned: all values, or the array that an earlier call returned, which is changed in place.
-    `trail` is updated.
+    The value is first searched near its last one in `trail`, if there are at least 2^12 values or it did not move, then
+    with a sample, if there are at least 2^14. If both fail, `among` is partitioned: all values, or the array that an
+    earlier call returned, which is changed in place. `trail` is updated.
     """
     n = len(values)
     last, moved = (math.nan, math.nan) if trail is None else trail.get((n, rank), (math.nan, math.nan))
@@ -176,7 +176,7 @@ def _value_near(values: Array, rank: int, last: float, moved: float) -> Any:
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
-    """The selection of few values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
+    """The selection of values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
     order = np.argsort(values)[::-1]
     ranked, weights = values[order], mass[order].astype(np.float64)
     reached, last, upper = weights.cumsum(), len(values) - 1, math.inf
@@ -342,7 +342,8 @@ def _sampled_cuts(
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
     """The cuts, searched in brackets around the last ones, and from a sample if a bracket is wide or misses its cut.
 
-    The result is exact, or None if the sample fails as well. `trail` is updated.
+    A bracket is wide if it contains more than 20 of about 256 sampled values. The result is exact, or None if the
+    sample fails as well. `trail` is updated.
     """
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
@@ -489,7 +490,7 @@ class Ranked:
         return blurred_rows(s, self.cuts(s, m, mass))
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of the m largest losses, which are dropped."""
+        """Weights of the m largest losses, which are dropped, for m > 0."""
         return select(s, 0, m, mass).weights
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:

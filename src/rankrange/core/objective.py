@@ -112,7 +112,7 @@ class Design:
         return total
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
-        """`gram`, or only its diagonal (p,) if there are too many columns to factor a p x p matrix."""
+        """`gram`, or only its diagonal (p,) unless `factored`, that is with more than 1000 columns or on request."""
         if self.factored:
             return self.gram(h, rows)
         if rows is not None:
@@ -310,7 +310,7 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """`Design.signed` for a small dense float32 X, the logistic loss and the ranked range; otherwise None.
+        """`Design.signed` for float32 data, a dense X of at most 10^6 entries, logistic loss, ranked range; else None.
 
         A search in single precision consists of many short evaluations, and these rows save the products with y.
         """
@@ -449,7 +449,7 @@ class TopSum(_Problem):
     design, y, loss, C, n_outputs
         As in `Objective`.
     K : float
-        The total weight.
+        The largest total weight.
     scale : float
         The divisor of the weighted sum.
     caps : ndarray of shape (n,) or None

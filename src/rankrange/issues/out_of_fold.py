@@ -81,9 +81,9 @@ class Data:
     def scaled(self, high_leverage: Array) -> Data:
         """Standardise the columns, with means and standard deviations over the rows without high leverage.
 
-        A column that is mostly zeros, such as a word or a category, is divided by the root mean square of its non-zero
-        values and not centred: its standard deviation would give rare columns too much weight. No column of a sparse X
-        is centred. Constant columns are not divided.
+        A column with more than half zeros, such as a word or a category, is divided by the root mean square of its
+        other values and not centred: its standard deviation would give rare columns too much weight. No column of a
+        sparse X is centred. Constant columns are not divided.
         """
         rows = self.X[~high_leverage]
         square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)

@@ -136,7 +136,7 @@ def media_columns(questions: Sequence[Question], text: str | None, image: str | 
 
 
 def _is_image(cell: str) -> bool:
-    """Whether a cell is a path or URL of an image."""
+    """Whether a cell is a path or URL (http, https, s3, gs) of an image, by its ending."""
     scheme, sign, _ = cell.partition(":")
     plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
     return plain and cell.partition("?")[0].lower().endswith(_IMAGES)

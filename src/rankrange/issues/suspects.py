@@ -411,7 +411,7 @@ WIDE = 0.1
 
 
 def share_in_words(share: float, interval: tuple[float, float]) -> str:
-    """The share of wrong labels with its interval in words, with a warning if the interval is wide."""
+    """The share of wrong labels with its interval in words, and that it is uncertain if the interval exceeds 0.1."""
     low, high = interval
     note = "" if high - low <= WIDE else ", which is uncertain"
     return f"about {share:.1%} ({low:.1%} to {high:.1%}){note}"
@@ -435,7 +435,10 @@ def _pandas(purpose: str) -> Any:
 
 
 def issues_fragment(issues: Any, limit: int = 10) -> str:
-    """HTML for notebooks: the estimate and the first suspects, without script or style."""
+    """HTML for notebooks: the estimate, the first `limit` suspects and the number of others, without script or style.
+
+    It needs Jinja2; without it, an ImportError is raised.
+    """
     from ..pages.shell import fragment
 
     shown = fragment(

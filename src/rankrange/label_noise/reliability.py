@@ -134,7 +134,10 @@ class OddsCurves(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
-        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
+        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`.
+
+        Here the likelihood is not raised to a power.
+        """
         frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
         logs = _log_odds_curves(groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
