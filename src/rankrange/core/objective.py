@@ -112,7 +112,7 @@ class Design:
         return total
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
-        """`gram`, or only its diagonal (p,) unless `factored`, that is with more than 1000 columns or on request."""
+        """`gram`, or only its diagonal (p,) if `factored` is False, as with more than 1000 columns."""
         if self.factored:
             return self.gram(h, rows)
         if rows is not None:
@@ -310,9 +310,10 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """`Design.signed` for float32 data, a dense X of at most 10^6 entries, logistic loss, ranked range; else None.
+        """`Design.signed` for dense float32 X and y, the logistic loss and the ranked range; otherwise None.
 
-        A search in single precision consists of many short evaluations, and these rows save the products with y.
+        It is also None if X has more than 10^6 entries. A search in single precision consists of many short
+        evaluations, and these rows save the products with y.
         """
         design = self.design
         few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED

@@ -411,7 +411,7 @@ WIDE = 0.1
 
 
 def share_in_words(share: float, interval: tuple[float, float]) -> str:
-    """The share of wrong labels with its interval in words, and that it is uncertain if the interval exceeds 0.1."""
+    """The share of wrong labels with its interval in words; with an interval wider than 0.1 it is called uncertain."""
     low, high = interval
     note = "" if high - low <= WIDE else ", which is uncertain"
     return f"about {share:.1%} ({low:.1%} to {high:.1%}){note}"
