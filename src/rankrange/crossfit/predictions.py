@@ -60,8 +60,8 @@ def trimmed_fits(
     """Three fits of each fold, and for each fold its test rows and their scores (3, r, rows).
 
     The fits drop no rows, half of the estimated share of wrong labels, and this share, which is at least one row and at
-    most 45% of the rows, with several classes 60%. C is scikit-learn's; None chooses it. With fewer rows than columns
-    the coefficients of the fits are in coordinates of the rows' span.
+    most 45% of the rows, 60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than
+    columns the coefficients of the fits are in coordinates of the rows' span.
     """
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass

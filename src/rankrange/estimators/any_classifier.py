@@ -65,15 +65,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         than 200 rows, one model fitted to all kept rows has weight 3/4 instead, and the second fits have 1/4 (the first
         fits, if no row is dropped).
     cv : None, int, splitter, or list of (train, test)
-        The folds. None uses those described for `n_repeats`. A splitter such as TimeSeriesSplit may leave rows without
-        a prediction; these are never dropped.
+        The folds. None uses those described for `n_repeats`. With given folds the ensemble has only fits without the
+        dropped rows. A splitter such as TimeSeriesSplit may leave rows without a prediction; these are never dropped.
     random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes
     ----------
     dropped_ : ndarray of bool of shape (n,)
-        The training rows that were dropped.
+        The training rows that were dropped. A warning names a class that lost more than half of its rows.
     p_wrong_ : ndarray of shape (n,)
         The posterior probability that each label is wrong, from out-of-fold predictions (m="auto").
     m_, k_ : int or float
@@ -93,7 +93,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         The fitted model (refit="single").
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
-        sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m.
+        sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m and with fewer
+        than 20 rows.
     classes_, n_features_in_, feature_names_in_ : object
         As in scikit-learn.
 
