@@ -463,7 +463,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -479,7 +479,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -505,7 +505,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -526,7 +526,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns

@@ -510,7 +510,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
         return_std : bool, default=False
             Whether to return the standard deviation of a new target around each prediction as well. It combines the
