@@ -305,7 +305,8 @@ def _noise(
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
-    For labels, the predictions of the ordinary fit and of a smooth model are used as well.
+    `parts` and `tests` are the scores and the test rows of the `CrossFit`; rows that no fold tests are ignored. For
+    labels, the predictions of the ordinary fit and of a smooth model are used as well.
     """
     candidates, n = sorted({0, chosen}), objective.design.n
     total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)

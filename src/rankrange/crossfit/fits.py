@@ -285,7 +285,7 @@ def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     """Random starts (F, n_random, r, p).
 
     For numeric targets each is a fit to a few rows; for classes it is a direction from two random rows
-    (`pair_direction`), scaled.
+    (`pair_direction`), scaled. With several scores per row, only the parameters of the first are random.
     """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))

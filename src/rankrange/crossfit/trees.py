@@ -147,7 +147,8 @@ class _TreeTask:
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
         """Boosted trees of each fold, with the best of these rounds by held-out likelihood as `stop`.
 
-        Fitting ends early if the likelihood no longer increases. `rich` is the larger model.
+        Fitting ends early if the likelihood no longer increases. `rich` is the larger model; with fewer than 5,000 rows
+        all trees have few leaves.
         """
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _LARGER_FROM:
