@@ -115,7 +115,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
 def _is_least_trimmed(objective: Objective) -> bool:
     """Whether the search of least trimmed squares applies: squared losses, k = n, and m > 0 or no penalty (infinite C).
 
-    It is for dense rows without weights and with at most 200 columns.
+    It is for the ranked range of dense rows without weights and with at most 200 columns.
     """
     return (
         isinstance(objective.loss, Squared)
@@ -171,12 +171,15 @@ _WHAT = {
 
 
 def _needs_exact(solver: Solver, objective: Objective) -> bool:
-    """Whether the solver needs a convex loss with second derivatives for this objective."""
+    """Whether the solver needs a convex loss with curvature or margins; "auto" does not if `_nothing_to_prove`."""
     return solver.exact and not (solver.run is _search and _nothing_to_prove(objective))
 
 
 def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective with the solver of the given name.
+
+    Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
+    original columns and rows.
 
     Parameters
     ----------
@@ -193,6 +196,13 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     -------
     Result
         The final point and its certificate.
+
+    Raises
+    ------
+    ValueError
+        If there is no solver of this name, or if the aggregate lacks what it needs.
+    TypeError
+        If the loss lacks what the solver needs.
 
     Examples
     --------
