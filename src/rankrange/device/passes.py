@@ -78,7 +78,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows on one device: y as signs, codes or numbers; weight is None if each row counts once."""
+    """Rows on one device: y as signs, codes or numbers; weight is None if each row counts once.
+
+    The class weights are those of the model.
+    """
 
     X: Tensor
     y: Tensor
@@ -127,7 +130,7 @@ def loss_and_slope(model: Model, y: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
-    """The second derivative of a loss of one score."""
+    """The second derivative of a loss of one score: logistic, squared or huber."""
     if model.loss == "logistic":
         p = torch.sigmoid(z)
         return p * (1.0 - p)
@@ -141,7 +144,7 @@ def has_kernels(data: Data) -> bool:
 
 
 class Limits(NamedTuple):
-    """The brackets of a request as four numbers; a missing cut has a bracket at infinity.
+    """The ends of the lower and of the upper bracket of a request; a missing cut has a bracket at infinity.
 
     If the brackets overlap, they are merged into the upper one, which then starts at the lower end of the lower one.
     """
@@ -288,7 +291,10 @@ class FusedPass(EagerPass):
 
 
 def _table_of(head: Array, products: Array, data: Data) -> Array:
-    """The sums of the kernel as the table of `tangent_sums`."""
+    """The sums of the kernel as the table of `tangent_sums`; without an intercept the sums of slopes are 0.
+
+    `head` has mass, loss and offset of both slope groups, `products` (2, columns) their sums of slopes times features.
+    """
     d = data.X.shape[1]
     table = np.zeros((2, TangentTable.width(1, d)))
     table[:, : TangentTable.SLOPES] = head.reshape(2, 3)
