@@ -191,7 +191,11 @@ def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
 
 
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
-    """Additional results: core seconds, m and k, and under `found` the precision and recall of the dropped rows."""
+    """Additional results: core seconds, the k of AT_k, the tuned C, and for each method that estimates m a dict.
+
+    It has m, k, the estimated share of wrong labels with its interval, under "found" the precision and recall of the
+    dropped rows, and under "looks" all values of m that were tried: counts with clean rows, otherwise shares.
+    """
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
     if TUNED in fits:
         extra["C of " + TUNED] = float(fits[TUNED].C)
