@@ -112,7 +112,14 @@ def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"l1_ratio": 1.0}, {"aggregate": "worst-group"}, {"reweight": True}, {"efficiency": 0.95}, {"C": np.inf}],
+    [
+        {"l1_ratio": 1.0},
+        {"aggregate": "worst-group"},
+        {"reweight": True},
+        {"efficiency": 0.95},
+        {"C": np.inf},
+        {"warm_start": True},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.parametrize("where", ["shards", "dask"])
