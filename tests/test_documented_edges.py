@@ -164,3 +164,33 @@ def test_an_s_estimate_leaves_its_start_alone():
     problem, start = TrimmedSquares(Z, Z.sum(axis=1) + rng.normal(size=6_000), 3_003, np.zeros((3, 3))), np.zeros(3)
     s_estimate(problem, start, rng)
     assert (start == 0.0).all()
+
+
+def _plain():
+    torch = pytest.importorskip("torch")
+    return torch, torch.nn.CrossEntropyLoss(reduction="none")
+
+
+def test_a_change_from_class_targets_to_others_is_an_error_and_keeps_the_class_sums():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    scores, target = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    loss = AoRRLoss(plain, m="auto")
+    loss(scores, target)
+    sums = loss.auto.noise_model.sums.clone()
+    with pytest.raises(ValueError, match="either class targets or losses"):
+        loss(scores, scores.softmax(1))
+    assert torch.equal(loss.auto.noise_model.sums, sums)
+    loss(scores, target)
+
+
+def test_a_state_without_classes_is_an_error_for_a_loss_that_has_seen_classes():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    loss, other = AoRRLoss(plain, m="auto"), AoRRLoss(m="auto")
+    loss(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    other(torch.ones(4))
+    with pytest.raises(RuntimeError, match="states of its own shape"):
+        loss.load_state_dict(other.state_dict())
