@@ -194,3 +194,17 @@ def test_a_state_without_classes_is_an_error_for_a_loss_that_has_seen_classes():
     other(torch.ones(4))
     with pytest.raises(RuntimeError, match="states of its own shape"):
         loss.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("n_samples", [None, 5])
+@pytest.mark.parametrize("batch", ["none", "classes", "losses"])
+def test_samples_that_were_not_visited_have_the_weight_one(n_samples, batch):
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    loss = AoRRLoss(plain if batch == "classes" else None, m="auto", n_samples=n_samples)
+    if batch == "classes":
+        loss(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    elif batch == "losses":
+        loss(torch.ones(4))
+    assert torch.equal(loss.sample_weights(), torch.ones(n_samples or 0))

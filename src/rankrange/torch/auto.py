@@ -146,11 +146,13 @@ class AutoCut(nn.Module):
     def weights_of_all(self) -> Tensor:
         """Tensor (n,): the weight of each sample from its stored running mean; 1 for samples never visited.
 
-        n is the size of the data set if it was given, otherwise the largest visited index plus 1.
+        n is the size of the data set if it was given, otherwise the largest visited index plus 1, or 0 before any visit.
         """
         memory, was_training = self.memory, self.noise_model.training
         visited = memory.visits[:-1].nonzero()[:, 0]
-        size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
+        if len(visited) == 0:  # the memory may have no columns yet
+            return memory.rows.new_ones(memory.n_samples or 0)
+        size = memory.n_samples or int(visited.max()) + 1
         rows, has_visits = memory.rows[:size], memory.visits[:size] > 0
         target = memory.given[:size] if isinstance(self.noise_model, ClassNoise) else None
         n_classes = 0 if target is None else len(self.noise_model.sums)
