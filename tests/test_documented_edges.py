@@ -208,3 +208,13 @@ def test_samples_that_were_not_visited_have_the_weight_one(n_samples, batch):
     elif batch == "losses":
         loss(torch.ones(4))
     assert torch.equal(loss.sample_weights(), torch.ones(n_samples or 0))
+
+
+def test_the_share_of_zero_losses_is_zero():
+    torch, _ = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    loss = AoRRLoss(m="auto")
+    loss(torch.zeros(3))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0}

@@ -162,5 +162,5 @@ class LossCut(Resizable):
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 1 if there were none."""
-        return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)
+        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 0 if there were none."""
+        return ((self.sums[0] - self.sums[1]) / self.sums[0].clamp(min=1.0)).reshape(1)

@@ -222,8 +222,8 @@ class AoRRLoss(RangeLoss):
     def shares(self) -> Tensor:
         """The estimated share of wrong labels in each class, (classes,), for m="auto"; 1 for a class without samples.
 
-        Without classes it is the dropped share of the positive losses, by weight, of shape (1,). Before the first batch
-        it is empty.
+        Without classes it is the dropped share of the positive losses, by weight, of shape (1,), and 0 if there were
+        none. Before the first batch it is empty.
         """
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
