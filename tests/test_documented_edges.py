@@ -218,3 +218,19 @@ def test_the_share_of_zero_losses_is_zero():
     loss = AoRRLoss(m="auto")
     loss(torch.zeros(3))
     assert loss_figures(loss) == {"kept": 1.0, "share": 0.0}
+
+
+def test_the_share_of_wrong_labels_is_the_mean_over_classes_with_samples():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    loss = AoRRLoss(plain, m="auto")
+    loss(30.0 * torch.eye(10)[[2, 5, 2, 5]], torch.tensor([2, 5, 2, 5]))
+    assert torch.equal(loss.shares, torch.zeros(10))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0, "share_2": 0.0, "share_5": 0.0}
+    loss(30.0 * torch.eye(10)[[5, 2, 5, 2]], torch.tensor([2, 5, 2, 5]))
+    figures = loss_figures(loss)
+    assert (
+        figures["share"] == pytest.approx((figures["share_2"] + figures["share_5"]) / 2) == pytest.approx(0.5, abs=0.01)
+    )

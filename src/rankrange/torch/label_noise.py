@@ -106,8 +106,8 @@ class ClassNoise(Resizable):
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
     def shares(self) -> Tensor:
-        """Tensor (classes,): the estimated share of wrong labels in each class; 1 for a class without samples."""
-        return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
+        """Tensor (classes,): the estimated share of wrong labels in each class; 0 for a class without samples."""
+        return torch.where(self.sums[:, 0] > 0, 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6), 0.0)
 
     def trust(self) -> Tensor:
         """Tensor (classes,): trust_c of the module's docstring, from 0 (no label loses weight) to 1."""

@@ -220,7 +220,7 @@ class AoRRLoss(RangeLoss):
 
     @property
     def shares(self) -> Tensor:
-        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 1 for a class without samples.
+        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 0 for a class without samples.
 
         Without classes it is the dropped share of the positive losses, by weight, of shape (1,), and 0 if there were
         none. Before the first batch it is empty.
