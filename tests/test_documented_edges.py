@@ -234,3 +234,20 @@ def test_the_share_of_wrong_labels_is_the_mean_over_classes_with_samples():
     assert (
         figures["share"] == pytest.approx((figures["share_2"] + figures["share_5"]) / 2) == pytest.approx(0.5, abs=0.01)
     )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_warm_up_of_an_aggregate_counts_training_batches_alone(training):
+    """As that of the ranked range does."""
+    torch, _ = _plain()
+    from rankrange import RankWeights
+    from rankrange.torch import AoRRLoss
+
+    losses, groups = torch.tensor([9.0, 2.0, 1.0]), torch.tensor([0, 1, 1])
+    for loss, options in (
+        (AoRRLoss(aggregate="worst-group", warmup=2), {"groups": groups}),
+        (AoRRLoss(aggregate=RankWeights([1, 0, 0]), warmup=2), {}),
+    ):
+        loss.train(training)
+        values = [float(loss(losses, **options)) for _ in range(4)]
+        assert values == ([4.0, 4.0, 9.0, 9.0] if training else [4.0] * 4)

@@ -83,7 +83,8 @@ class AoRRLoss(RangeLoss):
         A group whose batches are ranked together (see `ranked_range`). With m="auto" all its processes store the same
         running means.
     warmup : int or float, default=0
-        The number of first training batches that use all losses; a float is a fraction of `total_batches`.
+        The number of first training batches that use all losses; a float is a fraction of `total_batches`. Until they
+        are over, batches in evaluation mode use all losses as well, so that both losses are comparable.
     step : float, default=0.1
         Step size of the tracked cuts (ranking="stream"). With the default they follow the losses within about twenty
         batches.
@@ -294,10 +295,11 @@ class AoRRLoss(RangeLoss):
         flat = losses.reshape(-1)
         self._last.clear()
         self._last["losses"] = losses.detach()
+        warm = self.warmup > 0 and int(self.batches) < self.warmup
         if self.warmup and self.training:
             self.batches += 1
-            if int(self.batches) <= self.warmup:
-                return flat.sum() / max(len(flat), 1)
+        if warm:
+            return flat.sum() / max(len(flat), 1)
         if isinstance(self.aggregate, RankWeights):
             return rank_weighted_mean(flat, self.aggregate)
         if groups is None and index is not None and self.sample_groups is not None:
