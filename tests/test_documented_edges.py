@@ -251,3 +251,18 @@ def test_the_warm_up_of_an_aggregate_counts_training_batches_alone(training):
         loss.train(training)
         values = [float(loss(losses, **options)) for _ in range(4)]
         assert values == ([4.0, 4.0, 9.0, 9.0] if training else [4.0] * 4)
+
+
+def test_the_kept_share_leaves_out_ignored_targets():
+    torch, _ = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    plain = torch.nn.CrossEntropyLoss(reduction="none", ignore_index=-100)
+    scores = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    loss = AoRRLoss(plain, m=1, ignore_index=-100)
+    loss(scores, torch.tensor([0, 1, 2, 0, -100, -100, -100, -100]))
+    assert loss_figures(loss)["kept"] == 0.75
+    loss = AoRRLoss(plain, ignore_index=-100)
+    loss(scores, torch.full((8,), -100))
+    assert "kept" not in loss_figures(loss)

@@ -40,8 +40,8 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`; it is left out if
-        an `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
+        "kept": the mean weight of the last batch, without ignored targets; it is left out if all are ignored, and if an
+        `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
         "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
         wrong labels (the mean over the classes with samples), or of noise among tokens or documents, or without classes
         the dropped share of the losses; "share_0" and so on: the share in each class with samples, if there are several
@@ -66,7 +66,7 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
         found = {}
         if hasattr(criterion, "last_weights"):
             weights = criterion.last_weights.float()
-            counted = last["tokens"].counted.sum() if "tokens" in last else weights.numel()
+            counted = last["tokens"].counted.sum() if "tokens" in last else last.get("counted", weights).numel()
             found["kept"] = float(weights.sum() / counted)
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)

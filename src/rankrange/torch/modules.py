@@ -327,6 +327,7 @@ class AoRRLoss(RangeLoss):
         value, self._last["cut"] = self._aggregate(counted_losses, warm)
         weights = cut_weights(counted_losses.detach(), self._last["cut"])
         self._last["losses"] = losses.detach().reshape(shape)
+        self._last["counted"] = counted
         self._last["weights"] = weights.new_zeros(len(losses)).index_copy(0, counted, weights)
         if self.warmup and self.training:
             self.batches += 1
