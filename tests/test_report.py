@@ -340,12 +340,12 @@ def test_losses_of_zero_do_not_stretch_the_axis(audit):
 
 def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
     from rankrange.audit.report import shown_labels
+    from rankrange.audit.target import Target
 
     many = [f"a label with a long name {i}" for i in range(20)]
 
     class Sets:
-        class target:
-            task, separator = "labels", "|"
+        target = Target("labels", ["moods"], np.ones((1, 20), dtype=bool), many, np.arange(1), separator="|")
 
     class Row:
         given = "|".join(many)

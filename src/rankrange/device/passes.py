@@ -26,8 +26,6 @@ except ImportError:
     triton = None
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
-# The largest number of undecided rows that a pass lists; equal rows are merged later.
-MAX_LISTED = 1 << 22
 # Parameters of the kernel: rows per tile, columns per block, warps; and the number of sums of a program before those of
 # its columns.
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
@@ -45,7 +43,7 @@ class PassSums(NamedTuple):
     least: float
     table: Array
     n_undecided: int  # may exceed the number of listed rows
-    rows: Tensor  # row numbers of the undecided rows, at most MAX_LISTED by the kernel
+    rows: Tensor  # row numbers of the undecided rows, at most `Sizes.listed_rows` by the kernel
     losses: Tensor
     scores: Tensor  # (r, rows)
 
@@ -66,6 +64,8 @@ class Sizes:
         The rows on both sides of a cut, per parameter, from which the curvature of F at the cut is estimated.
     chunk_numbers : int
         The number of entries of X that are converted to float64 at a time.
+    listed_rows : int
+        The largest number of undecided rows that the kernel lists.
     """
 
     search_rows: int = 1 << 14
@@ -74,6 +74,7 @@ class Sizes:
     metric_numbers: int = 1 << 26
     crossing_rows: int = 500
     chunk_numbers: int = 1 << 25
+    listed_rows: int = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class FusedPass(EagerPass):
         self.tiles = -(-tiles // (processors * _PROGRAMS_PER_PROCESSOR))
         self.programs = -(-tiles // self.tiles)
         new = X.new_empty
-        self.listed = min(MAX_LISTED, data.n)
+        self.listed = min(data.sizes.listed_rows, data.n)
         self.sums_of = new((self.programs, HEAD + 2 * self.parts * WIDTH), dtype=torch.float64)
         self.scratch = new(max(self.programs * BLOCK, self.chunk // _TILES + BLOCK), dtype=torch.float64)
         self.list = new(self.listed, dtype=torch.int64)
@@ -279,7 +280,7 @@ class FusedPass(EagerPass):
         return out
 
     def sums(self, request: Request) -> PassSums:
-        """The `tangent_sums` of the rows that are certainly kept, masses, and at most MAX_LISTED undecided rows."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and at most `listed_rows` undecided rows."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
         total = torch.cat([self.sums_of.sum(0), least[None], self.count.to(torch.float64)]).cpu().numpy()

@@ -164,10 +164,6 @@ SOLVERS: dict[str, Solver] = {
     "subgradient": Solver(_subgradient, exact=False, aggregate=("upper", "caps")),
     "bilevel": Solver(_bilevel, exact=True, aggregate=("caps",)),
 }
-_WHAT = {
-    "upper": "the weights of the dropped losses (`upper`)",
-    "caps": "the remaining weight of each row after dropping (`caps`)",
-}
 
 
 def _needs_exact(solver: Solver, objective: Objective) -> bool:
@@ -220,10 +216,9 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     solver = SOLVERS[name]
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
-            methods, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
             raise ValueError(
-                f"solver={name!r} needs an aggregate that provides {methods}; the {given!r} aggregate does not. "
-                "Use solver='auto'."
+                f"solver={name!r} needs an aggregate with the method {method!r}; the aggregate "
+                f"{objective.aggregate.name!r} has none. Use solver='auto'."
             )
     if _needs_exact(solver, objective):
         others = [

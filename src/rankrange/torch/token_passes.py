@@ -93,7 +93,10 @@ def mean_of_all(
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
     given = tokens.target, weights, log_noise
     settings = head.softcap, head.label_smoothing
-    value, total, weights, *scores = _OnePass.apply(tokens.hidden, head.weight, head.bias, given, settings)
+    inputs: tuple[Tensor | None, ...] = (tokens.hidden, head.weight, head.bias)
+    if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
+        inputs = tuple(x if x is None else x.detach() for x in inputs)
+    value, total, weights, *scores = _OnePass.apply(*inputs, given, settings)
     total = total.detach()
     if group is not None:
         from .distributed import joint_value, sum_over
