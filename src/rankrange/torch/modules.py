@@ -233,8 +233,8 @@ class AoRRLoss(RangeLoss):
     def sample_weights(self) -> Tensor:
         """The current weight of each sample, by its index (m="auto"); 1 for samples that were not visited.
 
-        There are `n_samples` weights, or without `n_samples` as many as the largest visited index plus 1, and none
-        before the first batch with indices.
+        There are `n_samples` weights, or without `n_samples` as many as the largest visited index plus 1 (none
+        before the first training batch with indices).
         """
         return self._automatic("sample_weights()").weights_of_all()
 
