@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -55,14 +55,23 @@ def _spread(values: np.ndarray, digits: int = 1) -> list[str]:
     return [f"{np.mean(values):+.{digits}f}", f"{np.median(values):+.{digits}f}", f"{values.min():+.{digits}f}"]
 
 
-def _save(figure: Any, name: str) -> None:
-    for axis in figure.axes:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(OUT / f"{name}.png", dpi=130)
-    plt.close(figure)
+class Part(NamedTuple):
+    """A table, and its figure, if there is one."""
+
+    table: str
+    figure: Any = None
+
+    def write(self, name: str) -> None:
+        """Write both to files of this name."""
+        (OUT / f"{name}.txt").write_text(self.table, encoding="utf-8")
+        if self.figure is not None:
+            for axis in self.figure.axes:
+                axis.spines[["top", "right"]].set_visible(False)
+            self.figure.savefig(OUT / f"{name}.png", dpi=130)
+            plt.close(self.figure)
 
 
-def suspects() -> str:
+def suspects() -> Part:
     """`find_label_issues` against cleanlab: average precision of planted errors."""
     runs = runs_of("label_issues")
     figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
@@ -81,12 +90,11 @@ def suspects() -> str:
         ylim=(0, 1.02),
     )
     axis.legend(frameon=False, title="wrong labels")
-    _save(figure, "suspects")
     rows = []
     for (name, kind), group in grouped(runs, lambda run: (run["set"], run["kind"])).items():
         gain = column(group, "rankrange") - column(group, "cleanlab")
         rows.append([name, kind, str(len(group)), *_spread(gain, 3)])
-    return table(["set", "wrong labels", "runs", "mean difference", "median", "worst"], rows)
+    return Part(table(["set", "wrong labels", "runs", "mean difference", "median", "worst"], rows), figure)
 
 
 KINDS = ("symmetric", "one class", "far", "boundary")
@@ -97,7 +105,7 @@ def _kind(name: str) -> str:
     return "high leverage" if name == "far" else name
 
 
-def claims() -> str:
+def claims() -> Part:
     """Mean p_wrong against the share of labels that were wrong, by kind of noise."""
     runs = [run for run in runs_of("label_errors") if run["kind"] != "none"]
     figure, axis = plt.subplots(figsize=(5.6, 5), layout="constrained")
@@ -120,11 +128,10 @@ def claims() -> str:
         xlabel="mean p_wrong", ylabel="share that was wrong", title="Rows with p_wrong of at least .5, one dot per run"
     )
     axis.legend(frameon=False, title="wrong labels")
-    _save(figure, "claims")
-    return table(["wrong labels", "runs", "with 10 flagged", "at .2", "at .5", "at .8"], rows)
+    return Part(table(["wrong labels", "runs", "with 10 flagged", "at .2", "at .5", "at .8"], rows), figure)
 
 
-def precision() -> str:
+def precision() -> Part:
     """Average precision of `find_label_issues` and of cleanlab's self-confidence on the same folds."""
     rows = []
     runs = [run for run in runs_of("label_errors") if run["ap_ours"]]
@@ -138,12 +145,12 @@ def precision() -> str:
         worst = min(gains, key=lambda name: gains[name])
         cells = [f"{_kind(kind)} {float(rate):g}", *(f"{value.mean():.2f}" for value in values)]
         rows.append([*cells, f"{np.mean(list(gains.values())):+.2f}", f"{gains[worst]:+.2f} ({worst})"])
-    return table(
-        ["wrong labels", "rankrange", "cleanlab, HGB", "cleanlab, LR", "gain over the better", "worst set"], rows
+    return Part(
+        table(["wrong labels", "rankrange", "cleanlab, HGB", "cleanlab, LR", "gain over the better", "worst set"], rows)
     )
 
 
-def chosen() -> str:
+def chosen() -> Part:
     """`m="auto"` against an ordinary logistic regression on binary sets."""
     runs = runs_of("auto_tabular")
     groups = grouped(
@@ -159,12 +166,11 @@ def chosen() -> str:
     axis.axhline(0, color="0.4", lw=0.8)
     axis.set(ylabel="gain in accuracy on clean rows (points)", title="One dot per run, the bar is the mean")
     axis.set_xticks(range(len(names)), names, rotation=20, ha="right")
-    _save(figure, "chosen")
     rows = [
         [name, str(len(groups[name])), *_spread(column(groups[name], "auto") - column(groups[name], "LR"))]
         for name in names
     ]
-    return table(["wrong labels", "runs", "mean gain", "median", "worst"], rows)
+    return Part(table(["wrong labels", "runs", "mean gain", "median", "worst"], rows), figure)
 
 
 def any_model_runs(*, latest_rules: bool = False) -> Runs:
@@ -189,7 +195,7 @@ def regained(runs: Runs, method: str) -> float:
 BASES = {"hgb": "boosted trees", "lightgbm": "LightGBM", "forest": "random forest"}
 
 
-def any_model() -> str:
+def any_model() -> Part:
     """Share of the accuracy lost to wrong labels that is regained, by base model and kind of noise."""
     runs = any_model_runs()
     methods = [method for method in ("ensemble", "single", "cleanlab") if any(run.get(method) for run in runs)]
@@ -202,10 +208,10 @@ def any_model() -> str:
         parts = ["" if np.isnan(share) else f"{100 * share:.0f}" for share in shares]
         rows.append([BASES[base], f"{kind} {float(rate):g}", str(len(group)), f"{gap:.1f}", *parts])
     head = ["model", "wrong labels", "runs", "points lost to them", *(f"regained: {method}, %" for method in methods)]
-    return table(head, rows)
+    return Part(table(head, rows))
 
 
-def fits() -> str:
+def fits() -> Part:
     """What a linear fit costs, in ordinary fits of the same data."""
     groups = grouped(runs_of("linear_suite_after"), lambda run: run["loss"])
     figure, axis = plt.subplots(figsize=(8.4, 3.8), layout="constrained")
@@ -226,8 +232,7 @@ def fits() -> str:
         title="Cost of a fit relative to one ordinary fit",
     )
     axis.legend(frameon=False, fontsize=9)
-    _save(figure, "fits")
-    return table(["loss", "problems", "median", "90%", "worst", "the worst case"], rows)
+    return Part(table(["loss", "problems", "median", "90%", "worst", "the worst case"], rows), figure)
 
 
 def network_runs() -> Runs:
@@ -236,7 +241,7 @@ def network_runs() -> Runs:
     return list({tuple(run[name] for name in names): run for run in runs_of("torch_noise")}.values())
 
 
-def scale() -> str:
+def scale() -> Part:
     """Core seconds against rows, by where the rows are."""
     runs = [run for run in runs_of("scale") if run["m"] == "0.1" and run["k"] == "1.0" and run["core_seconds"]]
     figure, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
@@ -248,8 +253,7 @@ def scale() -> str:
         rows += [[method, f"{n:,}", str(len(sizes[n])), f"{seconds:.1f}"] for n, seconds in medians.items()]
     axis.set(xscale="log", yscale="log", xlabel="rows", ylabel="core seconds", title="30 columns, m = 0.1, k = 1")
     axis.legend(frameon=False, fontsize=9)
-    _save(figure, "scale")
-    return table(["rows are", "rows", "runs", "core seconds (median)"], rows)
+    return Part(table(["rows are", "rows", "runs", "core seconds (median)"], rows), figure)
 
 
 def _ranking() -> list[str]:
@@ -338,7 +342,7 @@ def main() -> None:
         return
     OUT.mkdir(parents=True, exist_ok=True)
     for name, draw in PARTS.items():
-        (OUT / f"{name}.txt").write_text(draw(), encoding="utf-8")
+        draw().write(name)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,13 @@
 import numpy as np
 import torch
 
+from rankrange.core.losses import Logistic
+from rankrange.core.objective import Design, Objective
 from rankrange.device import newton_pass
-from rankrange.device.passes import Data, EagerPass, FusedPass
+from rankrange.device.device_objective import DeviceData
+from rankrange.device.device_rows import DeviceRows
+from rankrange.device.passes import Data, EagerPass, FusedPass, Sizes
+from rankrange.device.tensors import Labels
 from rankrange.shards.shard_kernels import Interval, Model, Request
 
 CASES = [  # rows, columns, loss, intercept, weights, class weights, dtype of X, shares of the brackets
@@ -87,3 +92,22 @@ def check_newton(case, device="cpu", seed=0):
     assert errors[0] < 1e-4, errors
     assert errors[1] < 1e-5, errors
     return float(max(errors))
+
+
+def check_evaluation(listed_rows, device="cpu"):
+    """The objective is the mean of the ranked losses, even if the brackets hold more rows than a pass lists."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = X @ [2.0, -1.0, 0.5] + rng.logistic(size=len(X)) > 0
+    labels = Labels(np.array([0, 1]), torch.as_tensor(y, device=device).to(torch.int8))
+    sizes = Sizes(bracket_rows=50, listed_rows=listed_rows)  # brackets from 50 rows hold nearly all rows
+    rows = DeviceRows(torch.as_tensor(X, device=device), labels, sizes=sizes)
+    rows.collected_rows = 1000
+    model = Model("logistic", 1, True, np.dtype(float), np.array([0, 1]))
+    some, sign = np.arange(0, len(X), 10), np.where(y, 1.0, -1.0)
+    sample = Objective(Design(X[some], True), sign[some], Logistic(), 1e4, 1, m=30, k=240)
+    data = DeviceData(rows, model, sample, len(X), float(len(X)), 300, 2400)
+    assert isinstance(data.run, FusedPass)
+    W = np.array([[1.5, -1.0, 0.2, 0.1]])
+    ranked = np.sort(np.logaddexp(0.0, -sign * (X @ W[0, :3] + W[0, 3])))[::-1][300:2400]
+    np.testing.assert_allclose(data.evaluate_at(W).value, ranked.mean() + data.sample.penalty(W), rtol=1e-9)

@@ -7,8 +7,10 @@ A program of its own, because the interpreter must be chosen before Triton is im
 
 import os
 import sys
+import traceback
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rankrange.torch as rrt
 import triton_interpreter
@@ -540,6 +542,38 @@ def check_memory():
                     state[name], buffer, msg=lambda text, n=name, what=what: f"{what}, {n}: {text}"
                 )
                 assert torch.equal(state[name], same[name]), f"{what}: other bits in a second run, {name}"
+
+
+def _is_triton(module):
+    return module.partition(".")[0] == "triton"
+
+
+def launches(step):
+    """Operations on tensors of a loss and its gradient, without views and without those of Triton's interpreter."""
+
+    class Counter(TorchDispatchMode):
+        n = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            views = ("view", "detach", "empty", "alias", "select.int", "expand")
+            callers = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(None))
+            self.n += not any(tag in str(function) for tag in views) and not any(map(_is_triton, callers))
+            return function(*args, **(kwargs or {}))
+
+    output = torch.randn(16, 10, generator=torch.Generator().manual_seed(0)).to(DEVICE).requires_grad_()
+    label, index = torch.arange(16, device=DEVICE) % 10, torch.arange(16, device=DEVICE)
+    with Counter() as counter:
+        torch.autograd.grad(step(output, label, index), output)
+    return counter.n
+
+
+def check_launches():
+    """With m="auto", a step has the kernel and at most seven operations more than cross-entropy."""
+    criterion = rrt.AoRRLoss(torch.nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=16).to(DEVICE)
+    launches(criterion)
+    ours = launches(criterion)
+    plain = launches(lambda output, target, index: torch.nn.functional.cross_entropy(output, target))
+    assert ours <= plain + 7, f"{ours} operations, cross-entropy has {plain}"
 
 
 def check_group():

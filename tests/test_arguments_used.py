@@ -451,12 +451,10 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
     assert 1000 < np.median(found.target.y) < 3000
 
 
-def test_what_needs_memory_is_not_promised_in_passes(tmp_path, monkeypatch, capsys):
+def test_what_needs_memory_is_not_promised_in_passes(tmp_path, capsys, no_memory):
     path = _file(tmp_path, 60)
-    from rankrange.audit import memory
     from rankrange.cli import main
 
-    monkeypatch.setattr(memory, "free_memory", lambda: 1)
     options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
     assert main(["audit", str(path), *options, "--group", "day"]) == 0
     told = capsys.readouterr().err

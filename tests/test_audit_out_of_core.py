@@ -3,13 +3,14 @@
 import csv
 import gc
 import os
+import shutil
 import tempfile
 
 import numpy as np
 import pytest
 
 from rankrange import find_label_issues
-from rankrange.audit import audit_file, memory, out_of_core
+from rankrange.audit import audit_file
 from rankrange.audit.out_of_core_models import outliers_of_all
 from rankrange.cli.entry import main
 from rankrange.outliers import outlier_posterior
@@ -23,12 +24,6 @@ N = 12_000
 
 
 OUT_OF_CORE = {"memory_limit": 1, "sample_rows": 4_000}
-
-
-@pytest.fixture
-def no_memory(monkeypatch):
-    """A machine with one byte of free memory."""
-    monkeypatch.setattr(memory, "free_memory", lambda: 1)
 
 
 def log_odds(x, city):
@@ -173,7 +168,7 @@ def test_numbers_beyond_memory(tmp_path):
 
 def test_no_room_on_the_disk_is_one_sentence(tmp_path, monkeypatch, capsys, no_memory):
     path, _ = written(tmp_path, "parquet")
-    monkeypatch.setattr(out_of_core.shutil, "disk_usage", lambda folder: type("Room", (), {"free": 10}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("Room", (), {"free": 10}))
     assert main(["audit", str(path), "--target", "label"]) == 2
     assert "of disk in" in capsys.readouterr().err
 

@@ -1,5 +1,7 @@
 """The command line, as a user calls it: help, completion, the demo, the list of data sets."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,6 +14,7 @@ import pytest
 
 import rankrange
 from rankrange import cli
+from rankrange.paper import EXPERIMENTS
 
 for package in ("jinja2", "pyarrow", "rich"):
     pytest.importorskip(package)
@@ -154,22 +157,32 @@ def test_datasets_lists_what_is_available_and_the_folders_that_it_searches(tmp_p
     assert missing.split(", ") == [name for name, there in at_hand.items() if not there]
 
 
-def test_an_interruption_ends_with_exit_code_130(tmp_path, capsys):
-    with mock.patch("rankrange.cli.list_datasets._names", side_effect=KeyboardInterrupt):
-        assert cli.main(["datasets"]) == 130
-    assert "interrupted" in capsys.readouterr().err
+class Broken(io.StringIO):
+    """A standard output that raises an error."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def write(self, text):
+        raise self.error
 
 
-def test_too_little_memory_is_one_sentence(capsys):
-    with mock.patch("rankrange.cli.list_datasets._names", side_effect=MemoryError):
-        assert cli.main(["datasets"]) == 2
-    assert "not enough memory" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("error", "code", "message"), [(KeyboardInterrupt, 130, "interrupted"), (MemoryError, 2, "not enough memory")]
+)
+def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, message, capsys):
+    with contextlib.redirect_stdout(Broken(error)):
+        assert cli.main(["datasets"]) == code
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
 
 
 def test_reproduce_is_the_command_of_the_paper(capsys):
-    with mock.patch("rankrange.paper.harness.command.run", return_value=0) as called:
-        assert cli.main(["reproduce"]) == 0
-    called.assert_called_once()
+    assert cli.main(["reproduce", "--list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in EXPERIMENTS)
 
 
 def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path, monkeypatch, capsys):

@@ -1,7 +1,9 @@
 """Fits of rows on a device, here on CPU tensors: objective, cuts and certificate are those of a fit on the CPU."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
-from rankrange.estimators import on_device
 
 torch = pytest.importorskip("torch")
 from rankrange.device.device_rows import rows_on_device  # noqa: E402
@@ -153,21 +154,39 @@ def test_float32_stays_float32_and_is_ranked_in_float64():
     assert model.dropped_.sum() == 2000
 
 
-def test_tensors_of_the_cpu_are_arrays_unless_scikit_learn_dispatches(monkeypatch):
-    X, y = flipped(n=20_000)
-    as_tensors = torch.as_tensor(X), torch.as_tensor(y)
-    plain = AoRRClassifier(m=0, k=1.0).fit(*as_tensors)
+def test_tensors_of_the_cpu_are_arrays():
+    X, y = (torch.as_tensor(part) for part in flipped(n=20_000))
+    plain = AoRRClassifier(m=0, k=1.0).fit(X, y)
     assert not hasattr(plain, "n_passes_")
-    assert isinstance(plain.predict(as_tensors[0]), np.ndarray)
-    monkeypatch.setattr(on_device, "get_config", lambda: {"array_api_dispatch": True})
-    model = AoRRClassifier(m=0, k=1.0).fit(*as_tensors)
+    assert isinstance(plain.predict(X), np.ndarray)
+
+
+def test_tensors_of_the_cpu_stay_tensors_if_scikit_learn_dispatches():
+    """Dispatching must be allowed before SciPy is imported: a process of its own."""
+    code = """
+import numpy as np
+import sklearn
+import torch
+
+from rankrange import AoRRClassifier
+from test_device import flipped
+
+X, y = flipped(n=20_000)
+tensors = torch.as_tensor(X), torch.as_tensor(y)
+with sklearn.config_context(array_api_dispatch=True):
+    model = AoRRClassifier(m=0, k=1.0).fit(*tensors)
     assert model.n_passes_ > 1
     assert isinstance(model.coef_, np.ndarray)
     for method in ("predict", "decision_function", "predict_proba", "predict_log_proba"):
-        there = getattr(model, method)(as_tensors[0])
+        there = getattr(model, method)(tensors[0])
         assert isinstance(there, torch.Tensor), method
         np.testing.assert_allclose(there.numpy(), getattr(model, method)(X), rtol=1e-9, atol=1e-12)
-    assert model.score(*as_tensors) == model.score(X, y)
+    assert model.score(*tensors) == model.score(X, y)
+"""
+    here = str(Path(__file__).parent)
+    environment = {**os.environ, "SCIPY_ARRAY_API": "1", "PYTHONPATH": os.pathsep.join([here, *sys.path])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("y", [[0, 1] * 500, [2.0, -1.0] * 500, [5, 7, 9, 5] * 250, [0, 10**9, 7, 7] * 250])

@@ -21,6 +21,8 @@ for case in checks.CASES:
     checks.check_pass(case)
     if case[6] == checks.torch.float32 and case[0] > 1:
         checks.check_newton(case)
+for listed_rows in (1500, 3000):
+    checks.check_evaluation(listed_rows)
 print("checked", len(checks.CASES))
 """
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join([str(here), *sys.path])}

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.shards import evaluation
 from rankrange.shards.shard_kernels import Model
 
 torch = pytest.importorskip("torch")
@@ -65,7 +64,7 @@ def objective_there(m, k, n=60_000, seed=0, weighted=False, sizes=None):
 @pytest.mark.parametrize(
     ("m", "k", "weighted"), [(0.1, 1.0, False), (0.1, 0.7, False), (0, 0.8, True), (0.3, 0.32, False)]
 )
-def test_a_look_is_the_mean_of_the_ranked_losses(m, k, weighted):
+def test_an_evaluation_is_the_mean_of_the_ranked_losses(m, k, weighted):
     data, X, y, weight = objective_there(m, k, weighted=weighted, sizes=Sizes(bracket_rows=5000))
     for W in (np.array([[1.5, -1.0, 0.2, 0.1]]), np.array([[1.6, -0.9, 0.3, 0.0]])):
         s = np.logaddexp(0.0, -y * (X @ W[0, :3] + W[0, 3]))
@@ -92,18 +91,3 @@ def test_the_hessian_less_what_crosses_the_cuts_is_how_the_gradient_changes(m, k
         size = np.linalg.norm(change)
         assert np.linalg.norm(bends @ v - change) < 0.1 * size
         assert np.linalg.norm(crossing @ v) > 0.1 * size  # which without it would be far off
-
-
-def test_rows_that_tie_in_their_thousands_are_looked_at_as_elsewhere(monkeypatch):
-    data, *_ = objective_there(0.1, 0.8, n=3000)
-    called = []
-    monkeypatch.setattr(evaluation.FullData, "evaluate_at", lambda self, W: called.append(W))
-    monkeypatch.setattr(data.run, "sums", lambda request: data_found(data, request))
-    data.evaluate_at(np.zeros((1, 4)))
-    assert len(called) == 1
-
-
-def data_found(data, request):
-    """A pass that noted fewer rows than are undecided."""
-    found = type(data.run).sums(data.run, request)
-    return found._replace(n_undecided=len(found.rows) + 1)

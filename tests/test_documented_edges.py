@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
 
-from rankrange import AoRRClassifier, scan
+from rankrange import AoRRClassifier, AoRRRegressor, scan
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
+from rankrange.inference.mm import s_estimate
 from rankrange.solvers import solve
+from rankrange.solvers.elemental import TrimmedSquares
 from rankrange.solvers.samples import in_single_precision
 
 
@@ -126,3 +130,30 @@ def test_settings_that_need_rows_in_memory_are_refused_elsewhere(settings, where
         rows = (ShardList(array_shards([X], [X[:, 0]])),)
     with pytest.raises(ValueError, match=next(iter(settings))):
         AoRRRegressor(0.1, 1.0, **settings).fit(*rows)
+
+
+def test_trimmed_squares_that_end_at_max_iter_say_so():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_500, 8))
+    y = X.sum(axis=1) + rng.normal(size=10_500)
+    y[:3_500] += 50.0
+    with pytest.warns(ConvergenceWarning, match="after 1 steps"):
+        model = AoRRRegressor(m=4_500, k=1.0, max_iter=1, n_starts=1, random_state=0).fit(X, y)
+    assert not model.converged_
+    assert model.certificate_ > model.tol
+
+
+def test_a_fit_that_ends_at_max_iter_does_not_say_that_no_step_is_left():
+    X, y = make_classification(200, 5, random_state=0)
+    model = AoRRClassifier(m=0, k=1.0, aggregate="group-cvar", max_iter=1, random_state=0)
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, y, groups=np.arange(200) % 4)
+    assert "no step lowers" not in str(caught[0].message)
+
+
+def test_an_s_estimate_leaves_its_start_alone():
+    rng = np.random.default_rng(0)
+    Z = np.column_stack([rng.normal(size=(6_000, 2)), np.ones(6_000)])
+    problem, start = TrimmedSquares(Z, Z.sum(axis=1) + rng.normal(size=6_000), 3_003, np.zeros((3, 3))), np.zeros(3)
+    s_estimate(problem, start, rng)
+    assert (start == 0.0).all()

@@ -63,7 +63,8 @@ def test_a_range_of_one_value_is_written_as_this_value():
     assert found
     for problem in found:
         ends = problem.usual.split(" to ")
-        assert len(set(ends)) == len(ends) and f"but {problem.usual} is expected" in problem.sentence
+        assert len(set(ends)) == len(ends)
+        assert f"but {problem.usual} is expected" in problem.sentence
 
 
 def test_the_sentence_of_a_batch_never_has_two_equal_numbers():

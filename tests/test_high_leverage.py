@@ -48,9 +48,11 @@ def test_labels_of_high_leverage_rows_change_no_prediction_of_others(as_given):
     np.testing.assert_array_equal(np.flatnonzero(found.high_leverage), FAR)
     other = y.copy()
     other[FAR] = 1 - other[FAR]
+    p_wrong = found.p_wrong
     after, found = predictions(X, other)
     np.testing.assert_array_equal(np.flatnonzero(found.high_leverage), FAR)
     assert_same(after, before, NEAR, atol=0.02)
+    np.testing.assert_allclose(found.p_wrong[NEAR], p_wrong[NEAR], atol=0.01)
 
 
 @pytest.mark.parametrize("factor", [3.0, 1e4])
@@ -88,6 +90,26 @@ def test_predictions_of_corrected_labels_are_those_of_the_labels_themselves():
     learnt, found = predictions(X, y, learn_from=mended)
     assert_same(learnt, predictions(X, mended)[0])
     np.testing.assert_array_equal(found.given, y)
+
+
+def test_after_a_correction_labels_are_not_held_to_be_all_right(as_given):
+    X, y = rows()
+    mended = y.copy()
+    mended[NEAR[0]] = 1 - mended[NEAR[0]]
+    found = predictions(X, y, learn_from=mended)[1]
+    assert found.no_error < 0.8 * as_given[1].no_error
+    assert found.noise_estimate > as_given[1].noise_estimate
+
+
+def test_of_rows_with_the_same_p_wrong_the_less_likely_label_comes_first():
+    """Probabilities closer to 1 than 1 / n are not told apart by p_wrong."""
+    y = np.arange(200) % 2
+    P = np.where(y[:, None] == np.arange(2), 0.9, 0.1)
+    far = 10.0 ** -np.arange(4, 9)
+    P[:10:2] = np.column_stack([1 - far, far])
+    found = find_label_issues(y=y, pred_probs=P)
+    assert np.ptp(found.p_wrong[:10:2]) < 1e-12
+    assert (np.diff(found.score[:10:2]) < 0).all()
 
 
 def test_neighbours_vote_with_corrected_labels():

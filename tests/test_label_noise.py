@@ -164,6 +164,7 @@ def test_weights_are_repetition_and_order_does_not_matter(seed, n_classes):
     assert weighted.share == pytest.approx(repeated.share)
     assert weighted.interval == pytest.approx(repeated.interval, abs=1e-6)
     assert weighted.weights == pytest.approx(repeated.weights)
+    assert weighted.gains == pytest.approx(repeated.gains, rel=1e-3)
     assert sum(weighted.weights.values()) == pytest.approx(1.0)
 
 
@@ -174,6 +175,69 @@ def test_names_of_the_classes_do_not_matter():
     other = LabelNoiseModel().fit({"m": P[:, order]}, np.argsort(order)[given_labels])
     np.testing.assert_allclose(other.p_wrong, one.p_wrong, atol=1e-6)
     np.testing.assert_allclose(other.transition, one.transition[np.ix_(order, order)], atol=1e-6)
+
+
+def test_order_and_names_of_the_members_do_not_matter():
+    P, _, codes = table(400, 3, rates=0.1)
+    members = {"sharp": P, "blurred": 0.5 * P + 0.5 / 3, "rounded": P.round(1) + 1e-3}
+    one = LabelNoiseModel().fit(members, codes)
+    other = LabelNoiseModel().fit({f"another {name}": members[name] for name in reversed(members)}, codes)
+    np.testing.assert_allclose(other.p_wrong, one.p_wrong, atol=1e-6)
+    assert {name.removeprefix("another "): weight for name, weight in other.weights.items()} == pytest.approx(
+        one.weights, abs=1e-6
+    )
+
+
+@pytest.fixture(scope="module")
+def many_tables():
+    """(p_wrong, wrong) of the rows of 40 tables with 2 to 5 classes, from clear to overlapping, up to 30% wrong."""
+    rng, found = np.random.default_rng(0), []
+    for seed in range(40):
+        n_classes, rate = int(rng.choice([2, 3, 5])), float(rng.choice([0.0, 0.02, 0.05, 0.1, 0.2, 0.3]))
+        margin, overlap = rng.uniform(2.5, 8.0), rng.uniform(0.0, 1.5)
+        P, true, given = table(400, n_classes, margin, rate, 1000 + seed, overlap)
+        found.append((LabelNoiseModel().fit({"model": P}, given).p_wrong, given != true))
+    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+
+
+def test_labels_are_wrong_as_often_as_p_wrong_states_at_both_ends(many_tables):
+    p_wrong, wrong = many_tables
+    sure, likely = p_wrong < 0.01, p_wrong >= 0.8
+    assert sure.mean() > 0.4
+    assert wrong[sure].mean() <= 0.01
+    assert wrong[likely].mean() >= 0.8
+    assert 0.5 * wrong.sum() <= p_wrong.sum() <= 1.5 * wrong.sum()
+
+
+def test_labels_with_a_larger_p_wrong_are_wrong_more_often(many_tables):
+    p_wrong, wrong = many_tables
+    group = np.digitize(p_wrong, [0.01, 0.05, 0.2, 0.5, 0.8])
+    shares = [wrong[group == g].mean() for g in range(6)]
+    assert (np.diff(shares) > 0).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_more_wrong_labels_give_a_larger_share(seed):
+    """The same rows and predictions; labels that are wrong stay wrong when more of them are."""
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 3, 600)
+    logits = 0.5 * rng.normal(size=(600, 3)) + 6.0 * np.eye(3)[true]
+    P = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    turn, other = rng.random(600), (true + rng.integers(1, 3, 600)) % 3
+    shares = [
+        LabelNoiseModel().fit({"model": P}, np.where(turn < rate, other, true)).share for rate in (0.0, 0.05, 0.15, 0.3)
+    ]
+    assert (np.diff(shares) > 0.02).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_share_is_the_mean_of_p_wrong_by_weight(seed):
+    P, _, codes = table(300, 3, rates=0.2, seed=seed)
+    weight = np.random.default_rng(seed).exponential(size=300)
+    posterior = LabelNoiseModel().fit({"model": P}, codes, weight)
+    assert posterior.share == pytest.approx(np.average(posterior.p_wrong, weights=weight))
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
@@ -224,6 +288,8 @@ def test_actions_are_those_of_least_expected_cost():
         assert (change[~changed] >= keep[~changed] - 1e-9).all()
         assert (keep[found == "look"] >= review - 1e-9).all()
         assert (keep[found == ""] <= max(review, 0) + 1e-9).all()
+    for costs in (Costs(), Costs(4.0, 0.1), Costs(0.1, 2.0)):  # a review that costs more than dropping is not asked for
+        np.testing.assert_array_equal(actions(p, np.zeros_like(p), costs) != "", p >= costs.review_from)
     for costs in (None, Costs(0.1, 2.0), Costs(review=0.05)):  # what a review costs does not make a class sure
         assert actions(np.array([0.9, 0.6]), np.array([0.9, 0.55]), costs).tolist() == ["relabel", "drop"]
 

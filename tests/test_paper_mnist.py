@@ -1,7 +1,5 @@
 """The experiment of symmetric noise on made images: shares of noise are exact, and choices see no test row."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -9,53 +7,52 @@ from rankrange.paper.experiments import mnist_symmetric
 from rankrange.paper.harness.cells import Cell, Measure, Outcome, Plan, Results
 
 
-@pytest.fixture
-def images(monkeypatch):
+@pytest.fixture(scope="module")
+def images():
     """Ten classes, each a dim image of its own with noise; 900 to train and 300 to test."""
     rng = np.random.default_rng(0)
-    centres = rng.uniform(0, 255, (10, 784))
+    centres = rng.uniform(0, 1, (10, 196))
     labels = rng.integers(0, 10, 1200)
-    X = np.clip(centres[labels] + rng.normal(scale=180, size=(1200, 784)), 0, 255).astype(np.uint8)
-    bunch = SimpleNamespace(data=X[:900], target=labels[:900], test_data=X[900:], test_target=labels[900:])
-    monkeypatch.setattr(mnist_symmetric.datasets, "load", lambda name: bunch)
-    monkeypatch.setitem(mnist_symmetric.ROWS, "smoke", (100, 60))
-    mnist_symmetric._mnist.cache_clear()
-    yield bunch
-    mnist_symmetric._mnist.cache_clear()
+    X = np.clip(centres[labels] + rng.normal(scale=0.35, size=(1200, 196)), 0, 1).astype(np.float32)
+    return mnist_symmetric.Images(X[:900], labels[:900], X[900:], labels[900:])
 
 
 def cell(part="noise=0.3", split=0, protocol="honest"):
     return Cell(mnist_symmetric.NAME, "mnist", part, split, protocol, "smoke")
 
 
+def split_of(images, **which):
+    return mnist_symmetric.split_of(cell(**which), images, 100, 60)
+
+
 def test_exactly_the_share_is_wrong_and_clean_rows_are_no_training_rows(images):
-    split = mnist_symmetric.split_of(cell())
+    split = split_of(images)
     assert split.wrong.sum() == 30
     assert (split.X.shape, split.X_clean.shape) == ((100, 196), (60, 196))
     train, clean = ({row.tobytes() for row in part} for part in (split.X, split.X_clean))
     assert not train & clean
-    other = mnist_symmetric.split_of(cell(split=1))
-    assert (other.given != split.given).any()
-    np.testing.assert_array_equal(mnist_symmetric.split_of(cell()).given, split.given)
+    assert (split_of(images, split=1).given != split.given).any()
+    np.testing.assert_array_equal(split_of(images).given, split.given)
 
 
 def test_a_cell_measures_every_method_and_both_estimates(images):
-    outcome = mnist_symmetric.run(cell())
+    outcome = mnist_symmetric.measured(cell(), split_of(images))
     found = {(m.method, m.metric): m.value for m in outcome.measures}
     assert {method for method, metric in found if metric == "accuracy %"} == set(mnist_symmetric.METHODS)
     assert found["truth", "m"] == 30
     assert found["AoRR", "|m - truth|"] == abs(found["AoRR", "m"] - 30)
-    printed = mnist_symmetric.run(cell(protocol="paper"))
+    printed = mnist_symmetric.measured(cell(protocol="paper"), split_of(images))
     assert {m.method for m in printed.measures if m.metric == "accuracy %"} == {"Average", "AT_k", "AoRR"}
     assert printed.extra["AoRR"]["looks"] == []  # a fit with the m of the last look
 
 
 def test_no_choice_looks_at_the_test_rows(images):
-    before = mnist_symmetric.run(cell())
+    split = split_of(images)
+    before, after = (
+        mnist_symmetric.measured(cell(), split._replace(y_test=labels))
+        for labels in (split.y_test, (split.y_test + 1) % 10)
+    )
     assert before.extra["AoRR"]["looks"]
-    images.test_target[:] = (images.test_target + 1) % 10
-    mnist_symmetric._mnist.cache_clear()
-    after = mnist_symmetric.run(cell())
     for name in ("AoRR", mnist_symmetric.ALONE, "k", "C of Average, C tuned"):
         assert after.extra[name] == before.extra[name]
 

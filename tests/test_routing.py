@@ -22,8 +22,6 @@ from rankrange import (
 from rankrange.crossfit.choose import choose_C, choose_m
 from rankrange.crossfit.folds import hold_out, plan_of, split
 from rankrange.crossfit.grid import RangeSearchCV
-from rankrange.estimators import tkml
-from rankrange.estimators.linear import AoRRLinear
 
 # Of two or three penalties an end is often chosen, and labels here are random.
 pytestmark = [
@@ -134,26 +132,28 @@ def test_rows_held_out_are_of_whole_groups():
     assert few.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("validation", [0.3, 3])
-def test_label_rankers_hold_out_whole_groups(monkeypatch, validation):
-    held = []
-    original = tkml._without
-    monkeypatch.setattr(tkml, "_without", lambda objective, rows: held.append(rows) or original(objective, rows))
-    model = TKMLClassifier(C=1.0, validation=validation, max_iter=5, random_state=0)
-    model.fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
-    assert held
-    for rows in held:
-        assert not np.intersect1d(GROUPS[rows], np.delete(GROUPS, rows)).size
+def similar_rows(n_patients=40, n_columns=30):
+    """Six almost equal rows of each patient: folds that split a patient predict whatever its target is."""
+    rng, patient = np.random.default_rng(0), np.repeat(np.arange(n_patients), 6)
+    rows = rng.normal(size=(n_patients, n_columns))[patient]
+    return rows + 0.01 * rng.normal(size=rows.shape), patient, rng
 
 
-def test_copies_of_one_row_in_one_group_do_not_vouch_for_each_other():
-    """Each row comes ten times, with the same label, drawn at random: only folds of whole groups see that."""
-    rng = np.random.default_rng(0)
-    base, labels = rng.normal(size=(40, 30)), rng.integers(0, 2, 40)
-    rows, y, groups = np.repeat(base, 10, axis=0), np.repeat(labels, 10), np.repeat(np.arange(40), 10)
+def test_similar_rows_of_one_group_do_not_vouch_for_each_other():
+    rows, patient, rng = similar_rows()
+    y = rng.integers(0, 2, 40)[patient]
     free = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y)
-    parted = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y, groups=groups)
+    parted = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y, groups=patient)
     assert parted.C_ < free.C_
+
+
+@pytest.mark.parametrize("validation", [0.3, 3])
+def test_label_rankers_hold_out_whole_groups(validation):
+    rows, patient, rng = similar_rows()
+    labels = np.eye(3, dtype=int)[rng.integers(0, 3, 40)[patient]]
+    model = TKMLClassifier(C=1.0, validation=validation, max_iter=30, random_state=0)
+    assert model.fit(rows, labels).stop_score_ > 0.8
+    assert model.fit(rows, labels, groups=patient).stop_score_ < 0.6
 
 
 def test_groups_of_another_length_are_an_error():
@@ -184,50 +184,38 @@ def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes():
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers", "labels"])
-def test_groups_of_an_audit_reach_the_choices_of_m_and_C(monkeypatch, task):
+def test_groups_of_an_audit_reach_the_choices_of_m_and_C(task):
     pandas = pytest.importorskip("pandas")
     for package in ("jinja2", "pyarrow"):
         pytest.importorskip(package)
     from rankrange.audit import audit_table
-    from rankrange.audit.plan import Plan
 
-    seen = {"C": [], "m": []}
-    among, choose = Plan.folds_among, AoRRLinear._choose
-
-    def spied_among(self, rows, *args):
-        folds = among(self, rows, *args)
-        seen["C"].append((folds, GROUPS[rows]))
-        return folds
-
-    def spied_choose(self, objective, clean, rng, unit, groups):
-        if self.m == "auto":
-            seen["m"].append(groups)
-        return choose(self, objective, clean, rng, unit, groups)
-
-    def spied_without(objective, rows):
-        seen["m"].append(rows)
-        return without(objective, rows)
-
-    without = tkml._without
-    monkeypatch.setattr(Plan, "folds_among", spied_among)
-    monkeypatch.setattr(AoRRLinear, "_choose", spied_choose)
-    monkeypatch.setattr(tkml, "_without", spied_without)
-    frame = pandas.DataFrame(X, columns=list("abcd")).assign(patient=[f"p{g}" for g in GROUPS])
+    rows, patient, rng = similar_rows() if task == "numbers" else similar_rows(60, 100)
+    frame = pandas.DataFrame(rows).rename(columns="c{}".format).assign(patient=[f"p{i}" for i in patient])
+    true = (rows[::6, 0] > 0) ^ (rng.random(len(rows[::6])) < 0.15)
     frame["target"] = {
-        "classes": np.where(Y, "yes", "no"),
-        "numbers": X[:, 0] + X[:, 1],
-        "labels": np.where(X[:, 0] > 0, "sea;sky", np.where(X[:, 1] > 0, "sky", "land;sea")),
-    }[task]
-    options = {"labels_by": ";"} if task == "labels" else {"task": task}
-    audit_table(frame, "target", group="patient", models="linear", **options)
-    assert seen["C"]
-    assert seen["m"]
-    for folds, groups in seen["C"]:
-        for train, test in zip(folds.train, folds.test, strict=True):
-            assert not set(groups[train]) & set(groups[test])
-    for groups in seen["m"] if task != "labels" else []:
-        assert groups is not None
-        assert len(np.unique(groups)) > 5  # the patients, and not the few parts they are dealt into
+        "classes": np.where(true, "yes", "no"),
+        "numbers": rng.normal(size=len(true)),
+        "labels": np.where(true, "sea;sky", "land"),
+    }[task][patient]
+    options = {"models": "linear", **({"labels_by": ";"} if task == "labels" else {"task": task})}
+    parted = audit_table(frame, "target", group="patient", **options).result
+    free = audit_table(frame, "target", ignore=["patient"], **options).result
+    assert parted.C <= 0.01 * free.C
+    if task == "classes":
+        assert max(parted.model.tuning_["score"]) < 0.8 < max(free.model.tuning_["score"])
+    if task == "labels":
+        assert parted.model.stop_score_ < 0.8 < free.model.stop_score_
+
+
+def test_outlying_patients_do_not_vouch_for_themselves_when_an_audit_chooses_m():
+    from rankrange.audit.plan import Plan, fit_robust
+
+    rows, patient, rng = similar_rows(n_columns=60)
+    y = rows[:, 0] + 8.0 * (patient < 4) + 0.05 * rng.normal(size=len(rows))
+    plan = Plan.of(len(rows), rows.shape[1], 1, jobs=1, seed=0)
+    parted, free = (fit_robust(AoRRRegressor, rows, y, 1.0, plan, 0, groups) for groups in (patient, None))
+    assert parted.m_ >= (patient < 4).sum() > free.m_
 
 
 # ---- every estimator

@@ -319,7 +319,7 @@ def test_an_audit_says_nothing_only_where_nothing_of_any_kind_was_found():
     assert "Nothing to do here" not in audit.report()
 
 
-def test_a_new_check_is_one_entry_in_a_table(monkeypatch):
+def test_a_new_check_is_one_entry_in_a_table():
     """A kind that has no words of its own is counted, named and listed after the others."""
 
     def find_whitespace(rows):  # as in docs/development/extending.md
@@ -335,11 +335,10 @@ def test_a_new_check_is_one_entry_in_a_table(monkeypatch):
                     )
         return found
 
-    monkeypatch.setattr(row_problems, "CHECKS", (find_whitespace, *row_problems.CHECKS))
     table = a_table()
     table["town"] = ["A " if row in (2, 4) else "A" if row % 2 else "B" for row in range(len(table["income"]))]
     table["income"][17] = 1e12
-    found = problems(table)
+    found = problems(table, checks=(find_whitespace, *row_problems.CHECKS))
     assert [problem.kind for problem in found] == ["outlier", "whitespace"]
     assert found[1].rows == (3, 5)
     assert count_problems(found) == {"outlier": 1, "whitespace": 2}

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections import Counter
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -173,17 +172,16 @@ def test_cuts_that_are_followed_from_set_to_set_are_exact(moves, ties, data):
 )
 def test_a_selection_that_follows_the_last_cuts_equals_one_that_does_not(moves, ties, data):
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))
-    m, k = sorted(data.draw(st.lists(st.integers(0, 400), min_size=2, max_size=2, unique=True)))
-    sampled_from = data.draw(st.sampled_from([0, 1000]))
+    n = data.draw(st.sampled_from([400, 5000, 20_000]))  # sorted, followed, sampled
+    m, k = sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2, unique=True)))
     rng, trail = np.random.default_rng(len(moves)), {}
-    values = rng.normal(size=400).astype(dtype)
-    values[: 100 * ties] = values[0]
-    with mock.patch.multiple(module, _FOLLOWED_FROM=0, _SAMPLED_FROM=sampled_from):
-        for move in moves:
-            values = values + dtype(move) * rng.normal(size=400).astype(dtype) * (values != values[0])
-            found, expected = module.select(values, m, k, trail=trail), module.select(values, m, k)
-            np.testing.assert_array_equal(found.weights, expected.weights)
-            assert found[1:] == expected[1:]
+    values = rng.normal(size=n).astype(dtype)
+    values[: n * ties // 4] = values[0]
+    for move in moves:
+        values = values + dtype(move) * rng.normal(size=n).astype(dtype) * (values != values[0])
+        found, expected = module.select(values, m, k, trail=trail), module.select(values, m, k)
+        np.testing.assert_array_equal(found.weights, expected.weights)
+        assert found[1:] == expected[1:]
 
 
 def test_an_unlucky_sample_falls_back_to_a_full_partition():

@@ -284,42 +284,6 @@ def test_of_a_network_that_wavers_nothing_is_claimed():
     assert rest.max() < 0.2 + 1e-9
 
 
-def launches(step):
-    """Operations on tensors, views not counted, of a loss and its gradient."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Counter(TorchDispatchMode):
-        n = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            launched = not any(
-                tag in str(function) for tag in ("view", "detach", "empty", "alias", "select.int", "expand")
-            )
-            self.n += launched
-            return function(*args, **(kwargs or {}))
-
-    output = torch.randn(16, CLASSES, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    with Counter() as counter:
-        torch.autograd.grad(step(output, torch.arange(16) % CLASSES, torch.arange(16)), output)
-    return counter.n
-
-
-def test_where_the_kernel_runs_a_step_has_at_most_eight_launches_more_than_cross_entropy(monkeypatch):
-    kernels, runs = importlib.import_module("rankrange.torch.kernels"), []
-
-    def launch(name, grid_0, grid_1, given, constants, warps):
-        runs.append(name)
-        given[1].fill_(1 / 16)  # the weights over their sum; counted as a launch
-
-    monkeypatch.setattr(kernels, "fits_memory", lambda losses, output: True)
-    monkeypatch.setattr(kernels, "launch", launch)
-    criterion = automatic(n_samples=16)
-    launches(criterion)
-    ours, plain = launches(criterion), launches(lambda output, target, index: nn.CrossEntropyLoss()(output, target))
-    assert runs == ["remember"] * 2
-    assert ours <= plain + 8
-
-
 def test_weights_of_losses_without_classes_are_those_of_the_definition():
     """Of the second batch, a loss s above lam_hat, four times the mean of the first, has the weight (lam_hat / s)^2."""
     criterion = rrt.AoRRLoss(lambda output, target: output - target, m="auto")

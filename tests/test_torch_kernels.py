@@ -25,7 +25,7 @@ def run(checks, interpreted):
 @pytest.mark.parametrize(
     "checks",
     [
-        ["large", "misled", "nan", "repeats", "workspaces"],
+        ["large", "misled", "nan", "repeats", "workspaces", "launches"],
         ["small", "labels", "dtypes", "label_dtypes", "public", "public_labels", "compile", "memory", "again"],
     ],
     ids=" ".join,

@@ -8,6 +8,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.nn.functional as F  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import rankrange as rr  # noqa: E402
 import rankrange.torch as rrt  # noqa: E402
@@ -16,12 +19,6 @@ from rankrange.torch import token_scores  # noqa: E402
 IGNORED = -100
 # Torch's own deprecations at the first use of its compiler are not ours to fix.
 compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-
-
-@pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch):
-    """Blocks of a few rows, so that small batches take several."""
-    monkeypatch.setitem(token_scores._MAX_BYTES, "cpu", 1 << 10)
 
 
 def definition(hidden, weight, target, m, k, key="excess", per="token", bias=None, reference=None, softcap=None,
@@ -220,28 +217,37 @@ def test_one_token_is_kept_by_any_fractions():
         check(hidden, weight, target, *ranks)
 
 
-def test_all_logits_are_never_in_memory(monkeypatch):
-    hidden, weight, target, _ = batch(shape=(40, 10), words=50)
-    sizes = []
-    plain = token_scores.logits_of
+LARGE = {"shape": (16, 9), "words": 40_000, "ignored": 0.0}  # 144 tokens: 46 MB of logits, more than a block has
 
-    def watched(*args):
-        logits = plain(*args)
-        sizes.append(logits.numel())
-        return logits
 
-    monkeypatch.setattr("rankrange.torch.token_passes.logits_of", watched)
-    monkeypatch.setitem(token_scores._MAX_BYTES, "cpu", 8 * 50 * 20)
-    for ranks, products in [((0.1, 0.5), 2), ((0, 1.0), 1)]:
-        sizes.clear()
+@pytest.mark.parametrize("ranks", [(0.05, 0.95), (0, 1.0)], ids=str)
+def test_many_words_are_processed_in_blocks_and_equal_the_definition(ranks):
+    hidden, weight, target, bias = batch(**LARGE, bias=True)
+    check(hidden, weight, target, *ranks, bias=bias, softcap=2.0, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize(("ranks", "products"), [((0.1, 0.5), 1 + 2 * 0.4), ((0, 1.0), 2)], ids=str)
+def test_all_logits_are_never_in_memory_nor_computed_twice(ranks, products):
+    """Two more products for gradients, of the kept tokens alone; that of the hidden states is not counted."""
+    hidden, weight, target, _ = batch(**LARGE)
+    logits = hidden.shape[:-1].numel() * len(weight)
+
+    class Largest(TorchDispatchMode):
+        size = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            self.size = max([self.size, *(x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor))])
+            return found
+
+    with Largest() as largest, FlopCounterMode(display=False) as flops:
         gradients(rrt.linear_ranked_range(hidden, weight, target, *ranks), hidden, weight)
-        assert max(sizes) <= 50 * 20
-        kept = 1 if products == 1 else 1.45
-        assert sum(sizes) <= kept * 400 * 50 + 50 * 20
-    sizes.clear()
-    with torch.no_grad():
-        rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.5)
-    assert sum(sizes) == 400 * 50
+    assert largest.size < 0.8 * logits
+    one = 2 * logits * hidden.shape[-1]  # a multiplication and an addition
+    assert flops.get_total_flops() <= 1.05 * products * one
+    with torch.no_grad(), FlopCounterMode(display=False) as flops:
+        rrt.linear_ranked_range(hidden, weight, target, *ranks)
+    assert flops.get_total_flops() == one
 
 
 def test_autocast_takes_its_dtype_and_gives_gradients_in_that_of_the_weight():

@@ -108,6 +108,7 @@ def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
     """Log losses (n,) of all rows, and their first and second derivatives, of the shape of `scores`.
 
     For scores (n, classes) the second derivatives are the diagonal of the Hessian, times classes / (classes - 1).
+    Scores that are not finite, and labels other than 0 to classes - 1, are a ValueError.
     """
     scores, y = np.asarray(scores, dtype=float), np.asarray(y)
     classes = 2 if scores.ndim == 1 else scores.shape[1]
@@ -217,8 +218,9 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
 
     CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. The objective
     collects the losses of a whole pass over the rows and computes the two cuts, the k-th and the m-th largest loss. The
-    next pass keeps the losses between these cuts. A round has two passes, one for the splits and one for the leaf
-    values: leaf values use the cuts of the same round, and splits those of the round before.
+    next pass keeps the losses between these cuts, including those equal to the lower one. A round has two passes, one
+    for the splits and one for the leaf values: leaf values use the cuts of the same round, and splits those of the
+    round before.
 
     Parameters
     ----------
@@ -297,7 +299,10 @@ class _OfCatBoost(BoostingObjective):
         )
 
     def _check_start(self, scores: Array) -> None:
-        """Recognise the first round of a run by its scores of 0, and raise an error unless it has two passes."""
+        """Recognise the first round of a run by its scores of 0, and raise an error unless it has two passes.
+
+        A run whose first scores are not 0 is not checked.
+        """
         if (scores == 0.0).all():
             if self._trained:
                 self._reset()
@@ -312,7 +317,10 @@ class _OfCatBoost(BoostingObjective):
                 )
 
     def _collect(self, losses: Array, weight: Array) -> None:
-        """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass."""
+        """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass.
+
+        After a pass of the first round, whose losses are all equal, the cuts stay infinite.
+        """
         self._losses.append(losses)
         self._weights.append(weight)
         if sum(map(len, self._losses)) >= self.n_rows:
@@ -437,12 +445,13 @@ class RankedRangeMetric:
 
 
 def probabilities_of_scores(scores: Any) -> Array:
-    """Class probabilities from the raw scores that LightGBM returns with a custom objective.
+    """Class probabilities from the raw scores that LightGBM and XGBoost return with a custom objective.
 
     Parameters
     ----------
     scores : array_like of shape (n,), (n, 1) or (n, classes)
-        Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
+        Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)` of LightGBM,
+        `booster.predict(data, output_margin=True)` of XGBoost.
 
     Returns
     -------
@@ -461,12 +470,12 @@ def probabilities_of_scores(scores: Any) -> Array:
 
 
 def labels_of_scores(scores: Any, classes: Any = None) -> Array:
-    """The most probable class of each row, from the raw scores that LightGBM returns with a custom objective.
+    """The most probable class of each row, from the raw scores of LightGBM and XGBoost with a custom objective.
 
     Parameters
     ----------
     scores : array_like of shape (n,), (n, 1) or (n, classes)
-        Log odds of the second class, or one score per class: `model.predict(X, raw_score=True)`.
+        Log odds of the second class, or one score per class, as in `probabilities_of_scores`.
     classes : array_like, optional
         The classes in order, `model.classes_`; by default 0, 1, ...
 
@@ -492,7 +501,7 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
 
 
 def _checked_scores(scores: Any) -> Array:
-    """The scores as (n, classes), or (n, 1) for two classes."""
+    """The scores as (n, classes), or (n, 1) for two classes; another shape or NaN or infinity is a ValueError."""
     array = np.asarray(scores, dtype=float)
     if array.ndim not in (1, 2) or not np.isfinite(array).all():
         raise ValueError(f"scores must be finite and of shape (n,) or (n, classes), got shape {array.shape}")

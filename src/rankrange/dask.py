@@ -120,7 +120,10 @@ class _OnDask:
         return local
 
     def _lazily(self, method: str, X: Any, n_columns: int | None, dtype: Any) -> Any:
-        """Call `method` of the in-memory estimator lazily on each chunk, or directly if X is in memory."""
+        """Call `method` of the in-memory estimator lazily on each chunk, or directly if X is in memory.
+
+        The result has the shape (n, n_columns), or (n,) if `n_columns` is None, and this dtype.
+        """
         local = self._without_rows()
         if not hasattr(X, "__dask_graph__"):
             return getattr(local, method)(X)

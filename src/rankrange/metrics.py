@@ -237,7 +237,7 @@ def _band_area(x: Any, height: Any, fpr: tuple[float, float], tpr: tuple[float, 
 
 
 def _binary_scores(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """A mask of the positive rows, and the scores in float64."""
+    """A mask of the positive rows, and the scores in float64; other than two classes in y are a ValueError."""
     z = as_floats(score, "score").astype(np.float64)
     labels = np.asarray(y)
     if z.ndim != 1 or labels.shape != z.shape:

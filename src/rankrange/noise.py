@@ -89,8 +89,8 @@ def asymmetric(y: ArrayLike, mapping: Mapping[Any, Any], rate: float, random_sta
     y : array_like of shape (n,)
         The labels.
     mapping : mapping
-        The class that replaces each class; labels of other classes do not change. The mapping of the paper for MNIST is
-        {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}.
+        The class that replaces each class; labels of other classes do not change. All classes in it must occur in y.
+        The mapping of the paper for MNIST is {2: 7, 3: 8, 5: 6, 6: 5, 7: 1}.
     rate : float
         The share of the labels to replace in each class of the mapping: exactly round(rate * n_c) of the n_c labels of
         class c.

@@ -58,6 +58,8 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     ------
     ValueError
         If the model, or a model inside it, cannot be converted, or if X is not a matrix of floats.
+    ImportError
+        If skl2onnx is not installed.
 
     Examples
     --------
@@ -238,7 +240,7 @@ def _of_ensemble(model: Any, graph: _Graph) -> tuple[Any, Any]:
 class _Graph:
     """Builds the graph of one converter from its input.
 
-    Each method adds operators and returns their output.
+    Each method but `end` adds operators and returns their output.
     """
 
     def __init__(self, operator: Any, container: Any) -> None:

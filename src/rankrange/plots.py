@@ -94,7 +94,8 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     Parameters
     ----------
     estimator : AoRRClassifier or AoRRRegressor
-        An estimator that was fitted with m="auto", without a clean validation set.
+        An estimator that was fitted with m="auto", without a clean validation set, to enough rows for cross-validation.
+        Otherwise there is no table of scores, which is a ValueError.
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -334,6 +335,8 @@ def plot_groups(audit: Any, *, ax: Any = None) -> Any:
 def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any = None) -> Any:
     """Draw residuals against robust distances, a QQ plot, residuals against fitted values, and residuals by row.
 
+    Residuals are divided by the robust scale and clipped to [-1e6, 1e6].
+
     Parameters
     ----------
     model : AoRRRegressor
@@ -401,7 +404,7 @@ def _draw_kinds(ax: Any, x: Any, r: Any, found: Any) -> None:
 
 
 def _leverage_plot(ax: Any, found: Any) -> Any:
-    """Draw residuals against robust distances, with the cut-offs for outliers and for high leverage."""
+    """Draw residuals against robust distances, with the cut-offs for outliers and, if it is finite, high leverage."""
     _draw_kinds(ax, found.distances, np.clip(found.residuals, -1e6, 1e6), found)
     for cut in (-found.residual_cut, found.residual_cut):
         ax.axhline(cut, color=SOFT, lw=1, ls=":")

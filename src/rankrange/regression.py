@@ -41,7 +41,8 @@ class FormulaRegressor(AoRRRegressor):
         """Fit to the columns of the formula, computed from the DataFrame X.
 
         The target is the formula's left side. If y is given, it is the target instead, on the scale of the left side:
-        for "log(y) ~ a" pass the logarithms.
+        for "log(y) ~ a" pass the logarithms. X_val is a DataFrame too; `more` are further arguments of
+        `AoRRRegressor.fit`, such as y_val.
         """
         columns, target, self.formula_ = _by_formula(self.formula, X, with_target=y is None)
         if self.formula_.intercept != bool(self.fit_intercept):
@@ -87,7 +88,11 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 @dataclass(frozen=True)
 class FormulaColumns:
-    """The columns of a fitted formula: formulaic's specification, the training values of categories, the intercept."""
+    """The columns of a fitted formula.
+
+    `spec` is formulaic's specification, `levels` has the training values of the columns that are categories, and
+    `intercept` is whether the formula has an intercept.
+    """
 
     spec: Any
     levels: dict[str, set[Any]]
@@ -207,7 +212,7 @@ def _share(alpha: float, n: int, p: int) -> str | float:
     """The parameter m that keeps a share alpha of the rows.
 
     It is "half" or a fraction, not a count, because cross-validation fits the model to other numbers of rows. The
-    fraction follows R's rule, which depends on the number p of coefficients.
+    fraction follows R's rule, which depends on the number p of coefficients. If n is not above p, it is a ValueError.
     """
     if n <= p:
         raise ValueError(f"{p} coefficients need more than {p} rows, got {n}; add rows or leave out columns")

@@ -184,7 +184,10 @@ def _new_cells(
     decisions: Decisions,
     new_labels: bool,
 ) -> dict[int, str]:
-    """The new target cells of a relabelled row, by column. A label that the table has is spelt as there."""
+    """The new target cells of a relabelled row, by column. A label that the table has is spelt as there.
+
+    "(none)" becomes an empty cell. A label that the target cannot have, or that looks like a formula, is an error.
+    """
     if len(columns) > 1:
         return _yes_and_no(made, cells, columns, labels, decisions.target)
     label, given_labels = made.new_label, labels[0]
@@ -222,7 +225,8 @@ def _yes_and_no(
 ) -> dict[int, str]:
     """The cells of 0/1 target columns that change, by column.
 
-    They are in the words that the column uses for yes and no, or 1 and 0 if it has no such word.
+    They are in the words that the column uses for yes and no, or 1 and 0 if it has no such word. A new label that is
+    not the name of a target column is an error.
     """
     labels = split_labels(made.new_label)
     odd = [label for label in labels if label not in target]
@@ -252,7 +256,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
 
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Write a changed table that was not read from CSV as CSV. Cells that look like formulas get a leading quote."""
+    """Write a changed table that was not read from CSV as CSV. Cells like formulas get a leading apostrophe."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
     for batch in source.text_batches():
@@ -266,7 +270,10 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
 
 
 def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Copy the text of the file with the changed cells and without the dropped rows."""
+    """Copy the text of the file with the changed cells and without the dropped rows.
+
+    It is an error if the text does not have as many rows as the table, because quotes are inconsistent.
+    """
     opener: Any = gzip.open if source.zipped else open
     with opener(source.path, "rt", encoding=source.encoding, newline="") as text:
         for _ in range(source.header_lines):
@@ -305,7 +312,10 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
 
 
 def write_typed(table: Any, cells: Cells, dropped: Array, file: BinaryIO, suffix: str) -> None:
-    """Write a table with changed cells and without dropped rows as Parquet or Arrow, which keeps its types."""
+    """Write a table with changed cells and without dropped rows, with its types.
+
+    The format is Parquet if `suffix` is ".parquet", otherwise Arrow.
+    """
     import pyarrow.parquet
 
     table = changed(table, cells, dropped)
@@ -317,7 +327,7 @@ def write_typed(table: Any, cells: Cells, dropped: Array, file: BinaryIO, suffix
 
 
 def changed(table: Any, cells: Cells, dropped: Array) -> Any:
-    """The table with the new cells and without the dropped rows."""
+    """The pyarrow table with the new cells, in the types of their columns, and without the dropped rows."""
     import pyarrow
 
     for column in sorted({column for new in cells.values() for column in new}):
@@ -331,7 +341,7 @@ def changed(table: Any, cells: Cells, dropped: Array) -> Any:
 
 
 def _typed(text: str, kind: Any) -> Any:
-    """Convert a label to the type of its column."""
+    """Convert a label to the type of its column, several labels to a list; an error if that is impossible."""
     import pyarrow
 
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):

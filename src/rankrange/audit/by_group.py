@@ -29,7 +29,7 @@ class GroupRow:
 def by_group(column: Any, result: TaskResult) -> list[GroupRow]:
     """The groups of a column (pyarrow), the one with the largest mean out-of-fold loss first.
 
-    A row with a missing cell is its own group.
+    A row with a missing cell is its own group, named "None".
     """
     codes, texts = group_numbers(column), [str(value) for value in column.to_pylist()]
     rows = np.bincount(codes)

@@ -36,7 +36,10 @@ _MEMBER_NAMES = {
 
 
 def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a target with classes, given the encoded rows X (n, features)."""
+    """Audit a target with classes, given the encoded rows X (n, features).
+
+    If no model predicts better than chance, there are no suspects.
+    """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
     plan = plan.draw(codes)
@@ -131,7 +134,10 @@ _NAMES = {
 
 
 def _accuracy_notes(issues: LabelIssues, codes: Array, by_scores: bool) -> list[str]:
-    """Notes on the accuracy of the best model and, if there are any, on likely wrong rows with high leverage."""
+    """Notes on the accuracy of the best model and, if there are any, on likely wrong rows with high leverage.
+
+    `by_scores`: whether the suspects come from the scored predictions of the linear models (`_scored`).
+    """
     right = {name: float((P.argmax(axis=1) == codes).mean()) for name, _, P in issues.members}
     best = max(right, key=lambda name: right[name])
     name = "the linear model" if by_scores else _NAMES.get(best, best)
@@ -155,7 +161,10 @@ def _objective(X: Array, codes: Array, K: int) -> Objective:
 
 
 def _fold(X: Array, codes: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Log probabilities (2, test rows, K) of an ordinary and a robust fit for fold f, and m of the robust fit."""
+    """Log probabilities (2, test rows, K) of an ordinary and a robust fit for fold f, and m of the robust fit.
+
+    With groups or a time column, C is chosen again on the training rows, and `penalty` is not used.
+    """
     train, test = plan.of_fold(f)
     X_train, X_test = X[train], X[test]
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
@@ -185,7 +194,10 @@ def _measures(logs: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
 
 
 def _weights(model: AoRRClassifier, codes: list[int]) -> Array:
-    """Coefficients (K, features), one row per class; `codes` are the positions of the classes in the model."""
+    """Coefficients (K, features), one row per class; `codes` are the positions of the classes in the model.
+
+    The one row of a binary model is split into two halves of opposite sign.
+    """
     if len(model.coef_) == 1:
         both = np.concatenate([-0.5 * model.coef_, 0.5 * model.coef_])
         return both[codes]
@@ -203,7 +215,11 @@ def _other_class(suggested: Array, codes: Array, mean: Array) -> Array:
 
 
 def _explanation(members: Any, i: int, pair: tuple[int, int], wrong: float, names: list[str]) -> str:
-    """The mean prediction behind p(wrong), or the prediction of each member if the members disagree, in words."""
+    """The mean prediction behind p(wrong) for row i, or that of each member if the members disagree, in words.
+
+    `pair` has the codes of the given and the suggested class. A remark follows if the given one is more probable by the
+    mean, but likely wrong because such errors are frequent.
+    """
     shares = [(name, [float(P[i, c]) for c in pair]) for name, _, P in members]
     mean = [sum(weight * float(P[i, c]) for _, weight, P in members) for c in pair]
     sides = {share > other for _, (share, other) in shares if abs(share - other) > _MIN_DISAGREEMENT}

@@ -68,7 +68,8 @@ def _batches_in(
     """The batches of one column.
 
     `levels` has its values standardised within each class, and its residuals given the other columns. `tests` is the
-    number of tests over all columns.
+    number of tests over all columns. Of overlapping batches one is kept; batches of which at least half of the cells
+    are missing are left out.
     """
     assert column.values is not None
     runs = _constant_runs(column)
@@ -93,7 +94,10 @@ def _batches_in(
 
 
 def _levels(column: Column) -> Array:
-    """The values, or their logarithms if they are positive and widely spread; missing cells get the median."""
+    """The values, or their logarithms if they are positive and widely spread; missing cells get the median.
+
+    All are 0 if the column has no value.
+    """
     x = column.values
     assert x is not None
     present = ~np.isnan(x)
@@ -122,7 +126,8 @@ def _kinds(target: Target) -> list[Array]:
 def _within(x: Array, kinds: list[Array], most: float) -> Array:
     """Differences from the median of the row's class, in robust standard deviations, clipped to [-most, most].
 
-    All are 0 if at least half of the cells have the same value.
+    The standard deviation is that of the class, but at least a tenth of that of all rows, which also replaces it in
+    classes of fewer than 20 rows. All are 0 if at least half of the cells have the same value.
     """
     out = np.zeros_like(x)
     overall = 1.4826 * median(np.abs(x - np.float32(median(x))))
@@ -158,7 +163,11 @@ def _has_more_digits(x: Array, digits: int) -> Array:
 
 
 def _clusters_in(mask: Array) -> list[tuple[int, int]]:
-    """Spans in which the rows of the mask are closer together than chance explains."""
+    """Spans (start, stop) in which the rows of the mask are closer together than chance explains.
+
+    A span has at least five rows of the mask, at most four rows apart. There is none if the mask has more than 20% of
+    the rows.
+    """
     rows, n = np.flatnonzero(mask), len(mask)
     if len(rows) < _MIN_CLUSTER or len(rows) > 0.2 * n:
         return []
@@ -187,9 +196,10 @@ def _residuals_given_others(z: Array, kinds: list[Array], jobs: int) -> Array:
 def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
     """Spans (start, stop) of rows whose mean differs from that of most spans of the same length, most unusual first.
 
-    Spans of 8, 16, 32, ... rows are compared, and those found are then extended or shrunk to their edges. The means of
-    all spans of a length show their usual variation, so a table with a trend raises no false alarm. `tests` is the
-    number of tests over all columns.
+    Spans of 8, 16, 32, ... rows, up to an eighth of the table, are compared, and those found are then extended or
+    shrunk to their edges. The means of all spans of a length show their usual variation, so a table with a trend raises
+    no false alarm. If more than 15% of the spans of a length, and more than 12, differ in one direction, none of them
+    is used. `tests` is the number of tests over all columns.
     """
     sums = np.concatenate([[0.0], np.cumsum(x, dtype=np.float64)])
     n, spans = len(x), []
@@ -216,7 +226,7 @@ def _shifted_spans(x: Array, tests: int) -> list[tuple[int, int]]:
 
 
 def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> list[tuple[int, int]]:
-    """The most unusual spans, each extended or shrunk to its edges.
+    """The most unusual of `spans` (size, sign, usual mean, start, length), each extended or shrunk to its edges.
 
     Left out are spans that overlap a more unusual one, spans without sharp edges, and spans that are longer than both
     40 rows and a tenth of the table.
@@ -230,7 +240,10 @@ def _best_of(x: Array, spans: list[tuple[float, float, float, int, int]]) -> lis
 
 
 def _has_edges(x: Array, start: int, stop: int) -> bool:
-    """Whether the values jump at both ends of a span. In ordered tables they change gradually instead."""
+    """Whether the values jump at both ends of a span. In ordered tables they change gradually instead.
+
+    An end with fewer than four rows beyond it is not tested.
+    """
     reach = max(8, (stop - start) // 4)
     mean, usual = float(x[start:stop].mean()), float(np.median(x))
     sides = [side for side in (x[max(0, start - reach) : start], x[stop : stop + reach]) if len(side) >= 4]
@@ -239,7 +252,10 @@ def _has_edges(x: Array, start: int, stop: int) -> bool:
 
 
 def _refined(x: Array, start: int, stop: int) -> tuple[int, int]:
-    """Extend or shrink a span so that it has most of the values closer to its median than to 0, and few others."""
+    """Extend or shrink a span so that it has most of the values closer to its median than to 0, and few others.
+
+    It is extended by at most four times its length on each side.
+    """
     middle = 0.5 * float(np.median(x[start:stop]))
     reach = 4 * (stop - start)
     low, high = max(0, start - reach), min(len(x), stop + reach)
@@ -261,7 +277,10 @@ def _non_overlapping(spans: list[tuple[int, int]], taken: list[tuple[int, int]])
 
 
 def _describe_batch(column: Column, run: slice, numbers: Array, reason: str) -> RowProblem:
-    """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason."""
+    """Describe a batch: its median or mean and that of the other rows if they differ, otherwise the reason.
+
+    The action is "fix" if the medians suggest another unit.
+    """
     assert column.values is not None
     inside = column.values[run]
     outside = np.concatenate([column.values[: run.start], column.values[run.stop :]])
@@ -300,7 +319,10 @@ def _unit_between(inside: float, outside: float) -> str:
 
 
 def _constant_runs(column: Column) -> list[slice]:
-    """Runs of one value that are too long for chance, in a column whose neighbouring cells rarely agree."""
+    """Runs of one value that are too long for chance, in a column whose neighbouring cells rarely agree.
+
+    A run has at least six cells. The result is empty if there are more than 20 such runs.
+    """
     x = column.values
     assert x is not None
     same = np.append(False, x[1:] == x[:-1])
@@ -339,8 +361,8 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
     """Find columns that alone nearly determine the target.
 
     Such a column removes at least 95% of the errors of a constant prediction, or 99% if another column removes more
-    than 90%. Errors are measured on held-out rows, for a numeric target by the variance of its ranks. For a multi-label
-    target the result is empty.
+    than 90%. Errors are measured on held-out rows of a sample of up to 100,000, for a numeric target by the variance of
+    its ranks. For a multi-label target the result is empty.
     """
     # A random half, because classes may alternate from row to row.
     rng = np.random.default_rng(0)
@@ -365,7 +387,8 @@ def find_leaks(columns: list[Column], target: Target) -> list[RowProblem]:
 def _explained_share(column: Column, target: Target, sample: Array, half: Array) -> float:
     """The share of the errors of a constant prediction that predictions from the column alone remove.
 
-    It is measured on held-out rows, and 0 for a multi-label target.
+    It is measured on held-out rows of `sample` (positions), those outside the mask `half`. It may be negative, and is 0
+    for a multi-label target.
     """
     if target.task == "labels":
         return 0.0
@@ -380,7 +403,7 @@ def _explained_share(column: Column, target: Target, sample: Array, half: Array)
 
 
 def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
-    """The share of the variance of the ranks of y that the means of the bins explain, on held-out rows."""
+    """The share of the variance of the ranks of y that the means of the bins explain, on the rows outside `half`."""
     ranks = np.empty(len(y))
     ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
     counts = np.bincount(bins[half])
@@ -410,7 +433,8 @@ def _bins(column: Column, sample: Array | slice = slice(None)) -> Array:
 def find_drift(columns: list[Column], time: str) -> list[RowProblem]:
     """Find columns whose distribution differs strongly between the first and the last third of the rows by time.
 
-    The Kolmogorov-Smirnov distance, for texts the total variation distance, must be at least 0.5.
+    The Kolmogorov-Smirnov distance, for texts the total variation distance, must be at least 0.5, and both thirds must
+    have at least 20 rows. `time` names a numeric column.
     """
     clock = next(column for column in columns if column.name == time)
     assert clock.values is not None

@@ -85,7 +85,7 @@ class Decisions:
     made: list[Decision] = field(default_factory=list)
 
     def as_csv(self) -> bytes:
-        """The decisions as CSV in UTF-8. Cells that look like formulas get a leading quote."""
+        """The decisions as CSV in UTF-8. Cells that look like formulas get a leading apostrophe."""
         target = target_as_text(self.target)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -212,11 +212,14 @@ class IdentifiedRows(NamedTuple):
     cells: list[list[str]]
     contents: list[str]  # fingerprints
     given: list[str]
-    table: str  # the fingerprint of the whole table
+    table: str  # the fingerprint of the table
 
 
 def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> IdentifiedRows:
-    """Read the rows at these positions (from 0), and compute their fingerprints and that of the table, in one pass."""
+    """Read the rows at these positions (from 0), and compute their fingerprints and that of the table, in one pass.
+
+    The fingerprint of the table is that of its column names, its `n_rows` and at most 200 of its rows.
+    """
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
     columns = [source.names.index(name) for name in target]
@@ -255,7 +258,7 @@ def join_labels(labels: Sequence[str]) -> str:
 
 
 def split_labels(text: str) -> list[str]:
-    """Split a text of `join_labels` into labels."""
+    """Split a text of `join_labels` into labels; "" and "(none)" have none."""
     if text in ("", NO_LABELS):
         return []
     if text.startswith("["):
@@ -267,7 +270,7 @@ def split_labels(text: str) -> list[str]:
 
 
 def same_text(cell: str, text: str) -> bool:
-    """Whether a cell of the table equals that of a decision, in which a formula may have a leading quote."""
+    """Whether a cell of the table equals that of a decision, in which a formula may have a leading apostrophe."""
     return text in (cell, csv_safe(cell))
 
 

@@ -59,7 +59,7 @@ class Evidence:
         For the first suspects: the nearest rows that are not suspects. If the target has classes, they have the given
         or the suggested label.
     columns : list of ColumnPicture
-        The distribution of each column, for the overview.
+        The distribution of each column on the page that can be compared (numbers, repeated texts), for the overview.
     labels : list of str
         The label that each colour of the charts stands for.
     points : dict
@@ -79,7 +79,10 @@ class Evidence:
 
 
 class Values:
-    """One column of numbers or texts, with its usual values in each group of rows (`Groups`)."""
+    """One column of numbers or texts, with its usual values in each group of rows (`Groups`).
+
+    `numbers` is None for texts, which have `codes` and `levels` instead; `prose` marks free text.
+    """
 
     def __init__(self, name: str, column: Any, groups: Groups) -> None:
         self.name, self.groups = name, groups
@@ -203,7 +206,7 @@ class Groups:
         return int(self.target.y[i]) if self.by_class else 0
 
     def sample(self, group: int) -> Array:
-        """A sample of the rows of a group, or all if there are few."""
+        """A sample of 20,000 rows of a group, or all if there are fewer."""
         if group not in self._samples:
             rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
             sample = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
@@ -265,7 +268,7 @@ def gather(
 
 
 def _comparable(column: Any) -> bool:
-    """Whether the cells of a column can be compared: numbers, or texts that repeat."""
+    """Whether the cells of a column can be compared: numbers, or texts with at most 20 or n / 2 distinct values."""
     if numbers_of(column)[0] is not None:
         return True
     try:
@@ -305,7 +308,10 @@ def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
-    """The two rarest values of the row in these columns, the rarer first, in words."""
+    """The two rarest values of row i in these columns, the rarer first, in words; "" if there are none.
+
+    `other` is the group of the suggested label, for comparison, or None.
+    """
     if not columns:
         return ""
     found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
@@ -374,7 +380,7 @@ def _distances(A: Any, B: Any) -> Array:
 
 
 def short_text(value: Any, most: int = 60) -> str:
-    """The value of a cell, truncated for display."""
+    """The value of a cell for display, at most `most` characters; floats have six digits, and None becomes ""."""
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -383,7 +389,10 @@ def short_text(value: Any, most: int = 60) -> str:
 
 
 def image_side(features: Any) -> int:
-    """The side length in pixels if the columns are pixels of square images, with values from 0 to 255; otherwise 0."""
+    """The side length in pixels if the columns are pixels of square images, with values from 0 to 255; otherwise 0.
+
+    Images have at least 6 x 6 pixels, of which more than half are 0 in at least one of the first 200 rows.
+    """
     import pyarrow as pa
 
     count = features.num_columns
@@ -405,7 +414,7 @@ def _as_array(table: Any, i: int) -> Array:
 
 
 def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
-    """The images of these rows as bytes, scaled so that the largest value is 255; empty if the rows are not images."""
+    """The images of these rows as bytes, scaled so that the largest value is 255; empty if `side` is 0 (no images)."""
     if not side or not len(rows):
         return []
     chosen = features.take(rows)

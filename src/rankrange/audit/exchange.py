@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def questions_of(audit: Audit, limit: int | None) -> list[Question]:
-    """The suspects of an audit as questions, worst first."""
+    """The first `limit` suspects of an audit (None: all) as questions, worst first."""
     suspects, target = audit.suspects(limit), audit.target
     positions = target.rows[audit.result.order[: len(suspects)]]
     identified = identify_rows(audit.source, target.columns, audit.n_rows, positions)
@@ -77,7 +77,7 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     ----------
     paths : sequence of path-like
         The files. A CSV file has the decisions of one reviewer, who is named after the file. An export has the
-        decisions of all its annotators.
+        decisions of all its annotators. A name that occurs again is followed by that of the file, in parentheses.
 
     Returns
     -------
@@ -87,8 +87,8 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     Raises
     ------
     UserError
-        If a file is given twice or has another format, or if a record lacks the fields that the export of the audit
-        wrote.
+        If a file is given twice, has another format or no decisions, or if a record lacks the fields that the export of
+        the audit wrote.
 
     Examples
     --------
@@ -132,7 +132,10 @@ def _of_export(path: Path) -> dict[str, Decisions]:
 
 
 def decisions_by_reviewer(answers: Sequence[Answer], path: str) -> dict[str, Decisions]:
-    """The answers of each reviewer as decisions."""
+    """The answers of each reviewer as decisions; `path` is for messages.
+
+    Answers about several tables or targets, and two answers of a reviewer about one row, are errors.
+    """
     about = {json.dumps([answer.about[name] for name in ("table", "target", "task")]) for answer in answers}
     if len(about) > 1:
         raise UserError(f"an export must be about one table and target, got several in {path}; export them separately")

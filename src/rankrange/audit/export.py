@@ -1,7 +1,7 @@
 """The contents of the output files of an audit: suspects, other problems, the cleaned table, the model, the page.
 
-In CSV, cells that a spreadsheet program would read as a formula get a leading quote; Parquet keeps values unchanged.
-`tables.write` writes the files.
+In CSV, cells that a spreadsheet program would read as a formula get a leading apostrophe; Parquet keeps values
+unchanged. `tables.write` writes the files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def contents_of(
     """The contents of each output file, by path: bytes, or a function that writes them.
 
     `outputs` has the path of each output by its option, such as "--clean". The cleaned table drops the rows with a
-    p_wrong of at least `clean_if`; with `relabel`, it relabels those of them for which one other label fits.
+    p_wrong of at least `clean_if`; with `relabel`, it relabels those of them for which one other label fits, which is
+    an error unless the target has classes.
     """
     if relabel:
         check_relabel(audit.result.task)
@@ -127,7 +128,10 @@ def _model(audit: Audit) -> bytes:
 
 
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
-    """Write one line per suspect, worst first: the findings, then the cells of the row as in the file."""
+    """Write one line per listed row, worst first: the findings, then the cells of the row as in the file.
+
+    A column of the file with the name of a finding is renamed, such as "row in the file".
+    """
     suspects = audit.suspects()
     rows = audit.target.rows[audit.result.order]
     cells = rows_as_text(source, rows)
@@ -152,7 +156,10 @@ def _found(suspect: Suspect) -> list[Any]:
 
 
 def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
-    """Write the cleaned table; rows without a target are kept."""
+    """Write the cleaned table, as Parquet if the path ends so, otherwise as CSV; rows without a target are kept.
+
+    `how` has the arguments `relabel` and `clean_if` of `contents_of`.
+    """
     result, rows = audit.result, audit.target.rows
     order = result.order
     relabelled, drop = _relabelled_and_dropped(audit, *how)
@@ -166,7 +173,7 @@ def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: 
 
 
 def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
-    """Masks of the suspects to relabel and of those to drop."""
+    """Masks of the suspects to relabel (those with the action "relabel", if `relabel`) and of those to drop."""
     result = audit.result
     selected = result.wrong[result.order] >= clean_if
     relabelled = selected & (result.actions == "relabel") if relabel else np.zeros_like(selected)

@@ -185,7 +185,7 @@ class Audit:
 
     @property
     def share_unclear(self) -> bool:
-        """Whether the interval of the share of wrong targets is too wide for the share to be reliable."""
+        """Whether the interval of the share of wrong targets is too wide (over 0.1) for the share to be reliable."""
         return self.result.noise.high - self.result.noise.low > WIDE
 
     @property
@@ -229,7 +229,7 @@ class Audit:
     # ---- decisions
 
     def decide(self, row: Any, decision: str, label: str | None = None) -> None:
-        """Record a decision about a row; `save_decisions` writes all decisions to a file.
+        """Record a decision about a row, which replaces an earlier one; `save_decisions` writes all to a file.
 
         Parameters
         ----------
@@ -238,7 +238,13 @@ class Audit:
         decision : {"relabel", "keep", "drop", "unsure"}
             What to do with the row; "unsure" leaves it undecided.
         label : str, optional
-            The new label, for "relabel"; by default the suggested one. Required if the row is not in `suspects`.
+            The new label, for "relabel"; by default the suggested one. Required if the row is not in `suspects`. For
+            classes, it must be one of the table.
+
+        Raises
+        ------
+        UserError
+            If there is no such row, decision or label.
 
         Examples
         --------
@@ -269,8 +275,9 @@ class Audit:
         Returns
         -------
         dict of list
-            For up to about 200 cuts: the "cut", the "count" of rows with at least this loss, the share of these rows
-            that is wrong ("precision"), and the share of all wrong rows that is among them ("found").
+            For up to about 200 cuts, which flag up to about 60% of the rows: the "cut", the "count" of rows with at
+            least this loss, the share of these rows that is wrong ("precision"), and the share of all wrong rows that
+            is among them ("found").
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -281,7 +288,7 @@ class Audit:
         -------
         dict of list
             The "edges" of histogram bars on a logarithmic axis, the number of "rows" in each bar, and the expected
-            number of "wrong" rows among them.
+            number of "wrong" rows among them. The first bar includes all smaller losses.
         """
         return loss_bars(self.result)
 
@@ -515,6 +522,11 @@ class Audit:
             A schema that rejects values outside the ranges and levels of the cells that were not flagged. Rows with a
             decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in full.
 
+        Raises
+        ------
+        ImportError
+            If pandera is not installed.
+
         Examples
         --------
         >>> from rankrange.audit import audit_table
@@ -541,7 +553,7 @@ class Audit:
 
 
 def _drawback(worse: list[Any], word: str) -> str:
-    """The measures that get significantly worse, in words."""
+    """The measures that get significantly worse, in words that follow `word`; "" if there are none."""
     texts = [
         f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
         for m in worse

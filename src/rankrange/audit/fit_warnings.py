@@ -23,9 +23,10 @@ recorded_warnings = SharedContext(_recording)
 
 
 def warning_texts(raised: Sequence[Any]) -> list[str]:
-    """Up to five distinct warnings of the fits, and one sentence for all convergence warnings.
+    """Up to five distinct UserWarnings of the fits, and one sentence for all convergence warnings.
 
-    Warnings about classes that lost most of their rows are left out, because the audit has a note on these.
+    Other categories are left out, and so are warnings about classes that lost most of their rows, because the audit has
+    a note on these.
     """
     unproved = any(issubclass(w.category, ConvergenceWarning) for w in raised)
     others = [

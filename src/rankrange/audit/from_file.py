@@ -41,9 +41,9 @@ def audit_file(
         Excel; a folder with a saved Hugging Face data set or Parquet files; or several files with the same columns. "-"
         is standard input.
     target : str or sequence of str
-        The column to predict, or several columns of 0 and 1.
+        The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all columns that match.
     delimiter : str, optional
-        The separator of CSV columns; by default the comma, or the tab for .tsv.
+        The separator of CSV columns; by default the comma, or the tab for .tsv and .tab.
     encoding : str, default="utf-8"
         The encoding of CSV.
     sheet : str, optional

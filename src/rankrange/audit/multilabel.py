@@ -28,7 +28,10 @@ _PENALTY_FOLDS = 3
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a multi-label target, given the encoded rows X (n, features)."""
+    """Audit a multi-label target, given the encoded rows X (n, features).
+
+    If no model predicts better than the most frequent labels, there are no suspects.
+    """
     Y, names = target.y, target.names
     n, L = Y.shape
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
@@ -80,7 +83,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
     """The C with the smallest out-of-fold log loss among `PENALTIES`, which are tried until the loss increases.
 
-    `among` are the positions of the rows of X in the table; None means all rows.
+    At most `plan.penalty_rows` random rows and three folds are used. `among` are the positions of the rows of X in the
+    table; None means all rows.
     """
     rng, n = plan.rng(1), len(Y)
     rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
@@ -100,7 +104,10 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
 
 
 def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Scores (2, test rows, L) of an ordinary and a robust fit for fold f, and m of the robust fit."""
+    """Scores (2, test rows, L) of an ordinary and a robust fit for fold f, and m of the robust fit.
+
+    With groups or a time column, C is chosen again on the training rows, and `penalty` is not used.
+    """
     train, test = plan.of_fold(f)
     X_train, Y_train = X[train], Y[train].astype(int)
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
@@ -122,8 +129,9 @@ def _fit_robust(
 ) -> TKMLClassifier:
     """Fit TKML-AoRR with m chosen from `_SHARES`.
 
-    m is the share with the best top-k accuracy on a held-out fifth of the rows, or 0 if the gain over 0 is at most one
-    standard error. `names` are the classes of the model; None means numbers.
+    m is the share with the best top-k accuracy on a held-out fifth of at most `plan.m_rows` rows, or 0 if the gain over
+    0 is at most one standard error. `names` are the classes of the model; None means numbers. `stream` numbers the
+    random generator, and rows of one of `groups` stay together.
     """
     rng, n = plan.rng(2, stream), len(Y)
     rows = rng.permutation(n)[: plan.m_rows]
@@ -149,7 +157,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
     Each label is a binary target with the out-of-fold probabilities `p` of logistic regression. Nearest neighbours and
-    smooth functions also predict it, if the plan has all models and no groups or times, and the rows are not too many.
+    smooth functions also predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
@@ -188,7 +196,10 @@ def _precision(Y: Array, scores: Array) -> Array:
 
 
 def _explanation(true: Array, wrong: Array, names: list[str]) -> str:
-    """A sentence with the labels to add or to remove, and the labels that are uncertain."""
+    """A sentence with the labels to add or to remove, and up to three labels that are uncertain.
+
+    `true` are the given labels as a mask, and `wrong` the probabilities that its entries are wrong.
+    """
     parts = []
     for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:
         parts.append(f"{'remove' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")

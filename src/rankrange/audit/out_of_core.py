@@ -43,7 +43,11 @@ NEEDS_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_
 
 
 class OutOfCoreAudit:
-    """An out-of-core audit: it samples the table, encodes the rows to disk, and runs passes over them."""
+    """An out-of-core audit: it samples the table, encodes the rows to disk, and runs passes over them.
+
+    `column` is the target. The options are those of `audit_table`; `jobs` and `calibrate` have no effect, and those in
+    `NEEDS_ALL_ROWS` must be None.
+    """
 
     def __init__(
         self,
@@ -136,7 +140,10 @@ class OutOfCoreAudit:
         return pyarrow.Table.from_batches(parts), np.concatenate(numbers)
 
     def _encoded(self, encoder: TableEncoder, found: Target, types: dict[str, Any], n: int, folder: Path) -> Target:
-        """Write the rows with a target (a class must be in the sample) to X.npy and y.npy, and return their target."""
+        """Write the rows with a target (a class must be in the sample) to X.npy and y.npy, and return their target.
+
+        Too little free disk space is an error.
+        """
         import pyarrow
 
         width = len(encoder.owner_)
@@ -235,7 +242,7 @@ class _ReportedShards:
 
 
 def _counts_rows(column: Any, numbers: Array) -> bool:
-    """Whether the column contains row numbers, which the encoder cannot recognise in a sample."""
+    """Whether a sampled column has row numbers (rows at `numbers`), which the encoder cannot recognise in a sample."""
     values, kind, _ = numbers_of(column)
     return kind == "whole numbers" and values is not None and len(set((values - numbers).tolist())) == 1
 
@@ -256,7 +263,7 @@ def _write_header(file: Any, shape: tuple[int, int]) -> None:
 
 
 def _picked(source: Source, columns: list[str], rows: Array, types: Any) -> Any:
-    """Read these rows of the file, in the given order."""
+    """Read these columns and rows (positions) of the file, in the given order, as a pyarrow Table."""
     import pyarrow
 
     order, parts, at = np.argsort(rows, kind="stable"), [], 0

@@ -39,7 +39,11 @@ FOLDS = 4
 
 
 def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: bool = True) -> TaskResult:
-    """Audit a target with classes in passes over `rows`, whose features are in the file X."""
+    """Audit a target with classes in passes over `rows`, whose features are in the file X.
+
+    `trees`: whether trees, fitted to a sample, also predict the classes. If the linear models predict no better than
+    chance, there are no suspects.
+    """
     model = fit_on_shards(rows, AoRRClassifier(C="auto", random_state=seed, tol=1e-4))
     linear_model = AoRRClassifier(C=model.C_)
     found = issues_in_shards(rows, linear_model, FOLDS, trees, seed, 0, every_row=True, cut=model.m_ / len(target.y))
@@ -199,7 +203,7 @@ def outliers_of_all(residual: Array, step: int) -> tuple[Array, Interval]:
     """p(wrong) of each residual, and the share of outliers.
 
     p(wrong) is interpolated from `outlier_posterior` of every `step`-th residual. On each side of zero it never
-    decreases with the size of the residual.
+    decreases with the size of the residual; it is 0 on a side without sampled residuals.
     """
     sample = residual[::step].astype(np.float64)
     found = outlier_posterior(sample, clean="skewed")

@@ -24,7 +24,10 @@ _BARS, _VALUES, MAX_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
 
 @dataclass(frozen=True)
 class ColumnPicture:
-    """The distribution of a column by label: counts (labels, bars) and the meaning of the first and the last bar."""
+    """The distribution of a column by label: counts (labels, bars), and the texts of the first and the last bar.
+
+    For numbers, `ends` are the 0.5% and 99.5% quantiles, and `values` is empty.
+    """
 
     name: str
     counts: list[list[int]]
@@ -36,7 +39,7 @@ class ColumnPicture:
 
 
 def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
-    """The effect of moving the cut; see `Audit.cut_curve`."""
+    """The effect of moving the cut; see `Audit.cut_curve`. The cuts include those of m and of `n_likely` rows."""
     order = np.argsort(-result.losses, kind="stable")
     losses, wrong = result.losses[order], np.cumsum(result.wrong[order])
     n, total = len(order), max(float(wrong[-1]), 1e-12)
@@ -84,7 +87,7 @@ def found_curve(result: TaskResult) -> dict[str, list[float]]:
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
-    """The most frequent labels of suspects, and the number of suspects for each pair of given and suggested label.
+    """The 12 most frequent labels of suspects, and the number of suspects for each pair of given and suggested label.
 
     Both are empty if the target has no classes.
     """
@@ -119,7 +122,10 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
 
 
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
-    """The distribution of a column (`evidence.Values`) by label: a histogram, or counts of the most frequent texts."""
+    """The distribution of a column (`evidence.Values`) by label: a histogram, or counts of the 8 most frequent texts.
+
+    Missing cells are not counted. The outer bars of a histogram include the numbers beyond the central 99%.
+    """
     colour = _colour_of(target, labels)
     if column.numbers is not None:
         present = ~np.isnan(column.numbers)
@@ -148,7 +154,8 @@ def points_of(
     """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels; empty without scores.
 
     The axes are the expected and the given values of a numeric target, or two principal components of the model's
-    scores. If the model has one score per row, they are this score and the first principal component of the rest of X.
+    scores. If the model has one score per row, or the difference of two, they are this score and the first principal
+    component of the rest of X.
     """
     n = len(target.y)
     rank = np.zeros(n, dtype=int)

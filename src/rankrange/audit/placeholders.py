@@ -33,7 +33,8 @@ _MAX_ZEROS, _STEPS, _NEAR = 0.5, 3.0, 0.1
 def find_placeholders(column: Column, numbers: Array) -> tuple[Column, list[RowProblem]]:
     """Find placeholders of missing cells.
 
-    Returns the column with these cells missing, for all other checks, and one problem for each placeholder.
+    Returns the column with these cells missing, for all other checks, and one problem for each placeholder. Columns of
+    other types than numbers are not checked. `numbers` are the row numbers to report.
     """
     found: list[RowProblem] = []
     if column.kind not in ("numbers", "whole numbers"):
@@ -82,7 +83,9 @@ def _digits(value: float) -> str:
 def _is_isolated(code: float, count: int, others: Array) -> bool:
     """Whether a code lies outside the bulk with few cells near it.
 
-    -1 must instead occur three times or more among other cells that are whole, not negative, and have many values.
+    A code that occurs twice needs three digits and a larger distance from other cells. -1 must instead occur three
+    times or more among other cells that are whole, not negative, and have many values. The other cells must have at
+    least five distinct values.
     """
     if len(np.unique(others[:10_000])) < _MIN_VALUES:
         return False
@@ -100,7 +103,10 @@ def _is_isolated(code: float, count: int, others: Array) -> bool:
 
 
 def _never_near_zero(others: Array) -> bool:
-    """Whether the smallest of positive values are so far above zero that a zero cannot be a usual value."""
+    """Whether the smallest of positive values are so far above zero that a zero cannot be a usual value.
+
+    False if there are fewer than five distinct values.
+    """
     values = np.unique(others)
     if values[0] <= 0 or len(values) < _MIN_VALUES or values[0] < _NEAR * float(np.median(others)):
         return False

@@ -37,7 +37,7 @@ class Plan:
     folds: Folds | None = None  # drawn once and used for C, the scores and the suspects
     together: Array | None = None  # the group or the time period of each row, which folds must not split
     forward: bool = False  # whether each fold is predicted from the earlier ones (the first from the second)
-    estimator: Any = None  # the user's own model, a member of the ensemble
+    estimator: Any = None  # the user's own model, which replaces the linear members of the ensemble
     pred_probs: Array | None = None  # given probabilities (n, classes)
 
     @classmethod
@@ -53,11 +53,14 @@ class Plan:
         )
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """A separate random generator for each stage, so stages do not depend on their order."""
+        """A separate random generator for each stage (`stream`), so stages do not depend on their order."""
         return np.random.default_rng([self.seed, *stream])
 
     def draw(self, strata: Array) -> Plan:
-        """The plan with its folds: the given ones, or folds stratified by `strata` (n,)."""
+        """The plan with its folds: the given ones, or folds stratified by `strata` (n,).
+
+        With two strata and at most 4,000 rows, folds are drawn twice; the first `n_folds` are those of the scores.
+        """
         if self.folds is not None:
             return self
         repeats = default_repeats(len(strata), int(strata.max()) + 1)
@@ -70,7 +73,10 @@ class Plan:
         return np.flatnonzero(self.folds.train[f]), np.flatnonzero(self.folds.test[f])
 
     def folds_among(self, rows: Array, rng: np.random.Generator, strata: Array | None = None) -> Folds:
-        """The folds of the first repeat, restricted to some rows. If fewer than two remain, new folds are drawn."""
+        """The folds of the first repeat, restricted to some rows.
+
+        If fewer than two remain, five new folds are drawn by `rng`, stratified by `strata`.
+        """
         assert self.folds is not None
         found = self.folds.once().among(rows)
         return found if len(found) > 1 else draw_folds(len(rows), rng, strata=strata, n_folds=5, n_repeats=1)
@@ -98,7 +104,8 @@ class Plan:
 def choose_penalty(objective: Objective, plan: Plan, rows: Array | None = None) -> float:
     """The C with the best out-of-fold predictions, chosen on a sample if there are many rows.
 
-    `rows` are the positions in the table of the rows of the objective; None means all rows.
+    From 20,000 rows on, only one fold is predicted. `rows` are the positions in the table of the rows of the objective;
+    None means all rows.
     """
     rng, rows = plan.rng(1), np.arange(objective.design.n) if rows is None else rows
     if len(rows) > plan.penalty_rows:
@@ -116,7 +123,8 @@ def fit_robust(
     """The AoRR fit with automatic m, chosen on a sample if there are many rows.
 
     `kind` is AoRRClassifier or AoRRRegressor, and `penalty` scikit-learn's C. Each fit has its own random generator,
-    numbered by `stream`. The choice of m does not split `groups` (`Plan.blocks`).
+    numbered by `stream`; numbers below `plan.n_folds` are the fits of folds, which do not estimate the label noise. The
+    choice of m does not split `groups` (`Plan.blocks`).
     """
     seed = int(plan.rng(2, stream).integers(2**31))
     tuned = kind(C=penalty, random_state=seed)

@@ -162,7 +162,7 @@ class Column:
 
     @classmethod
     def of(cls, name: str, column: Any) -> Column:
-        """Read a column of a pyarrow Table."""
+        """Read a column of a pyarrow Table. Cells that cannot be compared, such as lists, all get the same code."""
         values, kind, strays = numbers_of(column)
         if values is not None:
             odd = _strays_of(column, values) if strays else None
@@ -174,7 +174,7 @@ class Column:
         return cls(name, "text", None, codes, levels)
 
     def cell_text(self, row: int) -> str:
-        """The cell of a row as text."""
+        """The cell of a row as text; a missing text is "", a missing number "(missing)"."""
         if self.values is None:
             assert self.codes is not None
             return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
@@ -199,7 +199,7 @@ def _strays_of(column: Any, values: Array) -> Array:
 
 
 def value_text(column: Column, value: float) -> str:
-    """A number of a column as text; dates are formatted as dates."""
+    """A number of a column as text; dates are formatted as dates, and NaN as "(missing)"."""
     if np.isnan(value):
         return "(missing)"
     if column.kind == "dates" and abs(value) < 2e6:
@@ -288,7 +288,11 @@ def _chance(marks: Array) -> float:
 def _nearly_equal(
     columns: list[Column], identifying: list[int], total: Array, chances: Array, numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Find rows that are equal in all columns but one of `identifying`, if equality by chance is improbable."""
+    """Find rows that are equal in all columns but one of `identifying`, if equality by chance is improbable.
+
+    Such rows are normal, and not reported, if they form more groups than 5% of the number of rows. `total` has the sum
+    of the hashes of each row, and `chances` the probability of equal cells in each column.
+    """
     n, rare = len(total), chances < _IDENTIFYING
 
     def without(j: int) -> list[Array]:
@@ -313,7 +317,7 @@ def _listed(rows: tuple[int, ...]) -> str:
 
 
 def _marks(column: Column, j: int) -> Array:
-    """A hash of each cell; sums of hashes identify rows."""
+    """A hash of each cell of the j-th column, different for each j; sums of hashes identify rows."""
     with np.errstate(over="ignore"):
         if column.values is not None:
             bits = (column.values + 0.0).view(np.uint64).copy()
@@ -393,8 +397,9 @@ def _repeat(rows: Array, same: bool, target: Target, numbers: Array) -> RowProbl
 def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Array, jobs: int) -> list[RowProblem]:
     """Find rows that differ in few cells, or in all cells by very little, if chance does not explain it.
 
-    If wider tolerances give many more such pairs, similar rows are normal in this table, for example in a time series,
-    and none is reported.
+    If wider tolerances give many more such pairs, or if they are more than 5% of the number of rows, similar rows are
+    normal in this table, for example in a time series, and none is reported. Nor is any if fewer than four columns
+    identify rows. Pairs of rows in `taken` are left out.
     """
     identifying = [j for j in np.argsort(chances)[:_COMPARED].tolist() if chances[j] < _IDENTIFYING]
     if len(identifying) < 4:
@@ -413,10 +418,11 @@ def _alike(columns: list[Column], chances: Array, taken: set[int], numbers: Arra
 
 
 def _near_pairs(columns: list[Column], identifying: list[int], step: float, n: int, jobs: int) -> Array:
-    """Array (pairs, 2): pairs of rows in which all but a few cells are nearly equal, and not all are equal.
+    """Array (pairs, 2): pairs of rows in which all but at most three cells are nearly equal, and not all are equal.
 
     Two rows that differ in three cells agree in at least one of four blocks of columns, so only rows that agree in a
-    block are compared.
+    block are compared. A block in which more than 20% of the rows agree is not used. `step` is the tolerance of
+    numbers, as a share of the range of their column.
     """
     few = min(_FEW_CELLS, len(identifying) // 2 - 1)
     widths = each(lambda column: step * _span(column), columns, jobs)

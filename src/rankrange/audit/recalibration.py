@@ -110,6 +110,11 @@ def recalibrate(
     Recalibration
         The recalibrated probabilities and the cut.
 
+    Raises
+    ------
+    UserError
+        If there is no row, if an argument has other values than described, or if share * next_rows is less than 1.
+
     Examples
     --------
     >>> import numpy as np

@@ -12,7 +12,7 @@ _MAX_FEATURES, _NAMED = 50, 5
 
 
 def regions(result: TaskResult, target: Target, names: RowNames) -> list[str]:
-    """A list with the note; empty after an out-of-core fit and with more than 50 features."""
+    """A list with the note; empty after an out-of-core fit, with more than 50 features, or if k is below n."""
     fitted = getattr(result.model, "regressor_", None)
     if not isinstance(fitted, AoRRRegressor) or not 0 < fitted.n_features_in_ <= _MAX_FEATURES:
         return []

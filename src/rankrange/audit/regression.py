@@ -184,7 +184,10 @@ def _trimmed_error(errors: Array) -> float:
 
 
 def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
-    """The reason in words: the expected value, and the residual in the target's units and in standard deviations."""
+    """The reason in words for each suspect: the expected value, and the residual in units and in standard deviations.
+
+    All arrays are in the units of the target; `core` has the standard deviation for each suspect.
+    """
     return [
         f"expected {number(value, 4)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"

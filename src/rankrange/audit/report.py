@@ -27,7 +27,10 @@ _TEXT = 80
 
 
 def audit_page(audit: Audit) -> str:
-    """The page of an audit: one self-contained HTML file as text."""
+    """The page of an audit: one self-contained HTML file as text.
+
+    The number of suspects is halved until the page has at most 1.9 MB.
+    """
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
     identified = identify_rows(
         audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]]
@@ -184,7 +187,10 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
 
 
 def _slider_start(audit: Audit) -> int:
-    """Initial position of the slider: the cut of the model or, if it drops none, the number of likely wrong rows."""
+    """Initial position of the slider: the cut of the model or, if it drops none, the number of likely wrong rows.
+
+    It is the index of the nearest cut of `Audit.cut_curve`.
+    """
     counts = audit.cut_curve()["count"]
     wanted = audit.result.m or audit.n_likely or 1
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
@@ -227,7 +233,10 @@ def _near(audit: Audit, near: Near) -> dict[str, Any]:
 
 
 def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
-    """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling."""
+    """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling.
+
+    `cell` is the given one. Without any label the new one is "(none)".
+    """
     if audit.target.task != "labels" or not audit.target.separator:
         return suspect.suggested
     given, suggested = (audit.target.labels_in(text) for text in (suspect.given, suspect.suggested))

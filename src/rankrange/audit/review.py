@@ -57,7 +57,10 @@ class Review:
     shift: float = 0.0
 
     def in_words(self, left: int) -> list[str]:
-        """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong."""
+        """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong.
+
+        Empty if no row was found and all decisions were "unsure".
+        """
         if not (self.wrong or self.right or self.decided):
             return []
         wrong = "1 suspect was" if self.wrong == 1 else f"{self.wrong:,} suspects were"
@@ -141,7 +144,8 @@ def _search(missing: list[Decision], source: Any, columns: list[int], decided: d
 def _learnt(decisions: Decisions, review: Review) -> Review:
     """Compare the decisions with the estimated probabilities, and compute the correction of the log odds.
 
-    The correction is the posterior mode under a standard normal prior, so a few decisions change little.
+    The correction is the posterior mode under a standard normal prior, so a few decisions change little. It is at most
+    6 in size, and 0 if no decision has a p_wrong.
     """
     decided_rows = [made for made in decisions.made if made.choice != "unsure"]
     wrong = sum(made.choice != "keep" for made in decided_rows)
@@ -160,7 +164,10 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 
 
 def with_decisions(target: Target, review: Review) -> Target:
-    """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows."""
+    """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows.
+
+    Labels that the target does not have, and decisions about rows without a target, are ignored.
+    """
     y, given, keep = target.y.copy(), target.y.copy(), np.ones(len(target.rows), dtype=bool)
     position_of = {int(row): i for i, row in enumerate(target.rows)}
     for row, made in review.decided.items():
@@ -178,7 +185,10 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """A label as in y: a number, a class code or a mask; None for an unknown class, such as one that was too rare."""
+    """A label as in y: a number, a class code or a mask (unknown labels are left out).
+
+    None for a text that is not a number, and for an unknown class, such as one that was too rare.
+    """
     if target.task == "numbers":
         try:
             return float(label)
@@ -200,7 +210,8 @@ def reviewed(target: Target, decisions: Any, source: Any, names: RowNames) -> tu
 def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResult:
     """The result after the review: decided rows are no longer suspects, and the log odds of the others are corrected.
 
-    Kept and relabelled rows count as right. Rows with the decision "unsure" are treated like undecided rows.
+    Kept and relabelled rows count as right. Rows with the decision "unsure" are treated like undecided rows. Suspects
+    whose p_wrong falls below 0.2 leave the list.
     """
     kept_or_relabelled = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     is_decided = np.array([int(row) in kept_or_relabelled for row in target.rows], dtype=bool)

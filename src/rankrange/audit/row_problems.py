@@ -44,22 +44,7 @@ _MIN_EQUAL = 3
 _RANKED_ALL = 100_000
 _STEPS = 1 << 14
 
-
-def find_row_problems(
-    table: Any, target: Target, *, time: str | None = None, row_numbers: Array | None = None, jobs: int = 1
-) -> list[RowProblem]:
-    """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
-
-    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
-    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
-    checked in parallel.
-    """
-    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
-    rows = CheckedRows(columns, target, numbers, time, jobs)
-    found = [problem for check in CHECKS for problem in check(rows)]
-    order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
-    return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
+Check = Callable[[CheckedRows], list[RowProblem]]
 
 
 def _check_values(rows: CheckedRows) -> list[RowProblem]:
@@ -78,12 +63,35 @@ def _check_values(rows: CheckedRows) -> list[RowProblem]:
 
 
 # To add a check, write a function in a new file and add it to this list. `problems.KINDS` may name its kind of problem.
-CHECKS: tuple[Callable[[CheckedRows], list[RowProblem]], ...] = (
+CHECKS: tuple[Check, ...] = (
     _check_values,
     lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
     lambda rows: find_leaks(rows.columns, rows.target),
     lambda rows: [] if rows.time is None else find_drift(rows.columns, rows.time),
 )
+
+
+def find_row_problems(
+    table: Any,
+    target: Target,
+    *,
+    time: str | None = None,
+    row_numbers: Array | None = None,
+    jobs: int = 1,
+    checks: Sequence[Check] | None = None,
+) -> list[RowProblem]:
+    """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
+
+    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
+    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
+    checked in parallel. `checks` are those of `CHECKS` unless given.
+    """
+    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
+    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
+    rows = CheckedRows(columns, target, numbers, time, jobs)
+    found = [problem for check in checks or CHECKS for problem in check(rows)]
+    order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
+    return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
 def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
@@ -137,7 +145,8 @@ def beyond(distances: Array, limit: float, gap: float) -> Array:
 def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
     """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit on their number.
 
-    Many outlying cells belong to the distribution, unless they are consecutive. The second array is for `find_batches`.
+    Many outlying cells (more than 3% on one side) belong to the distribution, unless they are consecutive. The second
+    array is for `find_batches`. Columns of yes and no, or with fewer than 20 values, have none.
     """
     values = column.values
     assert values is not None
@@ -174,7 +183,11 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
 
 
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
-    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles."""
+    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles.
+
+    If most cells have the same value, the tail is that of the others or, if these are few, the limit is five times the
+    range of the frequent values above them.
+    """
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):
         inner = d[d > 0]  # most cells have the same value: check only the others
@@ -191,9 +204,10 @@ def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
 
 
 def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
-    """One problem per row with outlying cells, about its most extreme cell.
+    """One problem per row with outlying cells, about its most extreme cell, for at most 1,000 rows of each column.
 
-    Three or more outlying cells of a column with the same value are one problem.
+    Three or more outlying cells of a column with the same value are one problem. `masks` has the outlying cells of each
+    column by name.
     """
     found: dict[int, tuple[float, RowProblem]] = {}
     together: list[RowProblem] = []
@@ -261,9 +275,9 @@ def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
 
 
 def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """Array (columns, rows): normal scores of at most 150 columns, with the mean rank for ties and 0 for missing cells.
+    """Array (columns, rows): normal scores of the first 150 columns, mean ranks for ties, and 0 for missing cells.
 
-    Ranks bound the effect of an outlier on the correlations.
+    Ranks bound the effect of an outlier on the correlations. With more than 100,000 rows they are ranks in a sample.
     """
     found = each(_scores_of, numeric[:MAX_COLUMNS], jobs)
     return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
@@ -283,7 +297,11 @@ def _scores_of(column: Column) -> Array:
 def _unusual_combinations(
     numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
 ) -> list[RowProblem]:
-    """Find rows with inconsistent columns, or whose values fit better when shifted by one column."""
+    """Find rows with inconsistent columns, or whose values fit better when shifted by one column; up to 1,000 of each.
+
+    `z` are the normal scores. Rows with an outlying cell (`masks`) are not inconsistent, and none is if more than 3%
+    would be. The result is empty with one or more than 150 columns, or with fewer than 20 rows or five per column.
+    """
     p, n = z.shape
     if n < 5 * p or n < _MIN_CELLS or p < 2 or len(numeric) > p:
         return []
@@ -342,7 +360,11 @@ def _outlying_rows(residuals: Array, tests: int) -> Array:
 
 
 def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0."""
+    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0.
+
+    All are 0 with fewer than three columns. With more than 200,000 rows, only the 20% with the largest `size` (the
+    Mahalanobis distance) are tried.
+    """
     n, p = len(size), len(inverse)
     moved = np.zeros(n, dtype=np.int8)
     if p < 3:
@@ -386,7 +408,10 @@ def _score_on(grid: Array, values: Array) -> Array:
 
 
 def _positions_in(grid: Array, values: Array) -> Array:
-    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value."""
+    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value.
+
+    The position of NaN has no meaning.
+    """
     width = float(grid[-1] - grid[0]) / _STEPS
     if len(values) < _STEPS or not 0.0 < width < np.inf:
         return np.searchsorted(grid, values)

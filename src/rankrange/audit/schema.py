@@ -22,7 +22,7 @@ _MAX_LEVELS = 50
 
 
 class ColumnRule(NamedTuple):
-    """The rules for the cells of a column; None if a rule does not apply."""
+    """The rules for the cells of a column: the range (`low`, `high`) and the allowed texts; None means no rule."""
 
     name: str
     kind: str  # "int", "float", "bool", "text", "date" or "any"

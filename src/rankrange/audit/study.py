@@ -97,7 +97,8 @@ def audit_table(
     ignore : sequence of str, default=()
         Columns that are left out.
     group : str, optional
-        A column of groups, such as the patient: rows of one group are never in both the training and the test rows.
+        A column of groups, such as the patient: rows of one group are never in both the training and the test rows. It
+        excludes `time`.
     time : str, optional
         A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
         fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes, and columns
@@ -114,7 +115,7 @@ def audit_table(
         the name of a scikit-learn classifier, such as "RandomForestClassifier", with default settings.
     pred_probs : array_like of shape (rows, classes) or path of a .npy file, optional
         For classes: out-of-fold probabilities of your own model, in the order of the sorted classes. Suspects are found
-        by these alone.
+        by these alone; it excludes `estimator`.
     embeddings : array_like of shape (rows, features) or path of a .npy file, optional
         Further features, for example a network's embeddings of texts or images.
     images : path, optional
@@ -217,14 +218,14 @@ def audit_table(
 
 
 def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
-    """`progress`, or the value of its old name `tell`."""
+    """`progress`, or the value of its old name `tell`, with a FutureWarning."""
     if tell is not None:
         warnings.warn("the parameter tell was renamed to progress; pass progress=", FutureWarning, stacklevel=3)
     return tell if progress is None else progress
 
 
 def _may_encode_by_target(found: Target, group: str | None, time: str | None) -> bool:
-    """Whether columns may be encoded by the target. With groups or a time column, this would leak the target."""
+    """Whether columns may be encoded by the target, if it is not multi-label. Groups or a time column would leak it."""
     return group is None and time is None and found.task != "labels"
 
 
@@ -251,7 +252,10 @@ def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
-    """Validate all column names, and return the columns for the models."""
+    """Validate all column names, and return the columns for the models: all but the target `columns` and `others`.
+
+    `others` has a name or names by option. A clash with the target, and no column left, are errors.
+    """
     taken = set(columns)
     for option, value in others.items():
         wanted = [value] if isinstance(value, str) else value or []
@@ -280,7 +284,7 @@ def _with_arrays(table: Any, embeddings: Any, images: Any) -> Any:
 
 
 def _array_of(values: Any, option: str, n_rows: int) -> Array:
-    """Validate an array of shape (rows, columns), given or read from a .npy file."""
+    """Validate an array of finite numbers (rows, columns), given or read from a .npy file, and return it as float64."""
     if isinstance(values, str | os.PathLike):
         try:
             values = np.load(values, allow_pickle=False)
@@ -298,7 +302,10 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
 
 
 def _with_folds(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
-    """The plan with folds by group or by time; the plan itself if neither is given."""
+    """The plan with folds by group or by time; the plan itself if neither is given, and an error if both are.
+
+    `group` is a table of one column or None, and `clock` a table of one column or none.
+    """
     if group is not None and clock.num_columns:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     if group is not None:

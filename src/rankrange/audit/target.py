@@ -69,7 +69,7 @@ class Target:
         return self.labels_text(self.y[i])
 
     def labels_text(self, mask: Array) -> str:
-        """The labels of a mask as text."""
+        """The labels of a mask as text; "(none)" if there are none."""
         labels = [name for name, true in zip(self.names, mask, strict=True) if true]
         return (self.separator.join(labels) or NO_LABELS) if self.separator else join_labels(labels)
 
@@ -221,7 +221,7 @@ def _indicators(table: Any, columns: list[str]) -> Target:
 
 
 def _separator_in(column: Any) -> str | None:
-    """The separator of labels, if many cells seem to contain several labels; otherwise None."""
+    """The separator of labels, "|", ";" or ",", if at least 10% of the cells seem to have several; otherwise None."""
     if not is_text(column.type):
         return None
     codes, levels = codes_of(column)
@@ -386,7 +386,11 @@ def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
 
 
 def _with_all_classes(parts: Array, target: Target, option: str, trains_on: Any) -> Array:
-    """Return the folds if the training rows of each fold have each class at least twice; otherwise raise an error."""
+    """Return the folds if the training rows of each fold have each class at least twice; otherwise raise an error.
+
+    Other targets than classes are not checked. `trains_on(parts, f)` is the mask of the training rows of fold f, and
+    `option` is for the message.
+    """
     if target.task == "classes":
         for f in range(int(parts.max()) + 1):
             counts = np.bincount(target.y[trains_on(parts, f)], minlength=len(target.names))
@@ -430,7 +434,10 @@ class RowNames:
         return int(fits[0])
 
     def position_of_text(self, name: str) -> int:
-        """The position of the row whose name is this text, as in a decision; -1 if it is the name of none."""
+        """The position of the row whose name is this text, as in a decision; -1 if it is the name of none.
+
+        Of equal names in an index the last counts. Without an index, the position may lie beyond the table.
+        """
         if self.index is None:
             return max(int(name) - self.first, -1) if name.isdecimal() and len(name) < 18 else -1
         return self._positions.get(name, -1)
@@ -458,5 +465,5 @@ def row_text(row: Any) -> str:
 
 
 def plain_name(name: Any) -> Any:
-    """The name of a row for JSON."""
+    """The name of a row for JSON: an int, or a text for other names."""
     return int(name) if isinstance(name, int | np.integer) else str(name)

@@ -23,12 +23,12 @@ class Interval:
 
     @classmethod
     def of_mean(cls, values: Array) -> Interval:
-        """The mean of some values with its 95% interval."""
+        """The mean of some values with its 95% interval, which has no width for a single value."""
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
         return cls(mean, mean - WIDTH * error, mean + WIDTH * error)
 
     def without(self, share: float) -> Interval:
-        """The remaining share of wrong targets after this share was corrected."""
+        """The remaining share of wrong targets, at least 0, after this share was corrected."""
         return Interval(*(max(0.0, end - share) for end in (self.value, self.low, self.high)))
 
     def within(self, low: float, high: float) -> Interval:
@@ -38,7 +38,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measure:
-    """One out-of-fold score of both models, and the gain of the robust one (positive is better)."""
+    """One out-of-fold score of both models, and the gain of the robust one (positive is better).
+
+    `percent`: whether the score is a share, shown in percent.
+    """
 
     name: str
     percent: bool
@@ -51,7 +54,11 @@ class Measure:
     def of_rows(
         cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
     ) -> Measure:
-        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are the values that are averaged."""
+        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are the values that are averaged.
+
+        `higher`: whether higher values are better. The intervals of the scores are clipped to [0, 1] if `percent`, and
+        to numbers of at least 0 otherwise.
+        """
         sign = 1.0 if higher else -1.0
         both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
         both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
@@ -75,6 +82,16 @@ class TaskResult:
 
     Attributes
     ----------
+    task : str
+        "classes", "numbers" or "labels".
+    ordinary_name, robust_name, loss_name : str
+        The two models and the loss in words.
+    model : estimator
+        The robust model, fitted to all rows; `m`, `k`, `lam`, `lam_hat` and `C` are its fitted values (`m_` and so on).
+    fold_m : list of int
+        m of the robust fit without each fold.
+    measures : list of Measure
+        The scores of both models.
     losses : ndarray of shape (n,)
         Out-of-fold losses: of the ensemble mean for classes, of the robust model for a multi-label target, and for a
         numeric target the squares of the scaled `residuals`.
@@ -89,8 +106,18 @@ class TaskResult:
     against : ndarray of shape (suspects, features)
         The evidence of each feature against the given target: its contribution to the linear score, positive if it
         favours another target.
+    groups : list of Group
+        The classes, the labels, or up to five ranges of a numeric target.
     noise : Interval
         The share of wrong targets; for a multi-label target, of wrong cells.
+    residuals : ndarray of shape (n,) or None
+        For a numeric target: the target minus its out-of-fold prediction.
+    top_k : int
+        k of the top-k loss of a multi-label target; otherwise 0.
+    blind : str
+        The reason for no suspects, if no model predicts the target; otherwise "".
+    notes : list of str
+        Further remarks for the reader.
     """
 
     task: str
@@ -122,7 +149,7 @@ class TaskResult:
 
 
 def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
-    """The attributes of the fitted model that a `TaskResult` has."""
+    """The attributes of the fitted model that a `TaskResult` has, and `fold_m`, by name."""
     return {
         "m": int(model.m_),
         "k": int(model.k_),
@@ -139,8 +166,8 @@ def without_suspects_at_chance(
 ) -> TaskResult:
     """Remove the suspects from a result if no model predicts better than chance. Otherwise every row would look wrong.
 
-    `chance` is the value of `measure` for uninformative predictions, and `ensemble` that for the ensemble behind
-    `wrong`, if there is one.
+    All p(wrong) are then 0, and `blind` is the reason. `chance` is the value of `measure` for uninformative
+    predictions, and `ensemble` that for the ensemble behind `wrong`, if there is one.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:
@@ -173,7 +200,10 @@ def lost_groups(groups: list[Group]) -> list[str]:
 
 
 def listed_actions(p_wrong: Array, p_best: Array) -> Array:
-    """The action for each listed row; "look" if the costs suggest no action."""
+    """The action for each listed row; "look" if the costs suggest no action.
+
+    `p_best` is the probability that the suggested target is right.
+    """
     found = actions(p_wrong, p_best)
     return np.where(found == "", "look", found)
 
@@ -195,5 +225,5 @@ def show_range(measure: Any) -> str:
 
 
 def unit(measure: Any) -> str:
-    """The unit of a gain."""
+    """The unit of a gain: " points" for a score in percent, otherwise ""."""
     return " points" if measure.percent else ""

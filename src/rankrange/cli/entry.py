@@ -118,7 +118,7 @@ def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
 
 
 class _PrintCompletion(argparse.Action):
-    """Print the completion script of a shell and exit; it needs the package shtab."""
+    """Print the completion script of a shell and exit; without the package shtab, exit with code 2."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
         try:
@@ -206,10 +206,14 @@ class Clock:
         self.now = now
         self.start = self.step_start = now()
         self.words = ""
+        # Minimum and maximum time, in the units of `_PARTS`: of the finished stages, this stage and the later ones.
         self.done = self.share = self.later = (0.0, 0.0)
 
     def step(self, words: str) -> None:
-        """Start the stage that `words` describe; words that start with no name of `_PARTS` keep the last estimate."""
+        """Start the stage that `words` describe; words that start with no name of `_PARTS` keep the last estimate.
+
+        Words with "fold 2 of 5" start the second of five equal parts of a stage.
+        """
         stage = next((i for i, (name, *_) in enumerate(_PARTS) if words.startswith(name)), None)
         part, parts = (int(x) for x in (re.findall(r"fold (\d+) of (\d+)", words) or [(1, 1)])[0])
         self.words, self.step_start = words, self.now()
@@ -224,7 +228,10 @@ class Clock:
         self.later = (after[0] + (parts - part) * self.share[0], after[1] + (parts - part) * self.share[1])
 
     def left(self) -> tuple[float, float] | None:
-        """Minimum and maximum of the remaining seconds; None if there is no estimate yet."""
+        """Minimum and maximum of the remaining seconds; None if there is no estimate yet.
+
+        If the current stage exceeds its estimate, the maximum is at least the time already spent in this stage.
+        """
         before, within = self.step_start - self.start, self.now() - self.step_start
         if self.done[0] < 5.0 or before < 1.0:
             return None
@@ -242,7 +249,7 @@ class Clock:
 
 
 def _span_of_time(least: float, most: float) -> str:
-    """An interval of times in words, such as "5 s to 2 min"."""
+    """An interval of times in words, such as "5 s to 2 min", or "about 5 s" if both round to the same."""
     first, last = _rounded_time(least), _rounded_time(most)
     return f"about {last}" if first == last else f"{first} to {last}"
 
@@ -312,7 +319,7 @@ class Progress:
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     """Print the findings, the scores, the first `top` suspects and other problems of rows, notes, and what was written.
 
-    `written` has a description and the path of each file.
+    `written` has a description and the path of each file. If `top` is 0, neither suspects nor problems are printed.
     """
     from rich.console import Console
 

@@ -31,8 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list of data sets, and return the exit code."""
+    from ..datasets import names
+
     folder = arguments.data_home or (Path(os.environ["RANKRANGE_DATA"]) if os.environ.get("RANKRANGE_DATA") else None)
-    found = [_availability(name, folder) for name in _names()]
+    found = [_availability(name, folder) for name in names()]
     if arguments.json:
         json.dump({"folder": None if folder is None else str(folder), "datasets": found}, sys.stdout, indent=1)
         print()
@@ -49,12 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     if missing:
         print(f"Missing: {', '.join(missing)}. `rankrange reproduce --download` downloads them from OpenML.")
     return 0
-
-
-def _names() -> list[str]:
-    from ..datasets import names
-
-    return names()
 
 
 def _availability(name: str, folder: Path | None) -> dict[str, Any]:

@@ -256,7 +256,11 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 
 
 def _up_front(source: Source, out_of_core: bool) -> str:
-    """A line to print before the work begins: the size of the table, the memory it needs, and the free memory."""
+    """A line to print before the work begins: the size of the table, the memory it needs, and the free memory.
+
+    If the free memory is too small, it adds that the audit is out of core, or needs the table in memory all the same.
+    `out_of_core` is whether the former is possible.
+    """
     from ..audit.memory import free_memory, memory_needed, sized
 
     needed, free = memory_needed(source), free_memory()

@@ -92,7 +92,10 @@ class Stratified:
         return [np.flatnonzero(self.groups == group) for group in range(int(self.groups.max()) + 1)]
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows."""
+        """Weights, total and cuts; the upper cut is an array with one entry per class with dropped rows.
+
+        It is empty if m = 0.
+        """
         weights = top_within(s, self.caps(s, m, mass), k - m)
         highest = np.array([cut.value for _, cut in self.cuts(s, m, mass)])
         return Selection(weights, float(weights.astype(np.float64) @ s), float(s[weights > 0].min()), highest)
@@ -155,7 +158,10 @@ class Soft:
         return self._top(s, m, np.ones(len(s)) if mass is None else mass)[1].astype(s.dtype)
 
     def _top(self, s: Array, k: float, mass: Array) -> tuple[float, Array, float]:
-        """The soft sum of the largest losses up to the mass k, its weights, and its cut."""
+        """The soft sum of the largest losses up to the mass k, its weights, and its cut.
+
+        Nothing is smoothed if k is 0 (the cut is infinite) or the total mass (the cut is minus infinity).
+        """
         s = s.astype(np.float64, copy=False)
         if k <= 0:
             return 0.0, np.zeros(len(s)), np.inf
@@ -167,7 +173,10 @@ class Soft:
         return value, mass * expit(t), lam
 
     def _level(self, s: Array, k: float, mass: Array) -> float:
-        """The cut at which the weights sum to the mass k, by Newton's method within a bracket."""
+        """The cut at which the weights sum to the mass k, by at most 200 steps of Newton's method within a bracket.
+
+        A step that would leave the bracket is replaced by bisection.
+        """
         reach = self.temperature * 40.0
         low, high = float(s.min()) - reach, float(s.max()) + reach
         lam = float(np.median(s))
@@ -188,7 +197,7 @@ class WorstGroup:
     """The largest of the groups' mean losses, or the average of the largest ones.
 
     The m_g largest losses of each group g are dropped first, as in `Stratified`. k does not affect the objective: no
-    small losses are dropped. Tied groups share the weight equally.
+    small losses are dropped. Tied groups share the weight equally. Groups without mass are left out.
 
     Parameters
     ----------
@@ -204,7 +213,7 @@ class WorstGroup:
     linear: ClassVar[bool] = True
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights within the worst groups, and their mean loss times k - m as the total."""
+        """Weights within the worst groups, and their mean loss times k - m as the total; both cuts are infinite."""
         value, weights = self.majorant(s, m, mass)[0].exact(s.astype(np.float64, copy=False))
         return Selection(((k - m) * weights).astype(s.dtype), (k - m) * value, -np.inf, np.inf)
 
@@ -271,7 +280,7 @@ class RankWeights:
         self.__setstate__({"given": (weights, params)})
 
     def __getstate__(self) -> dict[str, Any]:
-        """What the user gave; the source may be a function inside a function, which cannot be saved."""
+        """The arguments of the constructor, because `source` may be a nested function, which cannot be pickled."""
         return {"given": self.given}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -286,11 +295,14 @@ class RankWeights:
 
     @property
     def convex(self) -> bool:
-        """Whether larger losses never have smaller weights."""
+        """Whether larger losses never have smaller weights; for weights that depend on n, with n = 1000."""
         return on_ranks(self.source, _FINE).convex
 
     def on(self, values: Any, sample_weight: Any = None) -> Array:
-        """Weights (n,) of the values (n,), which sum to 1; tied values share in proportion to their sample weights."""
+        """Weights (n,) of the values (n,), which sum to 1; tied values share in proportion to their sample weights.
+
+        Values that are not finite, and weights that are negative, not finite or all 0, are a ValueError.
+        """
         s = np.asarray(values, dtype=np.float64)
         if s.ndim != 1 or not len(s) or not np.isfinite(s).all():
             raise ValueError(f"values must be finite, of shape (n,) with n >= 1, got shape {s.shape}; check them")
@@ -302,11 +314,11 @@ class RankWeights:
         return self._spectrum(s, mass).weights(s, mass)
 
     def mean(self, values: Any, sample_weight: Any = None) -> float:
-        """The weighted mean of the values (n,)."""
+        """The weighted mean of the values (n,), with the weights and errors of `on`."""
         return float(self.on(values, sample_weight) @ np.asarray(values, dtype=np.float64))
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights by rank that sum to k - m, and the weighted sum of the losses."""
+        """Weights by rank that sum to k - m, and the weighted sum of the losses; both cuts are infinite."""
         s64 = s.astype(np.float64, copy=False)
         weights = (k - m) * self._spectrum(s, mass).weights(s64, mass)
         return Selection(weights.astype(s.dtype), float(weights @ s64), -np.inf, np.inf)
@@ -328,7 +340,7 @@ class RankWeights:
         """The aggregate and the m, as a fraction, of the trimmed fit from which the solver starts.
 
         m is the largest rank share u such that the losses up to u, the largest ones, have a total weight of at most
-        u / 2, half of that under equal weights. It is 0 if this u is not below 1/2.
+        u / 2, half of that under equal weights. It is 0 if this u is not below 1/2. The argument m has no effect.
         """
         spectrum = on_ranks(self.source, _FINE)
         under = spectrum.knots[spectrum.cumulative <= 0.5 * spectrum.knots]

@@ -23,7 +23,10 @@ _ROWS = 4096  # rows per dense block
 
 @dataclass(frozen=True, eq=False)
 class RowRisk:
-    """The mean of the losses, weighted by rank, times a factor; larger losses never have smaller weights."""
+    """The mean of the losses, weighted by rank, times a factor; larger losses never have smaller weights.
+
+    `spectrum`, which must be convex, has the weights by rank; `mass` (n,) has the sample weights (None means 1 each).
+    """
 
     spectrum: Spectrum
     mass: Array | None = None
@@ -42,8 +45,9 @@ class RowRisk:
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
         """The sum over i and j of (dq_i / ds_j) g_i g_j', a matrix (p, p), where g_i = slope_i x_i.
 
-        `slope` (n,) has the derivatives of the losses with respect to the scores. `blocks` is a result of `smoothed`
-        with this `width`.
+        `design` has the matrix X with the rows x_i, to which a 1 is appended if `design.fit_intercept`. `slope` (n,)
+        has the derivatives of the losses with respect to the scores. `blocks` is a result of `smoothed` with this
+        `width`.
         """
         p = np.full(len(slope), 1.0 / len(slope)) if self.mass is None else self.mass / float(self.mass.sum())
         sizes = np.bincount(blocks)
@@ -64,7 +68,11 @@ class RowRisk:
 
 @dataclass(frozen=True, eq=False)
 class GroupRisk:
-    """The weighted mean of the groups' mean losses, with weights by rank; a row has its cap as weight in its group."""
+    """The weighted mean of the groups' mean losses, with weights by rank; a row has its cap as weight in its group.
+
+    `groups` and `caps` are (n,). Groups without remaining mass are left out. `spectrum` has the weights of the others
+    by rank and must be convex.
+    """
 
     spectrum: Spectrum
     groups: Array
@@ -101,7 +109,7 @@ class GroupRisk:
     def bend(self, design: Any, slope: Array, blocks: Array, width: float) -> Array:
         """The part of the second derivative (p, p) that comes from the change of the group weights.
 
-        The arguments are those of `RowRisk.bend`.
+        The arguments are those of `RowRisk.bend`; `blocks` are blocks of the groups in `present`.
         """
         index = np.zeros(len(self.sizes), dtype=np.intp)
         index[self.present] = np.arange(len(self.present))

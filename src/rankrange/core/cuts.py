@@ -43,7 +43,8 @@ class Selection(NamedTuple):
     """The result of a selection: the weights, the total, the lower cut `lam` and the upper cut `lam_hat`.
 
     The total is the weighted sum in float64; for the soft ranked range it is the soft sum. If many sets are selected
-    together, total and cuts have one entry per set.
+    together, total and cuts have one entry per set. The upper cut of `Stratified` has one entry per class with dropped
+    rows.
     """
 
     weights: Array
@@ -97,7 +98,7 @@ def select(
 
 
 def _select_untied(values: Array, m: int, k: int, trail: Trail | None) -> Selection | None:
-    """The selection of few values if none are tied at a cut, in few NumPy calls; otherwise None."""
+    """The selection if no values are tied at a cut, in few NumPy calls; otherwise None. `trail` is updated."""
     n, part, inside, upper = len(values), values, None, math.inf
     if m:
         upper, part = _value_of_rank(values, m, trail, part)
@@ -129,8 +130,9 @@ def _remember_ties(trail: Trail | None, n: int, rank: int, value: Any) -> None:
 def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) -> tuple[Any, Array]:
     """The value of a rank, and an array that contains all values ranked after it.
 
-    The value is first searched near its last one in `trail`, then, if there are many values, with a sample. If both
-    fail, `among` is partitioned: all values, or the array that an earlier call returned.
+    The value is first searched near its last one in `trail`, if there are at least 2^12 values or it did not move, then
+    with a sample, if there are at least 2^14. If both fail, `among` is partitioned: all values, or the array that an
+    earlier call returned, which is changed in place. `trail` is updated.
     """
     n = len(values)
     last, moved = (math.nan, math.nan) if trail is None else trail.get((n, rank), (math.nan, math.nan))
@@ -153,7 +155,7 @@ def _value_of_rank(values: Array, rank: int, trail: Trail | None, among: Array) 
 def _value_near(values: Array, rank: int, last: float, moved: float) -> Any:
     """The value of a rank if it lies within 5 times `moved` of its `last` value; otherwise None.
 
-    The result is also None if more than an eighth of the values lie so close.
+    The result is also None if more than an eighth of the values lie so close, or if float32 could overflow.
     """
     number, reach = values.dtype.type, _REACH * moved
     if not abs(last) + reach < _OVERFLOW:
@@ -174,7 +176,7 @@ def _value_near(values: Array, rank: int, last: float, moved: float) -> Any:
 
 
 def _select_untied_masses(values: Array, m: float, k: float, mass: Array) -> Selection | None:
-    """The selection of few values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
+    """The selection of values with masses if none are tied at a cut, in few NumPy calls; otherwise None."""
     order = np.argsort(values)[::-1]
     ranked, weights = values[order], mass[order].astype(np.float64)
     reached, last, upper = weights.cumsum(), len(values) - 1, math.inf
@@ -201,7 +203,7 @@ def cuts_of(
     """The lower cut (rank k) and the upper cut (rank m) of one set; the upper one is infinite for m = 0.
 
     `trail` has the cuts of earlier calls and is updated. They speed up the search if values change little between
-    calls, as in the steps of a solver, and do not affect the result.
+    calls, as in the steps of a solver, and do not affect the result. With sample weights, `trail` is not used.
     """
     if sample_weight is not None:
         of_mass = mass_cuts(values, sample_weight, [k, m] if m else [k])
@@ -340,7 +342,8 @@ def _sampled_cuts(
 def _followed_cuts(values: Array, ranks: list[int], trail: Trail) -> list[Cut] | None:
     """The cuts, searched in brackets around the last ones, and from a sample if a bracket is wide or misses its cut.
 
-    The result is exact, or None if the sample fails as well. `trail` is updated.
+    A bracket is wide if it contains more than 20 of about 256 sampled values. The result is exact, or None if the
+    sample fails as well. `trail` is updated.
     """
     n, number = len(values), values.dtype.type
     last = [trail.get((n, rank), (math.nan, math.nan)) for rank in ranks]
@@ -395,7 +398,10 @@ def _cuts_between(
 
 @lru_cache(maxsize=8)
 def _sampled_rows(n: int, sample_size: int = _SAMPLE_SIZE) -> Array:
-    """A fixed random sample of the positions 0..n-1, cached: results are reproducible, and it is drawn only once."""
+    """A fixed random sample of the positions 0..n-1 with replacement, of size n / 12 + 3 up to `sample_size`.
+
+    Results are reproducible. It is cached, so it is drawn only once.
+    """
     return np.random.default_rng(0).integers(n, size=min(sample_size, n // 12 + 3))
 
 
@@ -454,7 +460,10 @@ def top_weights(values: Array, mass: Array, top: Array) -> Array:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight in proportion to their mass."""
+    """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight in proportion to their mass.
+
+    An object remembers its last cuts, which speed up the next selection and do not affect it.
+    """
 
     name: ClassVar[str] = "ranked"
     linear: ClassVar[bool] = True
@@ -481,7 +490,7 @@ class Ranked:
         return blurred_rows(s, self.cuts(s, m, mass))
 
     def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of the m largest losses, which are dropped."""
+        """Weights of the m largest losses, which are dropped, for m > 0."""
         return select(s, 0, m, mass).weights
 
     def top(self, s: Array, mass: Array, m: Array) -> Array:

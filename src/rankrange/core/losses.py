@@ -424,7 +424,7 @@ class TKML:
     Parameters
     ----------
     top_k : int, default=1
-        The k: how many labels are predicted.
+        The k: how many labels are predicted. It must be below the number of labels, which is checked with the scores.
     two_sided : bool, default=True
         Whether to use the two-sided form; False is the form of the paper.
     """
@@ -456,7 +456,10 @@ class TKML:
         return s, slope
 
     def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """The score to lower, the score to raise, the loss, the true labels, and whether these are more than k."""
+        """The score to lower, the score to raise, the loss, the true labels, and whether these are more than k.
+
+        The last is False for every row in the form of the paper.
+        """
         mask = np.asarray(y, dtype=bool)
         n_labels = z.shape[1]
         if self.top_k >= n_labels:

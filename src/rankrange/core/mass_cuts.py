@@ -32,7 +32,10 @@ class Cut(NamedTuple):
 
 
 def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
-    """The cuts at which the cumulative mass from the largest value reaches each of `masses`."""
+    """The cuts at which the cumulative mass from the largest value reaches each of `masses`.
+
+    Values with weight 0 are ignored.
+    """
     if not weights.all():
         values, weights = values[weights > 0], weights[weights > 0]
     weights = weights.astype(np.float64, copy=False)
@@ -42,7 +45,10 @@ def mass_cuts(values: Array, weights: Array, masses: list[float]) -> list[Cut]:
 
 
 def _around_cut(values: Array, weights: Array, mass: float) -> tuple[Array, Array, float]:
-    """Quickselect: the few values among which the mass is reached, their weights, and the mass above them."""
+    """Quickselect: the few values among which the mass is reached, their weights, and the mass above them.
+
+    These are at most 2^14 values, or all values equal to the cut.
+    """
     above = 0.0
     while len(values) > _SORTED_UP_TO:
         middle = len(values) // 2

@@ -112,7 +112,7 @@ class Design:
         return total
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
-        """`gram`, or only its diagonal (p,) if there are too many columns to factor a p x p matrix."""
+        """`gram`, or only its diagonal (p,) if `factored` is False, as with more than 1000 columns."""
         if self.factored:
             return self.gram(h, rows)
         if rows is not None:
@@ -131,7 +131,7 @@ class Design:
         return self.X.multiply(self.X).T
 
     def signed(self, y: Array) -> Design:
-        """The rows -y x, with a column -y for the intercept: their scores are the margins -y z of a binary target.
+        """The rows -y x, with a column -y if there is an intercept: their scores are the margins -y z of a binary y.
 
         X must be dense. The rows are a copy, which is cached for this y.
         """
@@ -310,9 +310,10 @@ class Objective(_Problem):
 
     @cached_property
     def _margins(self) -> Design | None:
-        """`Design.signed` for a small dense float32 X, the logistic loss and the ranked range; otherwise None.
+        """`Design.signed` for dense float32 X and y, the logistic loss and the ranked range; otherwise None.
 
-        A search in single precision consists of many short evaluations, and these rows save the products with y.
+        It is also None if X has more than 10^6 entries. A search in single precision consists of many short
+        evaluations, and these rows save the products with y.
         """
         design = self.design
         few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED
@@ -449,7 +450,7 @@ class TopSum(_Problem):
     design, y, loss, C, n_outputs
         As in `Objective`.
     K : float
-        The total weight.
+        The largest total weight.
     scale : float
         The divisor of the weighted sum.
     caps : ndarray of shape (n,) or None

@@ -213,7 +213,10 @@ class PairObjective:
 
 
 def _top(s: Array, caps: Array, kept: float) -> Array:
-    """Weights of the largest s, at most `caps`, that sum to `kept`; then scaled to sum to 1. All 0 if `kept` is 0."""
+    """Weights of the largest s, at most `caps`, that sum to `kept`; then scaled to sum to 1. All 0 if `kept` is 0.
+
+    If the caps sum to `kept` or less, the weights are the scaled caps.
+    """
     if kept <= 0:
         return np.zeros_like(s)
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:

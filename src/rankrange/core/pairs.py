@@ -97,7 +97,7 @@ class PairLogistic:
         return p if order == 1 else p * expit(-t)
 
     def sums(self, u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
-        """The sums of `PairLoss.sums`: directly for few pairs, otherwise by interpolation on panels of scores."""
+        """The sums of `PairLoss.sums`: directly up to 2^18 pairs, otherwise by interpolation on panels of scores."""
         if len(u) * len(v) <= _PAIRS_AT_ONCE:
             t = v[None, :] - u[:, None]
             return [self.kernel(t, order) @ R for order in orders]
@@ -111,8 +111,8 @@ def _by_panels(
 ) -> list[Array]:
     """The sums of `PairLoss.sums` for R (b, c), approximated on panels, which are intervals of scores.
 
-    Between near panels the kernel is interpolated. Between far panels it has its limit: 0 if v is below u, otherwise
-    linear in v - u (order 0), 1 (order 1) or 0 (order 2).
+    Between panels whose centres are less than about 40 apart the kernel is interpolated. Otherwise it has its limit: 0
+    if v is below u, and v - u (order 0), 1 (order 1) or 0 (order 2) if v is above u.
     """
     origin = min(float(u.min()), float(v.min()))
     by_u, by_v = np.argsort(u, kind="stable"), np.argsort(v, kind="stable")

@@ -32,6 +32,7 @@ class Smoothed(NamedTuple):
     """A smoothed weighted mean: its value, its gradient `weights`, and a partition of the values into blocks.
 
     The derivative of the weight of a value depends only on the values of its block; it is 0 for a block of one value.
+    Values without mass have the weight 0 and the block index n.
     """
 
     value: float
@@ -78,8 +79,9 @@ class Spectrum:
     def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
         """The maximum of q . s - width / 2 * (variance of the densities of q) over all q that the spectrum majorises.
 
-        Here s are the values. The density of a value is its weight q divided by its share of the mass. The maximising q
-        is a projection, which is computed by isotonic regression of the sorted values.
+        Here s are the values, and the spectrum must be convex. The density of a value is its weight q divided by its
+        share of the mass. The maximising q is a projection, which is computed by isotonic regression of the sorted
+        values.
         """
         order, cell, p = self._cells(values, mass)
         positive = p > 0
@@ -113,7 +115,10 @@ class Spectrum:
         return float(total[-1]), Spectrum(self.knots, total / total[-1])
 
     def _cells(self, values: Array, mass: Array | None) -> tuple[Array, Array, Array]:
-        """The order of the values from the largest, and in that order the weight of each value and its mass share."""
+        """The order of the values from the largest, and in that order the weight of each value and its mass share.
+
+        Ties do not share these weights.
+        """
         order = np.argsort(-values, kind="stable")
         p = np.full(len(values), 1.0 / len(values)) if mass is None else mass[order] / float(mass.sum())
         edges = np.append(0.0, np.cumsum(p))
@@ -228,7 +233,10 @@ def spectrum_source(weights: Any, params: dict[str, Any]) -> Spectrum | Cumulati
 
 
 def on_ranks(source: Spectrum | Cumulative, total: float) -> Spectrum:
-    """The spectrum for rows of this total mass: a cumulative function is evaluated at one knot per unit of mass."""
+    """The spectrum for rows of this total mass: a cumulative function is evaluated at one knot per unit of mass.
+
+    The total is rounded, to at least 1. A spectrum is returned unchanged.
+    """
     if isinstance(source, Spectrum):
         return source
     knots = np.linspace(0.0, 1.0, max(1, round(total)) + 1)

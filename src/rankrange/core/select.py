@@ -38,7 +38,7 @@ def ranked_range(
         Losses or any other real numbers; all of them finite.
     m : int, float, RankedRange or ThresholdRange
         How many of the largest values to drop. An int is a count, a float in [0, 1] a fraction of the values. A range
-        object defines both m and k; leave k out then.
+        object defines both m and k; leave k out then. A ThresholdRange needs a single slice and no `sample_weight`.
     k : int or float, optional
         The last rank to keep, as a count or a fraction: `k=1` keeps only the largest value, `k=1.0` keeps all.
     axis : int or None, default=-1
@@ -109,7 +109,7 @@ def range_weights(
     values : array_like
         Losses, ranked along `axis` from the largest (rank 1) to the smallest.
     m : int, float, RankedRange or ThresholdRange
-        Ranks to drop: a count, a fraction in [0, 1], or a range object that defines both m and k.
+        Ranks to drop: a count, a fraction in [0, 1], or a range object that defines both m and k, as in `ranked_range`.
     k : int or float, optional
         The last rank to keep, as a count or a fraction.
     axis : int or None, default=-1
@@ -174,7 +174,10 @@ def thresholds(
 
 
 def _mean_of_large(values: NDArray[Any], weights: NDArray[Any], kept: Any) -> NDArray[Any]:
-    """Weighted means of finite rows whose sums overflow: values are divided before the summation."""
+    """Weighted means of finite rows whose sums overflow: values are divided before the summation.
+
+    Means are clipped to the range of the dtype of the values, which rounding errors may exceed.
+    """
     half = np.einsum("ij,ij->i", weights / np.reshape(kept, (-1, 1)), values / 2)
     limit = np.finfo(values.dtype).max / 2
     return 2 * np.clip(half, -limit, limit)
@@ -298,7 +301,10 @@ def as_floats(values: ArrayLike, name: str = "values") -> NDArray[Any]:
 
 
 def check_finite(array: NDArray[Any], name: str) -> None:
-    """Raise a ValueError with the number of NaN and infinite values if there are any; in blocks, to save memory."""
+    """Raise a ValueError with the number of NaN and infinite values if there are any; `array` is (rows, n).
+
+    The array is read in blocks, to save memory.
+    """
     bad = 0
     n_rows, n = array.shape
     step = max(1, BLOCK // n)
@@ -325,7 +331,10 @@ def _check_axis(axis: int, ndim: int) -> int:
 
 
 def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
-    """One weight per value, as a float64 matrix of the shape of the rows, because sums of weights determine ranks."""
+    """One weight per value, as a float64 matrix of the shape of the rows, because sums of weights determine ranks.
+
+    None stays None. Another shape, and weights that are negative or not finite, are a ValueError.
+    """
     if weight is None:
         return None
     given = as_floats(weight, "sample_weight").astype(np.float64)

@@ -71,7 +71,7 @@ def threads_for(X: Any) -> AbstractContextManager[None]:
     Parameters
     ----------
     X : ndarray or sparse matrix
-        The matrix of the products.
+        The matrix of the products. It is large if it has more than 2^22 entries (stored entries if it is sparse).
     """
     entries = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
     return one_thread() if entries <= _MAX_ENTRIES else nullcontext()

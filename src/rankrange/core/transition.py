@@ -61,7 +61,8 @@ def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
     """The transition matrix (true, given), from the probability `wrong` that each label is wrong.
 
     P (n, classes) has the probabilities of the classes. If a label is wrong, its true class has the probabilities of P
-    without the given class, normalised. `mass` (n,) has the row weights.
+    without the given class, normalised. `mass` (n,) has the row weights. The row of a true class without any
+    probability is that of the identity matrix.
     """
     rows, K = np.arange(len(codes)), P.shape[1]
     instead = P.copy()
@@ -122,7 +123,10 @@ def joined(robust: Array, ordinary: Array, share: float) -> Array:
 
 
 def normed(Z: Array) -> Array:
-    """Centre the scores of each row, then divide all by the median over the rows of the largest absolute score."""
+    """Centre the scores of each row, then divide all by the median over the rows of the largest absolute score.
+
+    If the median is 0, the scores are only centred.
+    """
     centred = Z - Z.mean(axis=1, keepdims=True)
     scale = float(np.median(np.abs(centred).max(axis=1)))
     return centred / (scale if scale > 0 else 1.0)
@@ -131,8 +135,9 @@ def normed(Z: Array) -> Array:
 def coarse(Z: Array, codes: Array, share: Array, slices: int = _SLICES) -> tuple[Array, Array, Array]:
     """Reduce the number of rows: means over quantile bins of each class if there are two, otherwise every j-th row.
 
-    Returns the scores, labels and masses of the reduced rows; up to 2 * slices rows are returned unchanged. The model
-    has few parameters, so the fit loses almost no accuracy.
+    Returns the scores, labels and masses of the reduced rows: up to `slices` bins per class, without those of mass 0,
+    or at most 10,000 rows, whose masses are normalised to sum to 1. Up to 2 * slices rows are returned unchanged. The
+    model has few parameters, so the fit loses almost no accuracy.
     """
     if len(Z) <= 2 * slices:
         return Z, codes, share
@@ -177,7 +182,7 @@ class _Model:
     30 classes, the logits of the given label if it is wrong (K, K).
 
     Rates are below 1 - 1/K, because otherwise classes could be permuted. A weak prior shrinks the rates of the classes
-    towards each other, because a few unusual rows should not make all labels of a class suspect.
+    towards each other, because a few unusual rows should not make all labels of a class suspect. Its weight is `prior`.
     """
 
     def __init__(self, Z: Array, codes: Array, prior: float = 0.0) -> None:

@@ -96,12 +96,13 @@ def choose_m(
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
     C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
-    tried again for the chosen m. With fewer than 20 rows or a single group, nothing is chosen: m = 0, and C = 1 unless
-    it is given. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the number of entries
-    of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows of the objective
-    are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the `CrossFit`; an
-    engine may pass one that scores rows on a device. Without `with_noise` the share of errors is estimated only if the
-    choice depends on it.
+    tried again for the chosen m. If more than half of a class would be dropped in the fit to all rows, only smaller m
+    are compared. With fewer than 20 rows, a single group or a k below all candidates, nothing is chosen: m is 0, and C
+    is 1 unless it is given. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the number
+    of entries of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows of the
+    objective are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the
+    `CrossFit`; an engine may pass one that scores rows on a device. Without `with_noise` the share of errors is
+    estimated only if the choice depends on it.
     """
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
@@ -143,7 +144,8 @@ def _best(
     """The fits, the index of the chosen one, the table of candidates, the reason, and the estimated share of errors.
 
     The share is None if it is not needed. Candidates that drop a share of at least `most`, or more than half of a
-    class, are excluded.
+    class, are excluded; for numeric targets also those above 1.5 times the upper limit of the share of outliers. With
+    more than 4,000 rows the estimated share is a further candidate.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
@@ -213,7 +215,8 @@ def choose_C(
 ) -> float:
     """Choose scikit-learn's C for an objective at its m and k, by cross-validation as in `choose_m`.
 
-    For m = 0 it is the best C of ordinary fits, whatever k is. With fewer than 20 rows or a single group it is 1.
+    It is the best C of ordinary fits, whatever k is; for m > 0, a larger one if `weaker_penalty` finds it. With fewer
+    than 20 rows or a single group it is 1.
     """
     if objective.total < _MIN_ROWS or _one_group(groups):
         return 1.0
@@ -302,7 +305,8 @@ def _noise(
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
-    For labels, the predictions of the ordinary fit and of a smooth model are used as well.
+    `parts` and `tests` are the scores and the test rows of the `CrossFit`; rows that no fold tests are ignored. For
+    labels, the predictions of the ordinary fit and of a smooth model are used as well.
     """
     candidates, n = sorted({0, chosen}), objective.design.n
     total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)

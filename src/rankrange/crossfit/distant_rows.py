@@ -47,9 +47,10 @@ def rows_with_unique_levels(X: Any) -> Array:
 def high_leverage_rows(X: Any, codes: Array) -> Array:
     """A mask (n,) of the high-leverage rows: isolated rows that are distant from the medians of the columns.
 
-    Distances are in robust units of each column. Values that several rows share do not count as distant, distant rows
-    that are close to each other are not flagged, nor are rows of a class in which most rows are distant. If more than a
-    quarter of all rows is distant, or if X is sparse, none is flagged.
+    Distances are in robust units of each column; a row is distant beyond 2.5 times the 75% quantile. Values that
+    several rows share do not count as distant, distant rows that are close to each other are not flagged, nor are rows
+    of a class (`codes`) in which most rows would be flagged. If more than a quarter of all rows is distant, or if X is
+    sparse or has no columns, none is flagged.
     """
     none = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -83,7 +84,8 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
 def _isolated(Z: Array, rows: Array) -> Array:
     """A mask of those of `rows` whose fifth neighbour in Z is more than three times as distant as usual.
 
-    Rows of a distant cluster have near neighbours; outliers have none. With five rows or fewer, all are isolated.
+    Rows of a distant cluster have near neighbours; outliers have none. Neighbours are searched in a sample of at most
+    20,000 rows of Z. If Z has five rows or fewer, all are isolated.
     """
     rng, n = np.random.default_rng(0), len(Z)
     size = int(min(n, _NEIGHBOUR_ROWS, max(_COMPARED / max(len(rows), 1), 10 * _NEXT)))

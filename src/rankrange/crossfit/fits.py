@@ -4,7 +4,9 @@ Choosing m needs fits on every fold, at every m, from several starts. They share
 batched descent. A training set is a row of masses (0 excludes a row), and one product with X serves all fits. The fits
 are only as accurate as a comparison needs.
 
-`Sets` are the training sets. `Fits` are the fits of the candidates, at several m, each on every training set.
+`Sets` are the training sets. `Fits` are the fits of the candidates, at several m, each on every training set. In the
+shapes of arrays, F is the number of training sets, S of fits, n of rows, r of scores per row (1, or one per class), and
+p of parameters per score, the intercept included.
 """
 
 from __future__ import annotations
@@ -201,7 +203,10 @@ def robust_distances(model: Objective) -> tuple[Array, Array]:
 
 
 def masses_of(sets: Sets, shares: Array, k_share: float) -> tuple[Array, Array]:
-    """m (M, F) for these shares (M,) of each training set's mass, and k (F,); counts if masses are counts."""
+    """m (M, F) for these shares (M,) of each training set's mass, and k (F,); counts if masses are counts.
+
+    As a count, m is at most k - 1.
+    """
     totals = sets.totals
     m, k = shares[:, None] * totals, k_share * totals
     if (sets.masses == np.floor(sets.masses)).all():
@@ -280,7 +285,7 @@ def random_starts(sets: Sets, n_random: int, rng: np.random.Generator) -> Array:
     """Random starts (F, n_random, r, p).
 
     For numeric targets each is a fit to a few rows; for classes it is a direction from two random rows
-    (`pair_direction`), scaled.
+    (`pair_direction`), scaled. With several scores per row, only the parameters of the first are random.
     """
     design = sets.model.design
     W = np.zeros((len(sets.masses), n_random, sets.model.n_outputs, design.p))
@@ -340,7 +345,10 @@ class Fits:
         n_random: int,
         report: Report,
     ) -> Fits:
-        """All candidates for m: the fit with m = 0, a path of increasing m, and a search at each share."""
+        """All candidates for m: the fit with m = 0, a path of increasing m, and a search at each share.
+
+        Searches use `n_random` random starts with one score per row, and none with several.
+        """
         n_sets = len(sets.masses)
         m, k = masses_of(sets, shares, k_share)
         plain = ordinary(sets)

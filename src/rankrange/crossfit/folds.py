@@ -58,9 +58,9 @@ def split(
 ) -> Array:
     """Split the rows into test folds, stratified by class, without splitting groups: masses (F, n) of the test rows.
 
-    `plan` is that of `plan_of`; with fewer groups than folds there are as many folds as groups. If all weights are
-    integers and their sum is not large, a row of weight w is split like w rows; otherwise each row is in one fold.
-    Masses are bool if there are no weights.
+    `plan` is that of `plan_of`; with fewer groups than folds there are as many folds as groups, and their roles are not
+    exchanged. If all weights are integers with a sum of at most 2 n or 4,000, and there are no groups, a row of weight
+    w is split like w rows; otherwise each row is in one fold. Masses are bool if there are no weights.
     """
     n = objective.design.n
     mass = objective.mass
@@ -158,7 +158,10 @@ class Folds:
 
     @classmethod
     def forward(cls, part: Array) -> Folds:
-        """Folds in the order of time: each is predicted from the folds before it, and the first from the second."""
+        """Folds in the order of time: each is predicted from the folds before it, and the first from the second.
+
+        `part` (n,) has the fold number of each row, from 0; there must be at least two folds.
+        """
         number = np.arange(int(part.max()) + 1)[:, None]
         return cls(np.where(number > 0, part < number, part == 1), number == part)
 
@@ -209,7 +212,8 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
     """Folds that test each row equally often and train on all other rows.
 
     `cv` is a number of folds to draw, a splitter, a list of (train, test) rows, or a `Folds` object, which is returned
-    unchanged. `n_repeats` is how often folds are drawn; None means twice for two classes and few rows, otherwise once.
+    unchanged. `n_repeats` is how often folds are drawn; None means `default_repeats`. Given folds that do not test each
+    row equally often raise a ValueError.
     """
     n = len(codes)
     if isinstance(cv, Folds):
@@ -238,7 +242,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
 
 
 def default_repeats(n: int, n_classes: int) -> int:
-    """The default number of repeats: 2 for two classes and few rows, because one is noisy and fits are cheap."""
+    """The default number of repeats: 2 for two classes and up to 4,000 rows, because one is noisy; otherwise 1."""
     return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
 
 
@@ -264,7 +268,10 @@ def draw_folds(
 
 
 def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
-    """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible."""
+    """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible.
+
+    A ValueError is raised if there are fewer groups than folds.
+    """
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     found = len(np.unique(groups))
@@ -372,7 +379,10 @@ class CrossFit:
 
     @cached_property
     def ordinary(self) -> Fits:
-        """The ordinary fits at the given C; by default the smallest C whose out-of-fold loss is nearly the lowest."""
+        """The ordinary fits at the given C; by default the smallest C whose out-of-fold loss is nearly the lowest.
+
+        C increases along `PENALTIES` until this loss increases.
+        """
         if self._given is not None:
             return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
         W: Array | None = None

@@ -99,7 +99,8 @@ class HeldOut(NamedTuple):
 class Chosen(NamedTuple):
     """The chosen candidate, its coefficients in the first fold, its held-out scores, and the table of `_compared`.
 
-    Without folds, coefficients and scores are those of a fit to all rows. The table is None for a single candidate.
+    Without folds, coefficients and scores are those of a fit to all rows. The table is None without folds and for a
+    single candidate.
     """
 
     candidate: Candidate
@@ -187,9 +188,10 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
     """Pairs of masks of training and test rows; an empty list if a class has fewer than two distinct rows or groups.
 
-    Folds are drawn twice if candidates are compared (`compare`) on few rows, otherwise once. With more than 20,000 rows
-    there is one pair: one fold of about 6,000 rows to train on, and up to five others to test. Folds of groups in which
-    a class has no training rows or no test rows are left out.
+    There are `cv` folds, or as many as the smaller class has distinct rows or groups. They are drawn twice if
+    candidates are compared (`compare`) on up to 4,000 rows, otherwise once. With more than 20,000 rows there is one
+    pair: one fold of about 6,000 rows to train on, and up to five others to test. Pairs in which a class has no
+    training rows or no test rows are left out.
     """
     n = len(rows.positive)
     if n > FOLDS_UP_TO:
@@ -212,7 +214,8 @@ def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
 def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
     """The fold (n,) of each row, balanced within classes, and the number of distinct rows of the class with fewest.
 
-    Equal rows of a class are in the same fold. With groups, all rows of a group are, and groups are counted instead.
+    There are no more folds than this number. Equal rows of a class are in the same fold. With groups, all rows of a
+    group are, and groups are counted instead.
     """
     if groups is not None:
         least = min(len(np.unique(groups[rows.positive == side])) for side in (True, False))

@@ -69,7 +69,9 @@ class RangeSearchCV(GridSearchCV):
     """Grid search for AoRRClassifier and AoRRRegressor, with warm starts from one m to the next within each fold.
 
     Parameters, attributes and methods are those of GridSearchCV, with one metric. The fits of a fold that differ only
-    in m are one task for `n_jobs`. The refit at the end searches from many starts, as usual.
+    in m are one task for `n_jobs`. After its first m, a path has at most two random starts and a tolerance of at least
+    0.001, and UserWarnings of the fits of a path are suppressed. The refit at the end searches from many starts, as
+    usual.
 
     Parameters
     ----------

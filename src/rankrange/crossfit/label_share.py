@@ -25,8 +25,8 @@ def share_of_wrong_labels(
     """The estimated share of wrong labels, and the lower and upper limit of its 95% interval.
 
     `codes` (n,) are the given classes. `scores` (fits, n, r) are out-of-fold scores of one or several linear fits, and
-    `scored` is a mask of the rows that have them. Labels that these few models do not predict may be wrong or just hard
-    to predict. The interval covers both cases.
+    `scored` is a mask of the rows that have them; of more than 4,000 such rows, a sample is used. Labels that these few
+    models do not predict may be wrong or just hard to predict. The interval covers both cases.
     """
     rows = np.flatnonzero(scored)
     if len(rows) > _MAX_ROWS:

@@ -107,8 +107,9 @@ def _fit_and_predict(model: Any, task: Task, rows: Array, test_rows: Array, seed
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
     """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
 
-    Rows of weight 0 are left out. `seed` sets the random states of the copy; with `keep_states`, only those that the
-    user has not set.
+    If the classes are 0, 1, 2 and so on, and the rows lack some of them, it is a `Renumbered` model. Rows of weight 0
+    are left out; if none is left, a ValueError is raised. `seed` sets the random states of the copy; with
+    `keep_states`, only those that the user has not set.
     """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
@@ -166,7 +167,10 @@ def fresh(model: Any) -> Any:
 
 
 def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
-    """The model with every random state inside it set from the seed; with `keep_states`, only those that are None."""
+    """Set every random state inside the model from the seed; with `keep_states`, only those that are None.
+
+    Returns the same model, which is unchanged if the seed is None or if it has no `get_params`.
+    """
     if seed is None or not hasattr(model, "get_params"):
         return model
     rng, params = np.random.RandomState(seed), model.get_params()
@@ -204,7 +208,10 @@ def _last_step(model: Any) -> tuple[str, Any]:
 
 
 def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
-    """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,)."""
+    """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,).
+
+    Values are predicted if `classes` is None. Classes that the model was not fitted to have probability 0.
+    """
     if classes is None:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
     fitted_classes = fitted.classes_ if hasattr(fitted, "classes_") else classes
@@ -239,7 +246,8 @@ def len_of(X: Any) -> int:
 def classifier_named(name: str) -> Any:
     """A scikit-learn classifier by name, with default settings and random_state=0.
 
-    It must have `predict_proba`. Other classes are not allowed, so no other code can run.
+    It must have `predict_proba` and need no arguments; otherwise a UserError is raised. Other classes are not allowed,
+    so no other code can run.
     """
     from sklearn.utils import all_estimators
 

@@ -21,10 +21,10 @@ _FREE_TEXT = 0.5
 def numeric_view(X: Any) -> Any:
     """X as a float array without NaN, or as a CSR matrix.
 
-    Missing and infinite numbers become the median of their column, with an indicator column; categories become
-    indicator columns; columns of free text are left out. Numeric arrays without such values are only converted to
-    float. Returns None if X is not two-dimensional, if no column is left, or if a sparse X has entries that are not
-    finite.
+    Missing and infinite numbers become the median of their column, with an indicator column; the 20 most frequent
+    categories of a column become indicator columns; columns of free text (more distinct texts than half of the rows)
+    are left out. Numeric arrays without such values are only converted to float. Returns None if X is not
+    two-dimensional, if no column is left, or if a sparse X has entries that are not finite.
     """
     if sp.issparse(X):
         X = X.tocsr()
@@ -47,7 +47,7 @@ def numeric_view(X: Any) -> Any:
 def with_levels(X: Any) -> Any:
     """X with added indicator columns for numeric columns with 3 to 6 distinct values, which may be category codes.
 
-    A sparse X, and an X that would become too wide, are returned unchanged.
+    A sparse X, and an X that would have more than 500 columns, are returned unchanged.
     """
     if sp.issparse(X):
         return X

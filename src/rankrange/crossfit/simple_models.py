@@ -60,7 +60,10 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
 
 
 def smooth_multilabel(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """Array (n, labels): the probability that each label of Y (n, labels) is true, one regression per label."""
+    """Array (n, labels): the leave-one-out probability, from .001 to .999, that each label of Y (n, labels) is true.
+
+    Each label has its own regression on radial basis functions.
+    """
     return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, separately=True), 1.0 - _SHARE)
 
 

@@ -147,7 +147,8 @@ class _TreeTask:
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
         """Boosted trees of each fold, with the best of these rounds by held-out likelihood as `stop`.
 
-        Fitting ends early if the likelihood no longer increases. `rich` is the larger model.
+        Fitting ends early if the likelihood no longer increases. `rich` is the larger model; with fewer than 5,000 rows
+        all trees have few leaves.
         """
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _LARGER_FROM:
@@ -205,7 +206,7 @@ class _TreeTask:
         return float(np.log(np.maximum(P[tested, self.codes[tested]], 1e-4)).mean())
 
     def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:
-        """The rows of a fit; if there are too many, a sample of them."""
+        """The rows of a fit; if there are more than `most`, a sample of this many."""
         rows = np.flatnonzero(train)
         if len(rows) <= most:
             return rows
@@ -259,7 +260,9 @@ def smooth_forests(
 def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
     """For each tree its training rows, the rows that it predicts, and its seed.
 
-    Without folds, a tree is trained on half of the rows and predicts the others. There are at most 5,000 training rows.
+    Without folds, a tree is trained on half of the rows, at most 5,000, and predicts the others. With folds it is
+    trained on all training rows of a fold or, if these are more than 5,000, on half of them, at most 5,000. Rows of
+    mass 0 are not trained on.
     """
     rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))

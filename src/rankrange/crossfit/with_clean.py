@@ -120,8 +120,8 @@ def _best_of(
 ) -> tuple[float, Array]:
     """The best of four values for m, with its fit (1, r, p), by the predictions of the validation set.
 
-    They are the given m, the `estimate` of the number of wrong rows, the mean of both, and 0. All fits start from the
-    one of `starts` with the best predictions.
+    They are the given m, the `estimate` of the number of wrong rows, the mean of both, and 0, each at most 95% of k.
+    All fits start from the one of `starts` with the best predictions.
     """
     start = min(starts, key=lambda W: _error(clean, W[0]))
     levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
@@ -141,7 +141,10 @@ def _error(clean: Objective, W: Array) -> float:
 
 
 def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
-    """Minimise the average loss until the validation loss stops decreasing; returns the parameters (1, r, p)."""
+    """Minimise the average loss until the validation loss stops decreasing; returns the parameters (1, r, p).
+
+    The validation loss is evaluated every 10 steps, at most 20 times.
+    """
     one, none = np.zeros(1, dtype=int), np.zeros(1)
     W = np.zeros((1, clean.n_outputs, clean.design.p))
     least = np.inf
@@ -176,8 +179,9 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
 def _confusions(objective: Objective, clean: Objective, W: Array, share: float, K: int) -> tuple[Array, Array]:
     """Confusion tables: (predicted, true) of the clean rows and (predicted, given) of the training rows.
 
-    A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half.
-    With many rows one half is enough.
+    A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half,
+    without the `share` of the largest losses. With more than 4,000 rows only one half is predicted. Of W only the shape
+    is used.
     """
     folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
     tests = split(objective, objective.strata, np.random.default_rng(0), (1, 2, folds))

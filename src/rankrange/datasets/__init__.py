@@ -72,9 +72,10 @@ def load(name: str, *, data_home: str | os.PathLike[str] | None = None, download
     DataNotFoundError
         If the folder does not have the data, and they cannot or may not be downloaded; the message contains the remedy.
     ValueError
-        If the name is unknown, or if a file is damaged or has other contents.
+        If the name or the value of an option is not allowed, or if a file or the copy from OpenML is damaged or has
+        other contents.
     TypeError
-        If an option is unknown, or if the data set takes none.
+        If an option is unknown or of the wrong type, or if the data set takes none.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class Store:
     def openml(self, name: str, data_id: int, files: str) -> Bunch:
         """The OpenML copy as data frames, by scikit-learn's `fetch_openml`.
 
-        A DataNotFoundError is raised if downloads are not allowed, if OpenML does not answer, or if pandas is not
+        A DataNotFoundError is raised if downloads are not allowed, if the download fails, or if pandas is not
         installed. Its message names the `files` that can be provided instead.
         """
         if not self.download:
@@ -113,7 +113,8 @@ class Table:
     """The expected properties of a table.
 
     `ones`: the number of rows of class 1, or with each label of a multi-label set; `sha256`: the hash of the unpacked
-    CSV file; `row_sha256`: the hash of the sorted rows; `facts`: text for DESCR; `openml`: the number at OpenML.
+    CSV file; `row_sha256`: the hash of the sorted rows of data and target; `facts`: text for DESCR; `openml`: the
+    number at OpenML.
     """
 
     rows: int
@@ -193,7 +194,7 @@ def _sorted_rows_sha256(data: NDArray[Any], target: NDArray[Any]) -> str:
 def _convert(name: str, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Convert data frames of OpenML to the arrays of the paper's copy: categories to its numbers, labels to 0 and 1.
 
-    Rows of splice with ambiguous letters are left out.
+    Rows of splice with ambiguous letters are left out, and the z-scores of phoneme are converted back.
     """
     target = (np.char.upper(y.to_numpy().astype(str)) == TABLES[name].positive).astype(np.int64)
     if name == "splice":
@@ -215,7 +216,10 @@ _PHONEME_STD = (0.858653605519687, 0.8509786074450377, 0.9253507590045482, 0.796
 
 
 def _undo_z_score(data: NDArray[Any]) -> NDArray[Any]:
-    """Convert OpenML's standardised phoneme values to those of the paper's copy, which has three decimals."""
+    """Convert OpenML's standardised phoneme values to those of the paper's copy, which has three decimals.
+
+    A ValueError is raised if the columns are not standardised.
+    """
     if np.abs(data.mean(axis=0)).max() > 0.01 or np.abs(data.std(axis=0) - 1.0).max() > 0.01:
         raise ValueError(
             "OpenML 1489 (phoneme) must have columns of mean 0 and deviation 1, got means "

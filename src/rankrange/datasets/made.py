@@ -80,7 +80,8 @@ MADE: dict[str, Callable[[], Bunch]] = {"monk": _make_monk, "titanic": _make_tit
 class _Toy:
     """A mixture of Gaussians in the plane, with equal variance and centres (c, c), and outliers of class 1.
 
-    Without outliers the Bayes rule is linear, and its error is known.
+    Without outliers the Bayes rule is linear, and its error is known. `spread` and `outlier_spread` are the standard
+    deviations of the clusters and of the outliers. `file` has the paper's own points, and `table` its properties.
     """
 
     modes: tuple[tuple[float, float], ...]  # clusters of class 1: (c, share of the class)
@@ -137,7 +138,10 @@ TOYS = {
 
 
 def load_toy(name: str, store: Store, options: dict[str, Any]) -> Bunch:
-    """A toy set (a key of `TOYS`) from its generator or, with source="paper", from the paper's file in the folder."""
+    """A toy set (a key of `TOYS`) from its generator or, with source="paper", from the paper's file in the folder.
+
+    `options` are those of `load`; the first row of the paper's file is its outlier.
+    """
     toy, source = TOYS[name], options.get("source", "generated")
     allowed = {"source"} if source == "paper" else {"source", "n_samples", "n_outliers", "random_state"}
     if source not in ("generated", "paper"):

@@ -41,7 +41,7 @@ def loss_and_slope(y, z, LOSS: tl.constexpr):
 
 @triton.jit
 def load_columns(x_ptr, rows, valid, columns, stride, d, INTERCEPT: tl.constexpr):
-    """Some columns of a tile of rows; the column after the last is 1 if there is an intercept."""
+    """Some columns of a tile of rows, 0 outside of X; the column after the last is 1 if there is an intercept."""
     addresses = x_ptr + rows[:, None] * stride + columns[None, :]
     x = tl.load(addresses, mask=valid[:, None] & (columns < d)[None, :], other=0.0)
     if INTERCEPT:
@@ -58,8 +58,9 @@ def one_pass(
 ):  # fmt: skip
     """One pass over the rows [first, n); each program processes `tiles` tiles of BLOCK rows.
 
-    With `write` it stores the losses, otherwise the sums and the undecided rows. Columns are processed in PARTS blocks
-    of WIDTH columns; PARTS is a power of two.
+    With `write` it stores the losses, otherwise the sums and the undecided rows. At most `limit` of these are stored,
+    and all are counted. `request_ptr` has the ends of both brackets (`passes.Limits`) and the weights of two classes.
+    Columns are processed in PARTS blocks of WIDTH columns; PARTS is a power of two.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes, parts = tl.arange(0, WIDTH), tl.arange(0, PARTS)
@@ -169,7 +170,7 @@ def newton_pass(
 
     The Hessian is a product on tensor cores. It is less precise than float32, and the caller makes it symmetric.
     Scores, losses and sums are float64; the gradient is summed in the dtype of X within a tile. The sums of a program
-    are the mass, the loss and, from index 2, the gradient.
+    are the mass, the loss and, from index 2, the gradient. `request_ptr` has the cuts and the weights of two classes.
     """
     program = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, WIDTH)

@@ -137,7 +137,7 @@ def _scores(x: Tensor, W: Tensor, fit_intercept: bool) -> Tensor:
 
 
 def _right(data: Data, W: Tensor, rows: slice, sigma: float) -> Tensor:
-    """Array (candidates, rows): 1 if correct, otherwise 0; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
+    """Tensor (candidates, rows): 1 if correct, otherwise 0; for numeric targets 1 - min(1, (residual / 3 sigma)^2)."""
     model = data.model
     Z = _scores(data.X[rows].to(torch.float64), W, model.fit_intercept)
     if model.classes is None:

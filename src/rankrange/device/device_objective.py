@@ -39,8 +39,9 @@ class DeviceIterate(Iterate):
 class _Bracket:
     """The bracket of one cut, an interval of losses that very probably contains it, from the losses of a sample.
 
-    At first it is around the rank of the cut, later around the last exact cut. `least` is the least share of the
-    sample that it contains on either side of the cut.
+    At first it is around the rank of the cut, later around the last exact cut. `target` is the mass of the rows down to
+    the cut (m or k), `total` that of all rows, and `part` the share of rows in the sample. `least` is the least share
+    of the sample that the bracket contains on either side of the cut.
     """
 
     def __init__(self, target: float, total: float, mass: Tensor, part: float, least: float) -> None:
@@ -298,7 +299,8 @@ def _width(losses: Tensor, at: Interval) -> float:
 def _bend(moment: Array, width: float) -> Array:
     """The covariance of the gradients of rows in a bracket, times the density of their mass, mass / width.
 
-    `moment` is the sum of the outer products of (gradient, 1). 0 if all losses are tied.
+    `moment` is the sum of the outer products of (gradient, 1). 0 if all losses are tied (`width` is at most 1e-9) or
+    there are no rows.
     """
     mass, total = float(moment[-1, -1]), moment[-1, :-1]
     if mass <= 0 or width <= 1e-9:

@@ -98,7 +98,10 @@ class DeviceRows:
         return estimator
 
     def some(self) -> tuple[Array, Array, Array, Array | None, float]:
-        """Evenly spaced rows on the host: row numbers, X, codes, weights or None, and their share of the total mass."""
+        """Evenly spaced rows on the host: row numbers, X, codes, weights or None, and their share of the total mass.
+
+        At most SOME_ROWS rows; only for labels.
+        """
         assert self.labels is not None
         rows = slice(0, self.n_rows, -(-self.n_rows // SOME_ROWS))
         codes = self.labels.codes[rows].to(torch.int64).cpu().numpy()
@@ -118,7 +121,7 @@ class DeviceRows:
         return iter([self.lazy_rows(kernel, message)])
 
     def lazy_rows(self, kernel: Kernel, message: Cutting) -> Array:
-        """A mask (n,) of the dropped rows, on the host; it is computed at once."""
+        """A mask (n,) of the dropped rows, on the host, computed at once; the kernel must be `dropped`."""
         assert kernel is dropped_rows
         found = np.empty(self.n_rows, dtype=bool)
         for rows, s in self._losses(message.model, message.W):
@@ -148,7 +151,10 @@ class DeviceRows:
             yield rows, run.losses(W, rows.start, rows.stop)
 
     def _describe(self, message: Sampling) -> Description:
-        """Count rows and labels, and draw the sample. All numbers were already checked to be finite."""
+        """Count rows and labels, and draw the sample, in float64. All numbers were already checked to be finite.
+
+        Folds are not counted.
+        """
         found = Description(n=self.n_rows, n_columns={self.n_columns}, dtypes={"float64"})
         weight = self.weight
         total = float(self.n_rows) if weight is None else float(weight.sum(dtype=torch.float64))

@@ -26,8 +26,6 @@ except ImportError:
     triton = None
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
-# The largest number of undecided rows that a pass lists; equal rows are merged later.
-MAX_LISTED = 1 << 22
 # Parameters of the kernel: rows per tile, columns per block, warps; and the number of sums of a program before those of
 # its columns.
 BLOCK, WIDTH, WARPS, HEAD = 128, 32, 4, 16
@@ -45,7 +43,7 @@ class PassSums(NamedTuple):
     least: float
     table: Array
     n_undecided: int  # may exceed the number of listed rows
-    rows: Tensor  # row numbers of the undecided rows, at most MAX_LISTED by the kernel
+    rows: Tensor  # row numbers of the undecided rows, at most `Sizes.listed_rows` by the kernel
     losses: Tensor
     scores: Tensor  # (r, rows)
 
@@ -66,6 +64,8 @@ class Sizes:
         The rows on both sides of a cut, per parameter, from which the curvature of F at the cut is estimated.
     chunk_numbers : int
         The number of entries of X that are converted to float64 at a time.
+    listed_rows : int
+        The largest number of undecided rows that the kernel lists.
     """
 
     search_rows: int = 1 << 14
@@ -74,11 +74,15 @@ class Sizes:
     metric_numbers: int = 1 << 26
     crossing_rows: int = 500
     chunk_numbers: int = 1 << 25
+    listed_rows: int = 1 << 22
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows on one device: y as signs, codes or numbers; weight is None if each row counts once."""
+    """Rows on one device: y as signs, codes or numbers; weight is None if each row counts once.
+
+    The class weights are those of the model.
+    """
 
     X: Tensor
     y: Tensor
@@ -127,7 +131,7 @@ def loss_and_slope(model: Model, y: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def curvature(model: Model, y: Tensor, z: Tensor) -> Tensor:
-    """The second derivative of a loss of one score."""
+    """The second derivative of a loss of one score: logistic, squared or huber."""
     if model.loss == "logistic":
         p = torch.sigmoid(z)
         return p * (1.0 - p)
@@ -141,7 +145,7 @@ def has_kernels(data: Data) -> bool:
 
 
 class Limits(NamedTuple):
-    """The brackets of a request as four numbers; a missing cut has a bracket at infinity.
+    """The ends of the lower and of the upper bracket of a request; a missing cut has a bracket at infinity.
 
     If the brackets overlap, they are merged into the upper one, which then starts at the lower end of the lower one.
     """
@@ -235,7 +239,7 @@ class FusedPass(EagerPass):
         self.tiles = -(-tiles // (processors * _PROGRAMS_PER_PROCESSOR))
         self.programs = -(-tiles // self.tiles)
         new = X.new_empty
-        self.listed = min(MAX_LISTED, data.n)
+        self.listed = min(data.sizes.listed_rows, data.n)
         self.sums_of = new((self.programs, HEAD + 2 * self.parts * WIDTH), dtype=torch.float64)
         self.scratch = new(max(self.programs * BLOCK, self.chunk // _TILES + BLOCK), dtype=torch.float64)
         self.list = new(self.listed, dtype=torch.int64)
@@ -276,7 +280,7 @@ class FusedPass(EagerPass):
         return out
 
     def sums(self, request: Request) -> PassSums:
-        """The `tangent_sums` of the rows that are certainly kept, masses, and at most MAX_LISTED undecided rows."""
+        """The `tangent_sums` of the rows that are certainly kept, masses, and at most `listed_rows` undecided rows."""
         self._launch(request.W, Limits.of(request), (0, self.data.n), None)
         least = self.sums_of[:, 5].min()
         total = torch.cat([self.sums_of.sum(0), least[None], self.count.to(torch.float64)]).cpu().numpy()
@@ -288,7 +292,10 @@ class FusedPass(EagerPass):
 
 
 def _table_of(head: Array, products: Array, data: Data) -> Array:
-    """The sums of the kernel as the table of `tangent_sums`."""
+    """The sums of the kernel as the table of `tangent_sums`; without an intercept the sums of slopes are 0.
+
+    `head` has mass, loss and offset of both slope groups, `products` (2, columns) their sums of slopes times features.
+    """
     d = data.X.shape[1]
     table = np.zeros((2, TangentTable.width(1, d)))
     table[:, : TangentTable.SLOPES] = head.reshape(2, 3)

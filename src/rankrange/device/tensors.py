@@ -25,7 +25,7 @@ class Labels(NamedTuple):
 
 
 def as_tensor(array: Any, device: torch.device | None) -> Tensor:
-    """Convert to a tensor, sharing memory if possible, on `device` if it is given."""
+    """Convert to a tensor, sharing memory if possible, on `device` if it is given; a sparse matrix is an error."""
     if sp.issparse(array) or (isinstance(array, Tensor) and array.layout != torch.strided):
         raise TypeError("a fit on a device needs dense rows, got a sparse matrix; fit SciPy's with device=None")
     if isinstance(array, Tensor):
@@ -80,7 +80,10 @@ def check_length(name: str, shape: tuple[int, ...], n: int) -> None:
 
 
 def as_labels(y: Any, n: int, device: torch.device) -> Labels:
-    """The classes of y, which may be of any type, and codes; an error if there are more than MAX_CLASSES."""
+    """The classes of y, which may be of any type, and codes.
+
+    More than MAX_CLASSES classes, another number of labels than n, and NaN or infinity are errors.
+    """
     if isinstance(y, Tensor) or hasattr(y, "__cuda_array_interface__"):
         y = as_tensor(y, device)
         y = y[:, 0] if y.dim() == 2 and y.shape[1] == 1 else y

@@ -35,12 +35,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
     converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
-    nearest neighbours, smooth functions and extra trees. (Otherwise, copies fitted to a quarter of the rows are added,
-    if there are at least 600 rows.) From these predictions `LabelNoiseModel` estimates how many labels of each class
-    are wrong, and for each row the probability that its label is wrong. Rows with a probability of at least one half
-    are dropped, unless these are more than half of all rows. At least two rows of each class are kept, and all rows of
-    a class of fewer than five. With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are
-    kept.
+    nearest neighbours and smooth functions (both up to 20,000 rows, the latter neither with groups nor with given
+    folds), and extra trees. (Otherwise, copies fitted to a quarter of the rows are added, if there are at least 600
+    rows.) From these predictions `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row
+    the probability that its label is wrong. Rows with a probability of at least one half are dropped, unless these are
+    more than half of all rows. At least two rows of each class are kept, and all rows of a class of fewer than five.
+    With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are kept.
 
     Parameters
     ----------
@@ -65,15 +65,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         than 200 rows, one model fitted to all kept rows has weight 3/4 instead, and the second fits have 1/4 (the first
         fits, if no row is dropped).
     cv : None, int, splitter, or list of (train, test)
-        The folds. None uses those described for `n_repeats`. A splitter such as TimeSeriesSplit may leave rows without
-        a prediction; these are never dropped.
+        The folds. None uses those described for `n_repeats`. Otherwise the ensemble has only fits without the dropped
+        rows. A splitter such as TimeSeriesSplit may leave rows without a prediction; these are never dropped.
     random_state, n_jobs, verbose : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes
     ----------
     dropped_ : ndarray of bool of shape (n,)
-        The training rows that were dropped.
+        The training rows that were dropped. A warning names a class that lost more than half of its rows.
     p_wrong_ : ndarray of shape (n,)
         The posterior probability that each label is wrong, from out-of-fold predictions (m="auto").
     m_, k_ : int or float
@@ -93,7 +93,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         The fitted model (refit="single").
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
-        sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m.
+        sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m and with fewer
+        than 20 rows.
     classes_, n_features_in_, feature_names_in_ : object
         As in scikit-learn.
 
@@ -107,9 +108,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     its own objective on the kept rows and not the ranked range.
 
     An integer weight is repetition: weight 2 is the row twice, both in the same fold. Rows with integer weights are
-    repeated (up to 5,000 rows in all, or up to a million for a model whose `fit` takes no sample_weight). Other weights
-    are passed to the model, whose `fit` must take them. They are relative: with m="auto" multiplying all by a constant
-    changes nothing, because the model gets them scaled to average one.
+    repeated if their sum is at most 5,000 or the number of rows (a million for a model whose `fit` takes no
+    sample_weight). Other weights are passed to the model, whose `fit` must take them. They are relative: with m="auto"
+    multiplying all by a constant changes nothing, because the model gets them scaled to average one.
 
     Examples
     --------

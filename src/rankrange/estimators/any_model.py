@@ -153,7 +153,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         raise NotImplementedError
 
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
-        """Array (n,): the out-of-fold loss of each row."""
+        """Array (n,): the out-of-fold loss of each row; NaN for rows without a prediction."""
         raise NotImplementedError
 
     def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:
@@ -210,7 +210,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return routed.pop("sample_weight", None) is not None, routed
 
     def _plan(self, task: Task, groups: Any) -> Plan | None:
-        """The folds and seeds of the fits; None if there are too few rows for out-of-fold predictions."""
+        """The folds and seeds of the fits; None if there are too few rows for out-of-fold predictions.
+
+        That is fewer than 20 rows, with a given m fewer than 4. The folds of a splitter or a list are always used.
+        """
         n, rng = len(task.y), np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if groups is not None:
             check_consistent_length(task.y, groups)
@@ -229,7 +232,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return fit_folds(self._base(), task, plan.folds, keep=keep, seeds=plan.seeds, n_jobs=self.n_jobs)
 
     def _fit_few(self, task: Task, mass: Array) -> None:
-        """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions."""
+        """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions.
+
+        A given m above 0 is an error.
+        """
         if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
             raise ValueError(
                 f"dropping rows by their out-of-fold loss needs at least {_MIN_RANKED} rows, got "
@@ -358,7 +364,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return np.asarray(sum(weight * predict_with(model, X, classes) for weight, model in parts))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Routing of metadata: `fit` uses weights and groups itself and passes other arguments on to the model."""
+        """Routing of metadata: `fit` uses weights and groups itself and passes on what the model requests."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         return router.add(estimator=self._base(), method_mapping=mapping)

@@ -34,7 +34,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     mistaken for errors. If there are more large residuals than normal noise explains, the excess is dropped. The
     residuals are then computed again from fits without the dropped rows, and a third time if that finds many more.
     Finally, rows are dropped only if the fits without them predict the other rows better: rows that a model cannot fit,
-    such as those at the edge of the data for trees, look like outliers but are needed.
+    such as those at the edge of the data for trees, look like outliers but are needed. No row is dropped if more than
+    30% look like outliers, or with fewer than 20 rows.
 
     Parameters
     ----------
@@ -63,7 +64,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         The probability that each target is wrong: the share of residuals of this size that normal noise does not
         explain (m="auto").
     noise_estimate_, noise_interval_ : float and pair of float
-        The estimated share of outliers and its 95% interval (m="auto").
+        The estimated share of outliers and its 95% interval (m="auto"), which starts at 0 if dropping the outliers does
+        not improve predictions.
     residuals_ : ndarray of shape (n,)
         The out-of-fold residuals in local robust standard deviations (m="auto"); 0 for rows without a prediction.
 
@@ -154,7 +156,10 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
 
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:
-    """Whether the residuals are significantly smaller than those of the fits to all rows; `mass` weights the rows."""
+    """Whether absolute residuals are smaller than those of the fits to all rows, by two standard errors.
+
+    `mass` weights the rows; rows without a residual are ignored.
+    """
     predicted = np.flatnonzero((mass > 0) & np.isfinite(residual) & np.isfinite(of_all))
     change, weight = np.abs(residual[predicted]) - np.abs(of_all[predicted]), mass[predicted] / mass[predicted].sum()
     mean = float(weight @ change)

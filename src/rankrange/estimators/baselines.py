@@ -93,7 +93,10 @@ class _Baseline(LabelRanker, ABC):
 
     @abstractmethod
     def _minimise(self, design: Design, blocks: Blocks, mass: Array, C: float) -> tuple[Array, float, int, bool]:
-        """The coefficients (L, p), their objective, the number of steps, and whether the solver converged."""
+        """The coefficients (L, p), their objective, the number of steps, and whether the solver converged.
+
+        C and the objective are relative to the mean loss: the latter is mean loss + ||coef||^2 / (2 C).
+        """
 
 
 class LogisticPerLabel(_Baseline):

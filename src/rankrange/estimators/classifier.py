@@ -53,9 +53,10 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation on the given labels and drops nothing if cross-validation shows no gain
-        (docs/how-to/choose_m.md). If `fit` gets a clean validation set, m is chosen from the losses of that set (the
-        paper's Algorithm 2). A RankedRange defines both m and k.
+        "auto" chooses m by cross-validation on the given labels. It drops nothing if cross-validation shows no gain or
+        if there are fewer than 20 rows, and never more than half of a class (docs/how-to/choose_m.md). If `fit` gets a
+        clean validation set, m is chosen from the losses of that set (the paper's Algorithm 2). A RankedRange defines
+        both m and k.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
@@ -65,7 +66,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         and the sum of one squared hinge per class. With an intercept the last one may have no certificate.
     C : float or "auto", default=1.0
         Inverse of regularization strength, as in scikit-learn. "auto" chooses C between 0.001 and 100 by the
-        out-of-fold loss, on the folds that also choose m.
+        out-of-fold loss, on the folds that also choose m; with fewer than 20 rows C is 1.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
@@ -124,7 +125,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     n_features_in_ : int
         Number of features.
     m_, k_, C_ : int, int and float
-        The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
+        The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers, or
+        fractions after `partial_fit`.
     lam_, lam_hat_ : float
         The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
         m = 0. It is an array with one cut per class for stratify=True, and per group for an aggregate over groups.
@@ -300,11 +302,11 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self._fit_probability_blend(X, y, weight, dropped, share)
 
     def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
-        """The factor of the scores, at most 1, that maximises the likelihood of the given labels; 1 if m = 0.
+        """The factor of the scores, at most 1, that maximises the likelihood of the given labels.
 
-        A fit without the rows that contradict it is overconfident. One factor for all scores changes no prediction.
-        Dropped rows with scores outside the range of the kept rows are left out: one high-leverage row could otherwise
-        make all probabilities uninformative.
+        It is 1 if m = 0 or if the loss is not logistic. A fit without the rows that contradict it is overconfident. One
+        factor for all scores changes no prediction. Rows with scores more extreme than those of 99% of the kept rows
+        are left out: one high-leverage row could otherwise make all probabilities uninformative.
         """
         if self.loss != "logistic" or self.m_ == 0:
             return 1.0
@@ -324,6 +326,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         """If "auto" dropped rows: fit all rows too, and weight both fits to maximise the likelihood of the labels.
 
         The trimmed fit predicts classes better, but its probabilities are poor for the rows that it does not fit.
+        `ordinary_share_` is the weight of the fit to all rows, chosen on at most 5,000 of them. It is 0 unless "auto"
+        dropped rows with the logistic loss. `share` is that of `_calibrate_by`.
         """
         self.ordinary_share_ = 0.0
         if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
@@ -369,7 +373,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def _has_partial_fit(self) -> bool:
-        """Whether `partial_fit` exists: True, or an AttributeError for stratify=True or an l1 penalty."""
+        """Whether `partial_fit` exists: True, or an AttributeError for `stratify`, an l1 penalty or an `aggregate`."""
         if self.stratify:
             raise AttributeError(
                 "partial_fit has one pair of cuts for all classes and cannot drop rows class by class, got "
@@ -381,7 +385,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
         """Update the model with one more batch of rows.
 
-        m and k must be fractions; "auto" keeps all rows. C refers to all rows so far, as in a fit to all of them.
+        m and k must be fractions; "auto" keeps all rows. C must be a number and refers to all rows so far, as in a fit
+        to all of them. The first call after `fit` starts from its coefficients.
 
         Parameters
         ----------
@@ -390,7 +395,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         y : array_like of shape (n_samples,)
             Class labels.
         classes : array_like, optional
-            All classes that can occur; required in the first call.
+            All classes that can occur; required in the first call, unless `fit` was called before.
         sample_weight : array_like of shape (n_samples,), optional
             Weights of the rows; weight 2 equals the row twice.
 
@@ -458,7 +463,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -474,7 +479,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -500,7 +505,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns
@@ -521,7 +526,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
 
         Returns

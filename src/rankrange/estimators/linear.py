@@ -113,7 +113,8 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         """Build the objective, choose m, k and C if they are "auto", run the solver and store the fitted attributes.
 
         The mass of a row is its `weight` times `factor`, the weight of its class. Folds never split a group, unless the
-        aggregate compares `groups`.
+        aggregate compares `groups`. If an m chosen without clean rows drops more than half of a class in the final fit,
+        the fit is repeated with m = 0. Fits with an l1 penalty are left to `fit_sparse`.
         """
         check_aggregate(self, groups)
         if self.l1_ratio and np.inf != self.C:  # without a penalty l1_ratio has no effect
@@ -264,7 +265,11 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
     ) -> Result:
-        """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start."""
+        """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start.
+
+        With another solver than "auto", an `aggregate` or a non-convex loss, `start` only replaces `warm` in the
+        search.
+        """
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
         exact = self.aggregate is None and is_convex(objective.loss)
@@ -283,7 +288,10 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return W
 
     def _store(self, result: Result, objective: Objective) -> None:
-        """Store the result. The documented objective, C * sum of kept losses + penalty, is the solver's times its C."""
+        """Store the result. The documented objective, C * sum of kept losses + penalty, is the solver's times its C.
+
+        Without a penalty (C = inf) it is the sum of the kept losses.
+        """
         self._store_weights(result.w, objective.design)
         factor = objective.C if np.isfinite(objective.C) else objective.kept
         self.objective_ = float(result.value) * factor
@@ -361,8 +369,8 @@ def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
 def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
     """If X has its own engine, such as a scan or rows on a device, fit by it. Return whether X has one.
 
-    Such an X contains the targets and the weights. A Dask collection raises an error that names the class in
-    `rankrange.dask`.
+    Such an X contains the targets and the weights, so `others`, the further arguments of `fit`, must be None. A Dask
+    collection raises an error that names the class in `rankrange.dask`.
     """
     if hasattr(X, "__dask_graph__"):
         name = type(estimator).__name__

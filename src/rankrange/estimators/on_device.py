@@ -33,7 +33,8 @@ def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **ot
 
     A fit runs on a device if the estimator has a `device` or if X is on one; otherwise nothing is changed. The search
     from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y and the
-    weights are returned as NumPy arrays. `others` are the further arguments of `fit`, which must then be None.
+    weights are returned as NumPy arrays. `others` are the further arguments of `fit`, which must be None for a fit on a
+    device, as must the `aggregate` of the estimator.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
         if getattr(estimator, "device", None) is not None:
@@ -94,7 +95,10 @@ def like(X: Any, tensor: Any) -> Any:
 
 
 def tensor_labels(classes: Array, scores: Any) -> Any:
-    """The classes with the highest scores, as a tensor; a NumPy array if they are not numbers."""
+    """The classes with the highest scores, as a tensor; a NumPy array if they are not numbers.
+
+    Scores have shape (n, classes), or (n,) for two classes: positive for the second.
+    """
     chosen = (scores > 0).long() if scores.dim() == 1 else scores.argmax(1)
     if classes.dtype.kind not in "biuf":
         return classes[chosen.cpu().numpy()]

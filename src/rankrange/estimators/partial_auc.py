@@ -58,8 +58,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         The range to train on. "auto" compares several candidates by cross-validation, each for several C: the range of
         interest, wider ranges, a range with only the higher-scored half of the positives, and logistic regression.
         Logistic regression is chosen unless another candidate is better by more than one standard error, and always
-        with fewer than 10 positives, or fewer than 10 negatives in the range of interest. A narrow range needs classes
-        that hardly overlap; otherwise all coefficients are 0.
+        with fewer than 10 positives, or fewer than 10 negatives in the range of interest (for C="auto" then with C=1).
+        A narrow range needs classes that hardly overlap; otherwise all coefficients are 0.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
         The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
@@ -68,7 +68,8 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
     cv : int, splitter or iterable of (train, test), default=5
         Folds for choosing the range and C, for the probabilities and for the threshold. An int is a number of
         stratified folds, with identical rows of a class in one fold. More than 20,000 rows are split only once, and
-        candidates are fitted to about 6,000 of them.
+        candidates are fitted to about 6,000 of them. If a class has only one distinct row or one group, training rows
+        replace held-out rows, nothing is compared, and the smallest C is used.
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6

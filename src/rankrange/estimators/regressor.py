@@ -45,10 +45,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     ----------
     m : "auto", "half", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation and drops nothing if cross-validation shows no gain. The score is a squared
-        error capped at three robust standard deviations. If `fit` gets a clean validation set, m is chosen from the
-        losses of that set. "half" keeps floor((n + p + 1) / 2) rows, for p coefficients with the intercept, which
-        tolerates the largest possible share of outliers. A RankedRange defines both m and k.
+        "auto" chooses m by cross-validation and drops nothing if cross-validation shows no gain or if there are fewer
+        than 20 rows. The score is a squared error capped at three robust standard deviations. If `fit` gets a clean
+        validation set, m is chosen from the losses of that set. "half" keeps floor((n + p + 1) / 2) rows, for p
+        coefficients with the intercept, which tolerates the largest possible share of outliers. A RankedRange defines
+        both m and k.
     k : "auto", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set.
@@ -56,7 +57,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
         Inverse of regularization strength; `np.inf` means no penalty, and needs the same settings as `reweight`. "auto"
-        chooses C between 0.001 and 100 on the folds that also choose m.
+        chooses C between 0.001 and 100 on the folds that also choose m; with fewer than 20 rows C is 1.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
@@ -116,7 +117,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
     scale_, raw_scale_ : float
         The robust standard deviation of the errors under the final and under the trimmed fit. These and the attributes
-        below need loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and are computed when first used.
+        below need loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and are computed when first used. A
+        loaded model has only `scale_`, `raw_scale_`, `bse_` and `cov_`, if they were computed before it was saved.
     bse_ : ndarray of shape (n_features,) or (n_features + 1,)
         Standard errors by the sandwich formula, the intercept's last; `cov_` is the covariance matrix.
     weights_ : ndarray of shape (n_samples,)
@@ -261,7 +263,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the training rows and results computed from them. A saved model contains no data."""
+        """Leave out the training rows and their residuals and weights. A saved model contains no data.
+
+        Scales and covariance are kept if they were computed.
+        """
         state = super().__getstate__()
         finished = state.pop("_finished", None)
         if finished is not None:
@@ -321,7 +326,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             )
 
     def _robust(self) -> RobustFit:
-        """Scale, covariance and weights of the final fit, computed once."""
+        """Scale, covariance and weights of the final fit, computed once; an AttributeError without training rows."""
         check_is_fitted(self, "coef_")
         if not hasattr(self, "_finished"):
             training = getattr(self, "_training", None)
@@ -455,7 +460,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
         """Update the model with one more batch of rows.
 
-        m and k must be fractions; "auto" keeps all rows. C refers to all rows so far, as in a fit to all of them.
+        m and k must be fractions; "auto" keeps all rows. C must be a finite number and refers to all rows so far, as in
+        a fit to all of them. The first call after `fit` starts from its coefficients.
 
         Parameters
         ----------
@@ -504,11 +510,11 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
+        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
             The rows.
         return_std : bool, default=False
             Whether to return the standard deviation of a new target around each prediction as well. It combines the
-            standard deviation of the errors (`scale_`) and the standard error of the fit.
+            standard deviation of the errors (`scale_`, whose settings it needs) and the standard error of the fit.
 
         Returns
         -------

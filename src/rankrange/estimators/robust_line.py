@@ -21,7 +21,10 @@ _FEW_ROWS = 200
 
 
 def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
-    """The summary of a fitted regressor."""
+    """The summary of a fitted regressor; `level` and `errors` are those of `AoRRRegressor.summary`.
+
+    Coefficients that are not identified are NaN. After an exact fit, all standard errors are NaN.
+    """
     if errors not in ("auto", "sandwich", "bootstrap"):
         raise ValueError(f"errors must be 'auto', 'sandwich' or 'bootstrap', got {errors!r}")
     if not 0 < level < 1:
@@ -116,7 +119,10 @@ def _not_identified(model: AoRRRegressor, fit: RobustFit) -> str:
 
 
 def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
-    """Classify the rows X with targets y. Distances are computed among these rows."""
+    """Classify the rows X with targets y. Distances are computed among these rows.
+
+    If the scale is 0, residuals are 0 or infinite.
+    """
     fitted = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
     scale = model.scale_
     residuals = y - fitted

@@ -52,7 +52,7 @@ def _refuse(estimator: Any, name: str, remedy: str) -> None:
 
 
 def supports_partial_fit(estimator: Any) -> bool:
-    """Whether `partial_fit` exists: True, or an AttributeError, as scikit-learn expects."""
+    """Whether `partial_fit` exists: True, or an AttributeError for an l1 penalty or an `aggregate`."""
     if estimator.l1_ratio:
         raise AttributeError(f"partial_fit has an l2 penalty only, got l1_ratio={estimator.l1_ratio!r}; use fit")
     if estimator.aggregate is not None:

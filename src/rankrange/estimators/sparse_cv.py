@@ -567,7 +567,7 @@ def _grid(net: ElasticNet, mass: Array, count: int, eps: float) -> Array:
 def _trimmed_mean(losses: Array, trim: float, mass: Array | None = None) -> float:
     """The mean of the losses without the share `trim` of the largest, a number of rows that is rounded up.
 
-    With masses, the share is exact and the mean weighted.
+    At least one loss is kept. With masses, the share is exact and the mean weighted.
     """
     total = len(losses) if mass is None else float(mass.sum())
     m = trim * total if mass is not None else min(total - 1, np.ceil(trim * total))

@@ -44,7 +44,7 @@ class Stream:
         return {"W": self.W, "squares": self.squares, "thresholds": thresholds, "seen": np.array(self.seen)}
 
     def learn(self, objective: Objective, C: float, m: float, k: float) -> None:
-        """Learn from the rows of an objective, in order, in one pass.
+        """Learn from the rows of an objective, in order, in one pass, with a step for each batch of 128 rows.
 
         m and k are shares of the stream, and C is scikit-learn's, relative to all rows so far; the C of the objective
         is ignored.
@@ -74,7 +74,11 @@ class Stream:
         self.W = self.W - _RATE * gradient / np.sqrt(np.maximum(self.squares, 1e-300))
 
     def _track(self, s: Array, share: Array, m: float, k: float) -> None:
-        """Update the thresholds: average the cuts of the batches during warm-up, then take steps."""
+        """Update the thresholds: average the cuts of the batches during warm-up, then take steps.
+
+        `share` has the masses of the losses s, with a sum of 1. After the warm-up lam is -inf for k = 1, and lam_hat is
+        inf for m = 0.
+        """
         self.batches += 1
         spread = float(np.abs(s - share @ s) @ share)
         rate = max(1.0 / self.batches, 0.02)

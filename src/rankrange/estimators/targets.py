@@ -63,7 +63,8 @@ def read_targets(y: Any, X: Any) -> Targets:
 def indicator_of(y: Any, X: Any, classes: Array, kind: str) -> Any:
     """The indicator matrix (n, labels) of y, with the columns of a fitted estimator; dense if it is small.
 
-    `kind` is the format of the targets in `fit`: "classes", "indicator" or "sets".
+    `kind` is the format of the targets in `fit`: "classes", "indicator" or "sets". The columns of an indicator matrix
+    are matched by name if both have names, otherwise by position. Unknown labels are an error.
     """
     targets = read_targets(y, X)
     if targets.kind == "indicator" and kind != "classes":
@@ -95,7 +96,10 @@ def _column_names(y: Any, n_labels: int) -> Array:
 
 
 def _are_sets(y: Any) -> bool:
-    """Whether y holds lists of labels, and not the rows of a numeric matrix."""
+    """Whether y holds lists or sets of labels, and not the rows of a matrix.
+
+    Lists of equal length without strings are rows of a matrix.
+    """
     if (isinstance(y, np.ndarray) and y.dtype != object) or not isinstance(y, Sequence | np.ndarray) or not len(y):
         return False
     if all(isinstance(row, set | frozenset) for row in y):

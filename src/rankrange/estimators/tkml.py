@@ -171,7 +171,8 @@ class TKMLClassifier(LabelRanker):
             Weights of the rows. An integer weight is a repetition. Other weights are relative: with C="auto",
             multiplying all of them by a constant changes nothing.
         groups : array_like of shape (n_samples,), optional
-            The group of each row. Groups are never split when rows are held out.
+            The group of each row. Groups are never split when rows are held out. With a single group nothing is held
+            out: there is no early stopping, and C="auto" is 1.
 
         Returns
         -------
@@ -269,7 +270,11 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """Choose C and the number of steps on held-out rows; return the objective with this C, and this number."""
+        """Choose C and the number of steps on held-out rows; return the objective with this C, and this number.
+
+        Without early stopping the number is `max_iter`. For a single row or group, nothing can be held out: C is
+        unchanged, and the number is `max_iter`.
+        """
         self.stop_scores_, self.stop_score_ = None, np.nan
         choose_C, no_stopping = self.C == "auto", self.validation is None
         together = groups is not None and len(np.unique(groups)) < 2  # nothing can be held out
@@ -298,7 +303,10 @@ class TKMLClassifier(LabelRanker):
         return found[best]
 
     def _stop(self, objective: LabelObjective, held: list[Array], seed: int) -> _Stop:
-        """Choose the number of steps by held-out rows; 0 unless the gain exceeds its standard error."""
+        """Choose the number of steps by the smoothed accuracy on held-out rows.
+
+        `held` has an array of held-out rows per fold. The number is 0 unless the gain exceeds its standard error.
+        """
         recorded = []
         for rows in held:
             recorded.append(_Accuracy(objective, rows))
@@ -337,7 +345,7 @@ class TKMLClassifier(LabelRanker):
 
 
 class _Stop(NamedTuple):
-    """Early stopping: the number of steps, the held-out accuracy at the stop, and the accuracy after every step."""
+    """Early stopping: the number of steps, the smoothed held-out accuracy there, and the accuracy after every step."""
 
     steps: int
     score: float
@@ -365,7 +373,10 @@ class _Mean:
 
 
 class _Accuracy:
-    """Callback that records which held-out rows each W predicts correctly, and stops a path without improvement."""
+    """Callback that records which held-out rows each W predicts correctly.
+
+    After 40 steps without improvement it raises `_NoImprovement`, which ends the path.
+    """
 
     def __init__(self, objective: LabelObjective, held: Array) -> None:
         self.blocks = Blocks(objective.design.take(held), objective.y[held])

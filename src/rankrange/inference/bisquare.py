@@ -39,7 +39,10 @@ def psi_derivative(u: Array, c: float) -> Array:
 
 @lru_cache(maxsize=32)
 def constant_of(efficiency: float) -> float:
-    """The constant for which the M-estimate has this efficiency at the normal model; 4.685 for 0.95."""
+    """The constant for which the M-estimate has this efficiency at the normal model; 4.685 for 0.95.
+
+    It is searched between 0.5 and 40; a ValueError is raised if it is not in this range.
+    """
     return float(brentq(lambda c: _efficiency(c) - efficiency, 0.5, 40.0, xtol=1e-10))
 
 

@@ -92,7 +92,8 @@ def consistency(share: float) -> float:
 def small_sample(n: int, slopes: int, fit_intercept: bool, alpha: float, *, reweighted: bool) -> float:
     """The small-sample factor of the scale of the trimmed or of the reweighted fit; it tends to 1 for large n.
 
-    `slopes` is the number of coefficients without the intercept; alpha is as in `kept_rows`.
+    `slopes` is the number of coefficients without the intercept; alpha is as in `kept_rows`. The factor is 1 without
+    any coefficient, and at most 20.
     """
     if slopes == 0 and not fit_intercept:
         return 1.0
@@ -120,7 +121,7 @@ def spread_of_core(residuals: np.ndarray, cut: float) -> float:
     """The standard deviation of a normal that has, within +-cut, the mean square of the residuals within +-cut.
 
     Unlike the consistency factor of the kept share, this does not mistake gross outliers for the tails of a normal. If
-    the residuals within +-cut are nearly uniform, it returns `cut`.
+    the residuals within +-cut are nearly uniform, it returns `cut`. The result is at least cut / 50.
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0

@@ -84,7 +84,7 @@ def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     Columns with the same value in half of the rows, such as dummies of rare categories, have no robust scale and are
     left out. So are directions in which the central half of the rows does not vary, for example because columns are
     linearly dependent. If no column has a scale, or if there are too few rows, all distances are 0 and the cut is
-    infinite. The covariance is estimated on at most 2000 rows.
+    infinite. The covariance is estimated on at most 2000 rows; `seed` is that of their choice and of the estimator.
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)

@@ -56,8 +56,8 @@ def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 1
 
 
 def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, n_starts: int = 10) -> Located:
-    """The S-estimate, searched from `start` (p,) and, with few rows, from elemental starts."""
-    B = start[None]
+    """The S-estimate, searched from `start` (p,) and, with at most 5,000 rows, from 30 * n_starts elemental starts."""
+    B = start[None].copy()
     if problem.n <= _SEARCHED_UP_TO:
         B = np.concatenate([B, elemental_fits(problem, _STARTS * n_starts, rng)])
         B, s = _steps(problem, B, _SCREEN_STEPS)
@@ -71,7 +71,8 @@ def s_estimate(problem: TrimmedSquares, start: Array, rng: np.random.Generator, 
 def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
     """Alternate steps of reweighted least squares and of the scale, from each row of B (S, p), which is overwritten.
 
-    Returns the coefficients (S, p) and their scales (S,).
+    Returns the coefficients (S, p) after at most `most` steps, and their scales (S,), which are approximate if there
+    are at most two steps.
     """
     residuals = problem.y - B @ problem.Z.T
     s = m_scale(residuals, problem.p, None, _SCALE_STEPS)
@@ -90,7 +91,7 @@ def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
 
 
 def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
-    """The M-estimate that starts at an S-estimate and keeps its scale."""
+    """The M-estimate (p,) with the bisquare constant c that starts at an S-estimate and keeps its scale."""
     b = start.b
     for _ in range(_MAX_STEPS):
         w = weight((problem.y - problem.Z @ b) / start.scale, c)

@@ -47,7 +47,10 @@ class RobustFit:
 
 
 class Rows:
-    """The rows of a fit, transformed to nearly orthogonal columns. All steps use these coordinates."""
+    """The rows of a fit, transformed to nearly orthogonal columns. All steps use these coordinates.
+
+    C is that of scikit-learn. `rank` is the number of these columns, `slopes` that without the intercept.
+    """
 
     def __init__(self, X: Array, y: Array, fit_intercept: bool, C: float, rng: np.random.Generator) -> None:
         self.at = Coordinates(X, fit_intercept, rng)
@@ -78,6 +81,7 @@ def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float 
     """The final fit with scale, weights and covariance, from the trimmed fit W and the mask of its kept rows.
 
     It is the MM fit if `efficiency` is given, otherwise the reweighted fit if `reweight` is True, otherwise W itself.
+    If the scale is 0, it is an exact fit. `n_starts` is that of the S-estimate of the MM fit.
     """
     b, h = rows.at.inside(W), int(np.count_nonzero(kept))
     r = rows.y - rows.Z @ b
@@ -125,7 +129,11 @@ def _reweighted(
     raw: Array,
     resample_raw: Callable[[Array], Array],
 ) -> RobustFit:
-    """Least squares on the rows within 2.24 raw scales. Its own scale then determines the weights of all rows."""
+    """Least squares on the rows within 2.24 raw scales. Its own scale then determines the weights of all rows.
+
+    `inside` is the mask of these rows. Of the trimmed fit, h is the number of kept rows, `core` the `spread_of_core` of
+    the residuals, `raw` (n, p) the influence of the rows, and `resample_raw` gives bootstrap deviations.
+    """
     b = rows.problem.fit(inside[None])[0]
     r = rows.y - rows.Z @ b
     count = int(np.count_nonzero(inside))

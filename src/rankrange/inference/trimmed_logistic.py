@@ -44,7 +44,10 @@ def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array
 
 
 def _at_cut(losses: Array, slopes: Array, dropped: int) -> tuple[Array, Array]:
-    """The curvature (p, p) lost to rows that cross the cut, and the mean gradient (p,) of the rows near the cut."""
+    """The curvature (p, p) lost to rows that cross the cut, and the mean gradient (p,) of the rows near the cut.
+
+    The curvature is 0 if the losses near the cut are all equal.
+    """
     n = len(losses)
     reach = max(5, round(0.5 * n**0.8))
     order = np.argsort(-losses, kind="stable")

@@ -61,7 +61,8 @@ def is_export(records: list[Any]) -> bool:
 def answers_of(records: list[Any], path: str) -> list[Answer]:
     """The answers of the reviewers in exported records; `path` is the name of the export in errors.
 
-    Drafts are ignored. A discarded response is an answer without labels.
+    Drafts are ignored. A discarded response is an answer without labels, and so are responses to other questions alone,
+    whose names are then in `others`. Records that rankrange did not write are a UserError.
     """
     answers = []
     for number, record in enumerate(records, 1):

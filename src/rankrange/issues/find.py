@@ -78,8 +78,8 @@ def find_label_issues(
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
         For a scan cv must be an int of at most 4, which is also the default there.
     n_repeats : int, optional
-        How often the cross-validation is repeated with new folds. The default is 2 for two classes and up to 4,000
-        rows, otherwise 1.
+        How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for two classes
+        and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
         Out-of-fold probabilities of your own model, with columns in the order of the sorted classes. No model is fitted
         then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be added.
@@ -87,7 +87,7 @@ def find_label_issues(
         Whether to add nearest neighbours to the ensemble, if they increase the likelihood.
     trees : bool, default=True
         Whether to add boosted trees, a forest and, if there are more columns than rows, l1-penalised models to the
-        ensemble; X must be convertible to numbers.
+        ensemble; X must be convertible to numbers. They are left out for a sparse X of more than 5e7 cells.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
         to y: they cannot be estimated from labels whose worst errors were corrected. Reviewed rows therefore stay in
@@ -192,7 +192,7 @@ def _linear_predictions(
 
 
 def _as_dense(X: Any) -> Array | None:
-    """X as a dense array for trees; None if a sparse X would be too large."""
+    """X as a dense array for trees; None if a sparse X has more than 5e7 cells."""
     if not sp.issparse(X):
         return np.asarray(X)
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _MAX_DENSE else None

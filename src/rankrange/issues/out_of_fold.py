@@ -56,7 +56,8 @@ class Data:
         """Validate X and y as given by the user; X may be None if the user gave probabilities (`has_probabilities`).
 
         With a model of the user (`any_X`), X may be anything that this model accepts. The attribute X is then numeric,
-        or None if the given X cannot be converted.
+        or None if the given X cannot be converted. A single class is a ValueError, and so is a class with one row,
+        unless the user gave probabilities.
         """
         if y is None or (X is None and not has_probabilities):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
@@ -80,9 +81,9 @@ class Data:
     def scaled(self, high_leverage: Array) -> Data:
         """Standardise the columns, with means and standard deviations over the rows without high leverage.
 
-        A column that is mostly zeros, such as a word or a category, is divided by the root mean square of its non-zero
-        values and not centred: its standard deviation would give rare columns too much weight. No column of a sparse X
-        is centred.
+        A column with more than half zeros, such as a word or a category, is divided by the root mean square of its
+        other values and not centred: its standard deviation would give rare columns too much weight. No column of a
+        sparse X is centred. Constant columns are not divided.
         """
         rows = self.X[~high_leverage]
         square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)
@@ -137,7 +138,8 @@ def _too_rare(classes: Array, counts: Array) -> str:
 def _as_numbers(X: Any) -> Any:
     """Validate a numeric X; missing values of a dense X are filled, and indicators of them are added as columns.
 
-    If X has texts, dates or times, the error names a function that accepts them.
+    Infinite values, missing values of a sparse X, and an X without any number are errors. If X has texts, dates or
+    times, the error names a function that accepts them.
     """
     kinds: Any = getattr(X, "dtypes", None)
     named = kinds.items() if hasattr(kinds, "items") else ()
@@ -208,7 +210,10 @@ class Predictions:
     C: float | None = None
 
     def member(self, view: int) -> Array:
-        """Array (n, K): the probabilities of the fit with index `view`, as geometric means over the repeats."""
+        """Array (n, K): the probabilities of the fit with index `view`, as geometric means over the repeats.
+
+        They are not normalised.
+        """
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
@@ -256,7 +261,7 @@ def estimator_predictions(
 ) -> Predictions:
     """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts.
 
-    An estimator that is a class or a regressor, or that has no predict_proba, is an error.
+    An estimator that is a class or a regressor, or that has no fit or predict_proba, is a ValueError.
     """
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
@@ -319,7 +324,8 @@ def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: n
     """The class shares (n, classes) among the nearest rows; None if they do not improve the ensemble.
 
     The neighbours are used if a mixture with them has a mean log likelihood that is more than two standard errors above
-    that of `plain` (n, classes), the probabilities of the ensemble without them. A sample of rows is tried first.
+    that of `plain` (n, classes), the probabilities of the ensemble without them. A sample of at most 2000 rows is tried
+    first. High-leverage rows are not neighbours of other rows, and do not count in the comparison.
     """
     n, shares = len(data.codes), None
     X, mass = data.X, None

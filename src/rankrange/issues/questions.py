@@ -35,11 +35,11 @@ class Question(NamedTuple):
     Attributes
     ----------
     about : dict
-        The fields that identify the row; the keys are `ABOUT`.
+        The fields that identify the row; the keys are `ABOUT` and, from an audit, "separator" (between labels).
     shown : dict of str
         The cells to show, by column.
     suggested : list of str
-        The suggested labels: one, or several for a multi-label target.
+        The suggested labels: one, or any number, also none, for a multi-label target.
     score : float
         1 - p_wrong, because Label Studio shows low scores first.
     why : str
@@ -56,8 +56,8 @@ class Question(NamedTuple):
 class Answer(NamedTuple):
     """The answer of one reviewer: the labels of the row, or to drop it; neither if the question was skipped.
 
-    `about` has the fields that identify the row. `others` are the names of answered questions that rankrange did not
-    ask.
+    `about` has the fields that identify the row. An empty list of `labels` means that no label applies (multi-label
+    targets only). `others` are the names of answered questions that rankrange did not ask.
     """
 
     about: dict[str, Any]
@@ -115,8 +115,9 @@ def shown_cell_text(value: Any) -> str:
 def media_columns(questions: Sequence[Question], text: str | None, image: str | None) -> tuple[str | None, str | None]:
     """The names of the text column and the image column, given by the user or recognised by their cells.
 
-    An image column has only paths or URLs of images. The text column has the longest cells, of more than 60 characters
-    on average. None means that there is no such column.
+    The image column is the first one with only paths or URLs of images. The text column has the longest cells, of more
+    than 60 characters on average. Empty cells do not count. None means that there is no such column. A given name that
+    is not a column is a UserError.
     """
     names = list(questions[0].shown) if questions else []
     for given in (text, image):
@@ -135,14 +136,17 @@ def media_columns(questions: Sequence[Question], text: str | None, image: str | 
 
 
 def _is_image(cell: str) -> bool:
-    """Whether a cell is a path or URL of an image."""
+    """Whether a cell is a path or URL (http, https, s3, gs) of an image, by its ending."""
     scheme, sign, _ = cell.partition(":")
     plain = not sign or scheme.lower() in ("http", "https", "s3", "gs") or len(scheme) == 1
     return plain and cell.partition("?")[0].lower().endswith(_IMAGES)
 
 
 def safe_json(data: Any) -> bytes:
-    """JSON in ASCII that is safe inside an HTML page: it cannot close a script or open a tag."""
+    """JSON in ASCII that is safe inside an HTML page: it cannot close a script or open a tag.
+
+    NaN and infinite numbers are a ValueError.
+    """
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, indent=1)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode()
 
@@ -151,7 +155,10 @@ def safe_json(data: Any) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str]) -> list[Any]:
-    """Read the records of an export: a JSON list or, in a file .jsonl or .ndjson, one JSON object per line."""
+    """Read the records of an export: a JSON list or, in a file .jsonl or .ndjson, one JSON object per line.
+
+    A file that cannot be read, has more than 500 MB or has no record is a UserError.
+    """
     path = Path(path)
     try:
         if path.stat().st_size > _MAX_BYTES:

@@ -139,7 +139,13 @@ class LabelIssues:
             What to do with the row; "unsure" leaves it undecided.
         label : optional
             The new label, for "relabel"; by default the suggested label of the table. It is required for a row of a
-            scan that is not among the suspects.
+            scan that is not in `ranked`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `row` is not the name of exactly one row, the decision is unknown, the label is not in y, or a label is
+            given with another decision than "relabel".
 
         Examples
         --------
@@ -191,7 +197,10 @@ class LabelIssues:
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:
-        """The label that the table suggests for a row; a row that is not in it raises an error."""
+        """The label that the table of all rows (`ranked`) suggests for a row; a row that is not in it is a ValueError.
+
+        Without `ranked`, the table of suspects is used.
+        """
         table = self.table if self.ranked is None else self.ranked
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
@@ -402,7 +411,7 @@ WIDE = 0.1
 
 
 def share_in_words(share: float, interval: tuple[float, float]) -> str:
-    """The share of wrong labels with its interval in words, with a warning if the interval is wide."""
+    """The share of wrong labels with its interval in words; with an interval wider than 0.1 it is called uncertain."""
     low, high = interval
     note = "" if high - low <= WIDE else ", which is uncertain"
     return f"about {share:.1%} ({low:.1%} to {high:.1%}){note}"
@@ -426,7 +435,10 @@ def _pandas(purpose: str) -> Any:
 
 
 def issues_fragment(issues: Any, limit: int = 10) -> str:
-    """HTML for notebooks: the estimate and the first suspects, without script or style."""
+    """HTML for notebooks: the estimate, the first `limit` suspects and the number of others, without script or style.
+
+    It needs Jinja2; without it, an ImportError is raised.
+    """
     from ..pages.shell import fragment
 
     shown = fragment(

@@ -1,4 +1,4 @@
-"""The action with the smallest expected cost for a row, given the probability that its label is wrong."""
+"""The action for a row, from the probability that its label is wrong and the costs of mistakes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Costs:
         dropped or relabelled.
     review : float
         The cost of reviewing a row by hand, after which its label is correct. With 1/5, the default, rows with p_wrong
-        of at least 1/5 are listed for review. If it is at least drop / (1 + drop), no row is listed for review.
+        of at least 1/5 that are not dropped or relabelled are listed for review. If it is at least drop / (1 + drop),
+        no row is listed for review.
 
     Examples
     --------
@@ -54,8 +55,9 @@ class Costs:
 def actions(p_wrong: Array, p_best: Array, costs: Costs | None = None) -> Array:
     """The action for each row: "relabel", "drop", "look" (review it) or "".
 
-    A row is flagged if dropping it costs no more than keeping it. A flagged row is relabelled if `p_best`, the
-    posterior probability of the suggested class (0 if none may be suggested), is at least 0.8, and dropped otherwise.
+    A row is flagged if dropping it costs no more than keeping it, even if a review would cost less. A flagged row is
+    relabelled if `p_best`, the posterior probability of the suggested class (0 if none may be suggested), is at least
+    0.8, and dropped otherwise. Another row is reviewed if that costs no more than keeping it. The default is `Costs()`.
     """
     costs = Costs() if costs is None else costs
     sure = p_best >= SURE

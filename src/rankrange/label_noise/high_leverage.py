@@ -20,8 +20,8 @@ def high_leverage_labels(P: Array, codes: Array, usual: Array) -> tuple[Array, f
     """p_wrong (n,) of high-leverage rows, the share of wrong labels among them, and its 95% interval.
 
     Either these rows are like the others, with p_wrong `usual` (n,), or they are outliers with a high rate of wrong
-    labels. P (n, classes) are predictions of models that were not fitted to any high-leverage row; `codes` (n,) are the
-    given labels.
+    labels. P (n, classes), for at least two classes, are predictions of models that were not fitted to any
+    high-leverage row; `codes` (n,) are the given labels. The interval is widened if it does not contain the share.
     """
     of_label = P[np.arange(len(codes)), codes]
     right, wrong = (1.0 - _RATES[:, None]) * of_label, _RATES[:, None] * (1.0 - of_label) / (P.shape[1] - 1)

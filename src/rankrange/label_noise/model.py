@@ -14,9 +14,9 @@ of the table is a latent variable: if the predictions are hardly better than the
 classes cannot be predicted, or wrong labels hide them. The distribution of the wrong labels of a class over the other
 classes has a symmetric Dirichlet prior.
 
-**Posterior.** The posterior is a sum over grids of rates, latent variables and curves. Likelihoods are raised to powers
-below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide between two
-hypotheses, and the posterior would be overconfident.
+**Posterior.** The posterior is a sum over grids of rates, latent variables and curves. The likelihood of the rates is
+raised to a power below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide
+between two hypotheses, and the posterior would be overconfident.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ from .reliability import Groups, OddsCurves, by_hardness, latent_log_prior, rank
 
 # Probabilities are at least this number divided by n, because n rows cannot show a higher certainty.
 _LEAST_OF_ROWS = 0.5
-# The number of EM steps for the weights of the members, and the largest number of rows, which gives weights to .01 to
-# .02.
+# The number of EM steps for the weights of the members, and the largest number of rows that they use: enough for an
+# accuracy of the weights of .01 to .02.
 _EM_STEPS, _WEIGHT_ROWS = 300, 200_000
 # The number of rounds for the distribution of the wrong labels of each true class.
 _ROUNDS = 2
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
-# The number of confidences at which the mean curves are computed; between them they are interpolated.
+# The number of confidences in each of the two grids at which the mean curves are computed; in between, they are
+# interpolated.
 _POINTS = 100
 
 
 class RowPosterior(NamedTuple):
-    """p_wrong (n,) and p_true (n, classes) of some rows."""
+    """p_wrong (n,) and p_true (n, classes) of some rows, as in `LabelNoisePosterior`."""
 
     p_wrong: Array
     p_true: Array
@@ -62,9 +63,10 @@ class LabelNoisePosterior:
     p_wrong : ndarray of shape (n,)
         The probability that each label is wrong; for rows without a prediction, the share of wrong labels.
     p_true : ndarray of shape (n, classes)
-        The posterior probability of each true class.
+        The posterior probability of each true class. A row without a prediction has 1 - share for the given class, and
+        the other classes divide the share equally.
     share, interval : float and tuple of float
-        The expected share of wrong labels, and its 95% interval.
+        The expected share of wrong labels among the rows with a prediction, by weight, and its 95% interval.
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes)
@@ -72,9 +74,10 @@ class LabelNoisePosterior:
     weights : dict of str to float
         The weight of each member of the ensemble.
     gains : dict of str to float
-        The gain in log likelihood of each member, and of "ensemble", over the class frequencies, after calibration.
+        The gain in log likelihood of each member, and of "ensemble", over the class frequencies, after calibration; at
+        least 0. It is a sum over the rows.
     mean : ndarray of shape (n, classes)
-        The mixture of the members; NaN for rows without a prediction.
+        The mixture of the members. Rows without a prediction contain NaN or infinity.
     _rule : object
         The rule that computes the posterior of new rows.
 
@@ -102,7 +105,8 @@ class LabelNoisePosterior:
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
         """The posterior of new rows, from predictions of the same members by models not fitted to these rows.
 
-        Members with weight 0 may be left out. `codes` (n,) are the given labels.
+        Members with weight 0 may be left out; to leave out another one is a ValueError. `codes` (n,) are the given
+        labels. Rows with NaN in a prediction get NaN.
         """
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
@@ -115,7 +119,10 @@ class LabelNoisePosterior:
         return self._rule.rows(P, codes)
 
     def without_rows(self) -> LabelNoisePosterior:
-        """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers."""
+        """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers.
+
+        Its method `predict` works as before.
+        """
         none = np.empty(0)
         return LabelNoisePosterior(
             none,
@@ -161,8 +168,8 @@ class LabelNoiseModel:
         Parameters
         ----------
         predictions : mapping of str to ndarray of shape (n, classes)
-            Out-of-fold probabilities by each member of the ensemble. Rows with NaN in any member have no prediction:
-            they get the share of wrong labels as p_wrong.
+            Out-of-fold probabilities by each member of the ensemble, for at least two classes. Rows with NaN or
+            infinity in any member have no prediction: they get the share of wrong labels as p_wrong.
         codes : ndarray of shape (n,)
             The given labels, 0..classes-1.
         weight : ndarray of shape (n,), optional
@@ -173,6 +180,11 @@ class LabelNoiseModel:
         -------
         LabelNoisePosterior
             The posterior of all rows.
+
+        Raises
+        ------
+        ValueError
+            If the predictions differ in shape, or if no row has a prediction and a positive weight.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         _check_codes(codes, next(iter(every.values())).shape[1])
@@ -206,6 +218,7 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
     """The mixture weights (members,) that maximise the likelihood of the labels, by EM.
 
     `likelihood` (members, n) has the probability of the given label under each member, `mass` (n,) the row weights.
+    With more than 200,000 rows, a fixed random sample of this size is used.
     """
     some = _sample(len(mass))
     likelihood, mass = likelihood[:, some], mass[some]
@@ -217,7 +230,10 @@ def mixture_weights(likelihood: Array, mass: Array) -> Array:
 
 
 def _sample(n: int) -> Any:
-    """The rows to which mixture weights and calibration are fitted: all, or a fixed random sample of 200,000."""
+    """The rows to which mixture weights and calibration are fitted, as an index of arrays of n rows.
+
+    These are all rows, or a fixed random sample of 200,000.
+    """
     if n <= _WEIGHT_ROWS:
         return slice(None)
     return np.sort(np.random.default_rng(0).choice(n, _WEIGHT_ROWS, replace=False))
@@ -255,7 +271,8 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
     """The gain in log likelihood of calibrated predictions over the class frequencies.
 
     Predictions are calibrated by a power that shrinks them towards the class frequencies, because overconfident
-    predictions may still be informative.
+    predictions may still be informative. The gain is at least 0. With more than 200,000 rows it is extrapolated from
+    those of `_sample`.
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
@@ -275,15 +292,15 @@ def _least(mass: Array) -> float:
 
 
 def _confidence(P: Array, predicted: Array, least: float) -> Array:
-    """Array (n,): the log odds of the predicted class. Calibrated predictions have a curve with a = 1 and b = 0."""
+    """Array (n,): the log odds of the predicted class, whose probability is clipped to [least, 1 - least]."""
     p = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
-    """Array (n,): log((1 + total mass) / rank).
+    """Array (n,): log((1 + total mass) / rank), which is large for confident rows.
 
-    The rank is the mass from the most confident row on; ties get their mean rank.
+    The rank is the mass from the most confident row on, at least 1/2; ties get their mean rank.
     """
     values, value_of = np.unique(-confidence, return_inverse=True)
     tied = np.bincount(value_of, weights=mass, minlength=len(values))
@@ -300,7 +317,7 @@ class _Rule:
 
     `weights` (classes, rates) are the probabilities of each rate. `curves` (classes, rates, points) are the
     probabilities that the predicted class is the true one at each confidence in `points`. `to` (true, given) has the
-    distribution of the wrong labels of each true class. `least` is the lower bound of probabilities.
+    distribution of the wrong labels of each true class. `least` is the lower bound of predicted probabilities.
     """
 
     weights: Array
@@ -318,7 +335,10 @@ class _Rule:
         return _transition(self.mean_rates, self.to)
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
-        """The posterior of rows: an average over the rates of the predicted class, with mean rates of other classes."""
+        """The posterior of rows: an average over the rates of the predicted class, with mean rates of other classes.
+
+        Rates with a probability of at most 1e-4 are left out. Rows with NaN in P get NaN.
+        """
         p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
         for label in range(P.shape[1]):
             rows = np.flatnonzero(predicted == label)
@@ -328,7 +348,10 @@ class _Rule:
         return RowPosterior(1.0 - p_true[np.arange(len(codes)), codes], p_true)
 
     def given_rate(self, label: int, rate: int, P: Array, codes: Array) -> Array:
-        """p_true (n, classes) of rows that are predicted to be of one class, under one rate of that class."""
+        """p_true (n, classes) of rows that are predicted to be of class `label`, under one rate of that class.
+
+        `rate` is an index of `RATES`.
+        """
         confidence = _confidence(P, np.full(len(P), label), self.least)
         true = np.interp(confidence, self.points, self.curves[label, rate])
         # predictions of noisy labels are less confident than those of true classes
@@ -370,7 +393,7 @@ class _Hypotheses(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, evidence: Array) -> _Hypotheses:
-        """Prior times evidence, whose logarithms are (classes, latents, rates)."""
+        """Prior times evidence, normalised; `evidence` (classes, latents, rates) has the logarithms of the evidence."""
         some = 1.0 - prior.no_error
         with np.errstate(divide="ignore"):
             shared, rates = (np.log(part) for part in prior.rates(len(evidence)))
@@ -400,7 +423,9 @@ class _Hypotheses(NamedTuple):
         """The central 95% of the posterior of the share. The upper limit is at least share + 3 / n (rule of three).
 
         The posterior is a mixture: a point at 0, a normal distribution for each shared rate, and a normal distribution
-        for each value of the latent variables, with the mean and the variance of the sum over the classes.
+        for each value of the latent variables, with the mean and the variance of the sum over the classes. The
+        binomial variance of the share is added. Limits lie on a grid of steps of 0.0005; a lower limit of one step is
+        reported as 0.
         """
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
         by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
@@ -455,7 +480,10 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
 
 
 def _points(n_classes: int, least: float) -> Array:
-    """Confidences from that of equal probabilities to the largest one: equal steps of probabilities and of log odds."""
+    """Sorted confidences, as log odds, from that of equal probabilities to the largest one.
+
+    They join a grid with equal steps of probabilities and one with equal steps of log odds, of 100 points each.
+    """
     lowest, highest = 1.0 / n_classes, 1.0 - min(least, 0.5 / n_classes)
     by_probability = logit(np.linspace(lowest, highest, _POINTS))
     return np.unique(np.concatenate([by_probability, np.linspace(logit(lowest), logit(highest), _POINTS)]))

@@ -20,6 +20,8 @@ _ANY_SIGN = {"log_steepness", "steepness_slope"}
 class NoisePrior:
     """The prior of the label-noise model. Its defaults were chosen by log loss on development tables.
 
+    The docstring of the module `reliability` defines the hardness of a table, hard rows and the two kinds of curves.
+
     Parameters
     ----------
     no_error : float
@@ -33,17 +35,17 @@ class NoisePrior:
     unpredictable : float
         Probability that the predictions are no better than the class frequencies, whatever the labels are.
     hardness_decay : float
-        Otherwise the hardness t of a table has the density t^(-1/2) (1 - t)^hardness_decay, up to a constant. It is 0
-        if all true classes are predicted, and 1 if predictions are no better than the class frequencies.
+        Otherwise the hardness t of a table has the density t^(-1/2) (1 - t)^hardness_decay, up to a constant: t is 0 if
+        all true classes are predicted, and 1 if predictions are no better than the class frequencies.
     hardness_sd : float
         Standard deviation of the log odds of the hardness between the classes of a table.
     surprises : float
         Least probability that the predicted class is not the true one, even with the highest confidence.
     log_steepness, steepness_slope, steepness_sd : float
-        Normal prior of the log steepness with which errors decrease with the rank of the confidence: its mean if the
-        logarithm of the share of hard rows is 0, the change of the mean with this logarithm, and the standard deviation
-        between tables, which is also that between the classes of a table. A row is hard if its prediction is wrong,
-        whatever its label.
+        Normal prior of the log steepness with which errors decrease with the rank of the confidence. Its mean is
+        log_steepness + steepness_slope log(h) + log(1 - t), where h is the share of hard rows of a class and t the
+        hardness of the class. steepness_sd is the standard deviation between tables, and also between the classes of a
+        table. A row is hard if its prediction is wrong, whatever its label.
     log_scale_sd, shift_sd : float
         Standard deviations of the curve by log odds, relative to calibrated predictions: of the logarithm of its scale
         and of its shift.
@@ -86,7 +88,11 @@ class NoisePrior:
                 raise ValueError(f"{name} must be positive, got {value!r}")
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
-        """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class."""
+        """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class.
+
+        Rates above 0.95 (1 - 1 / n_classes) have the probability 0, and so has a shared rate of 0. There must be at
+        least two classes.
+        """
         density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
         density[(RATES == 0.0) | (LARGEST * (1.0 - 1.0 / n_classes) < RATES)] = 0.0
         shared = density / density.sum()

@@ -12,14 +12,15 @@ A row is hard if its true class is not the predicted one. The share of hard rows
 is the frequency of the class and t its hardness: 0 if all true classes are predicted, 1 if predictions are no better
 than the class frequencies. The log odds of t have a normal distribution around those of the table.
 
-**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of rows with higher
-confidence, and the curve is a s + b. Overlap of the classes makes hard rows rare among confident ones. The shift b
-follows from h. The mean of log a is linear in log h and log(1 - t), because the confidence is uninformative if the
-predictions are.
+**By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of the rows predicted to
+be of class c that have a higher confidence, and the curve is a s + b. Here f is the frequency of the true class, given
+the rates. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The mean of
+log a is linear in log h and log(1 - t), because the confidence is uninformative if the predictions are.
 
 **By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
-calibrated predictions of clean labels. Predictions of noisy labels are less confident: a = 1 / (1 - low - high). The
-share of hard rows under the curve has the hardness of the table, up to the same deviation.
+calibrated predictions of clean labels. Here f is the frequency of the label. Predictions of noisy labels are less
+confident: the prior of log a has the mean -log(1 - low - high). The share of hard rows under the curve has the hardness
+of the table, up to the same deviation.
 
 With t = 1 both curves are constant. All parameters of the curves are integrated out by sums over grids, so the evidence
 is a smooth function of the labels.
@@ -61,7 +62,8 @@ class Groups(NamedTuple):
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
         """Divide the rows, in the order of their confidence, into at most 40 groups of about equal mass.
 
-        Rows with equal confidence stay together.
+        Rows with equal confidence stay together; groups without mass are left out. `agree` (n,) is 1 if the label is
+        the predicted class and 0 otherwise.
         """
         values, value_of = np.unique(confidence, return_inverse=True)
         total, agreeing = (np.bincount(value_of, part, len(values)) for part in (weight, weight * agree))
@@ -75,7 +77,10 @@ class Groups(NamedTuple):
 
 
 def latent_log_prior(prior: NoisePrior) -> Array:
-    """Log prior probabilities of the latent variables of a table: pairs of a hardness and a deviation, and t = 1."""
+    """Log prior probabilities of the latent variables of a table.
+
+    These are all pairs of a hardness and a deviation of the log steepness, and last the hardness t = 1.
+    """
     chance = (1.0 - HARDNESS) ** prior.hardness_decay  # equal steps of the square root stand for t^(-1/2)
     logs = np.log(chance / chance.sum())[:, None] + _normal(_DEVIATIONS, 0)
     with np.errstate(divide="ignore"):
@@ -92,7 +97,8 @@ def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, fr
     """Array (latent variables, rates): log evidence of the rates of a class from the ranks of the confidence.
 
     `groups` are by log(1 / u). `low` and `high` are the rates of errors to and from the class, `frequency` is the share
-    of the class among the n labels.
+    of the class among the n labels. The likelihood is raised to the power `prior.evidence_power`. Rates that would need
+    more wrong labels of the class than there are labels of other classes get little evidence.
     """
     hardness = expit(_CLASS_LOG_ODDS)
     hard = hardness * (1.0 - _true_frequency(frequency, low, high)[:, None])
@@ -118,8 +124,8 @@ class OddsCurves(NamedTuple):
     """Curves of one class by log odds.
 
     `weights` (hardness, rates, curves) has the posterior probability of each curve of the grid, for each hardness below
-    1. With t = 1 the curve is constant: `true` (rates,), the frequency of the true class. `frequency` is that of its
-    labels.
+    1. With t = 1 the curve is constant: `true` (rates,), the frequency of the true class. `frequency` is the share of
+    the class among the labels. All frequencies are clipped to [0.02, 0.98].
     """
 
     weights: Array
@@ -128,7 +134,10 @@ class OddsCurves(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
-        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
+        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`.
+
+        Here the likelihood is not raised to a power.
+        """
         frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
         logs = _log_odds_curves(groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
@@ -145,7 +154,10 @@ class OddsCurves(NamedTuple):
         return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high))
 
     def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
-        """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last."""
+        """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last.
+
+        The probabilities are normalised for each rate. A rate with probability 0 has the curve 0.
+        """
         hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
         weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
         curves = _bounded(prior, _log_odds_curves(confidence, self.frequency))
@@ -153,12 +165,12 @@ class OddsCurves(NamedTuple):
 
 
 def _true_frequency(frequency: float, low: Array, high: Array) -> Array:
-    """Array (rates,): the frequency of the true class under each rate, from that of its label."""
+    """Array (rates,): the frequency of the true class under each rate, from that of its label; in [0.02, 0.98]."""
     return np.clip((frequency - low) / (1.0 - low - high), _EDGE, 1.0 - _EDGE)
 
 
 def _log_odds_curves(confidence: Array, frequency: float) -> Array:
-    """Array (scales, shifts, n): the log odds of the curves of the grid."""
+    """Array (scales, shifts, n): the log odds of the curves of the grid; `frequency` is that of the label."""
     usual = logit(frequency)
     return np.asarray(usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + _SHIFT[:, None])
 
@@ -168,14 +180,20 @@ def _bounded(prior: NoisePrior, logs: Array) -> Array:
 
 
 def _log_likelihood(groups: Groups, curve: Array, low: Array, high: Array) -> Array:
-    """Array (rates, ...): the log likelihood of the labels; `curve` is (..., groups) or (rates, ..., groups)."""
+    """Array (rates, ...): the log likelihood of the labels; `curve` is (..., groups) or (rates, ..., groups).
+
+    The dots stand for the two axes of the parameters of the curves.
+    """
     shape = (-1, 1, 1, 1)
     agree = low.reshape(shape) + (1.0 - low - high).reshape(shape) * curve
     return np.asarray(np.log(agree) @ groups.agree + np.log1p(-agree) @ groups.disagree)
 
 
 def _normal(distance: Array, axis: int) -> Array:
-    """Log probabilities of grid points by the normal density at these distances, in standard deviations."""
+    """Log probabilities of the grid points along `axis`, from a normal density.
+
+    `distance` has their distances from its mean, in standard deviations.
+    """
     weight = -0.5 * distance**2
     return np.asarray(weight - logsumexp(weight, axis=axis, keepdims=True))
 

@@ -26,9 +26,10 @@ _NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
 
 @dataclass(frozen=True)
 class OutlierPosterior:
-    """p_wrong (n,) of each target, the share `rate` of outliers with its 95% interval, and the standardised residuals.
+    """The probability `p_wrong` (n,) that each numeric target is wrong, and the `standardised` residuals (n,).
 
-    `harm` is whether outliers harm the fits, in which case dropping them improves predictions.
+    `rate` is the estimated share of outliers, with its 95% `interval`. `harm` is whether outliers harm the fits, in
+    which case dropping them improves predictions.
     """
 
     p_wrong: Array
@@ -58,9 +59,9 @@ def outlier_posterior(
         The absolute residual that a model expects for each row. Residuals are then divided by their local scale.
     clean : {"normal", "skewed"}, default="normal"
         The distribution of clean residuals. "normal" has one scale. It flags no row if the share of outliers is not
-        significantly above 0, or if it is above 30%, because then the normal model does not fit. "skewed" has a
-        separate width and tail shape on each side of zero. It averages over shapes, weighted by their likelihoods; the
-        longest tails are longer than exponential.
+        significantly above 0, or if it is above 30%, because then the normal model does not fit; `rate` is still the
+        estimate. "skewed" has a separate width and tail shape on each side of zero. It averages over shapes, weighted
+        by their likelihoods; the longest tails are longer than exponential.
 
     Returns
     -------
@@ -101,7 +102,10 @@ def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array
 
 
 def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
-    """The mean of p and the limits of its 95% interval; the upper one is at least mean + 3 / n (rule of three)."""
+    """The weighted mean of p and the limits of its 95% interval, clipped to [0, 1].
+
+    For a mass of n, the upper limit is at least mean + 3 / n (rule of three).
+    """
     n = float(mass.sum())
     mean = float(mass @ p) / n
     error = WIDTH * float(np.sqrt(mass @ (p - mean) ** 2 / n / max(n - 1.0, 1.0)))
@@ -109,7 +113,10 @@ def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
 
 
 def _by_side(residual: Array, mass: Array) -> Array:
-    """The probability that each residual is an outlier, with separate widths and shapes on the two sides of zero."""
+    """The probability that each residual is an outlier, with separate widths and shapes on the two sides of zero.
+
+    The width of one side is at most three times that of the other.
+    """
     size, up = np.abs(residual), residual >= 0
     clean_size = [_clean_size(size, side, mass) for side in (up, ~up)]
     wrong = np.zeros(len(size))
@@ -121,7 +128,7 @@ def _by_side(residual: Array, mass: Array) -> Array:
 
 
 def _clean_size(size: Array, side: Array, mass: Array) -> float:
-    """The 70% quantile of the absolute residuals of one sign, or of all if fewer than 10 rows have this sign."""
+    """The 70% quantile of the absolute residuals of one sign, or of all if the mass of this sign is below 10."""
     rows = side if mass[side].sum() >= _FEW else slice(None)
     return quantile(size[rows], CLEAN_SHARE, mass[rows])
 
@@ -138,7 +145,11 @@ def _of_size(size: Array, mass: Array, clean_size: float, shapes: tuple[float, .
 
 
 def _two_widths(size: Array, mass: Array, clean_size: float, shape: float) -> tuple[float, Array]:
-    """The log likelihood of the absolute residuals under one shape, and the probability that each is an outlier."""
+    """The log likelihood of the absolute residuals under one shape, and the probability that each is an outlier.
+
+    Clean residuals have a generalised normal distribution with density proportional to exp(-|r / width|^shape). EM fits
+    the share and the width of the outliers.
+    """
     width = clean_size / float(gammaincinv(1.0 / shape, CLEAN_SHARE)) ** (1.0 / shape)
     core = width * float(
         np.exp(0.5 * (gammaln(3.0 / shape) - gammaln(1.0 / shape)))

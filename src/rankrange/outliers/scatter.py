@@ -88,7 +88,8 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
 class Widths:
     """Factors by which residuals are larger for one value of a binary column, typically an indicator of a missing cell.
 
-    Predictions are less accurate if an informative cell is missing, even if the target is correct.
+    `sides` are these values with their columns, and `ratios` the factor of each. Predictions are less accurate if an
+    informative cell is missing, even if the target is correct.
     """
 
     sides: tuple[Side, ...] = ()

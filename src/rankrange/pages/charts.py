@@ -141,7 +141,10 @@ def _some(items: list[Any], most: int) -> list[Any]:
 
 
 def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
-    """Points of the unit square: dots for rows, crosses for suspects (rank above 0), one path per label of each."""
+    """Points of the unit square: dots for rows, crosses for suspects (rank above 0), one path per label of each.
+
+    `points` is `Evidence.points`: lists "x", "y", "label" (from 0 to `n_labels` - 1) and "rank".
+    """
     width, height, left, right, top, floor = 380, 340, 26, 372, 8, 314
     dots: list[list[str]] = [[] for _ in range(n_labels)]
     crosses: list[list[str]] = [[] for _ in range(n_labels)]

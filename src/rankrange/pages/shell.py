@@ -70,7 +70,10 @@ def fragment(template: str, **values: Any) -> Markup:
 
 
 def embed(name: str, data: Any) -> Markup:
-    """A block of data that the script of the page reads as JSON, from document.getElementById(name).textContent."""
+    """A block of data that the script of the page reads as JSON, from document.getElementById(name).textContent.
+
+    NaN and infinity raise a ValueError.
+    """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES)
     return Markup('<script type="application/json" id="{}">{}</script>').format(name, Markup(text))
 

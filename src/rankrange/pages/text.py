@@ -49,7 +49,7 @@ def percent(p: float) -> str:
 
 
 def csv_safe(text: str) -> str:
-    """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers do not change."""
+    """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers, + and - stay."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
         return "'" + text
     return text

@@ -104,7 +104,10 @@ class DaskShards:
         return [lengths[0] for lengths in rows]
 
     def _borrow(self, chunks: list[Any]) -> list[list[Any]]:
-        """For each range of rows, delayed objects with the rows of later chunks that complete its last block."""
+        """For each range of rows, delayed objects with the rows of later chunks that complete its last block.
+
+        They are kept on the workers, unless the chunks are those of the original collection.
+        """
         cut = dask.delayed(cut_chunk, pure=True)
         pieces = [[cut(chunks[i], a, b) for i, a, b in at.pieces[1:]] for at in self.ranges]
         if chunks is self._lazy or self.client is None:
@@ -167,7 +170,8 @@ class DaskShards:
     def _wait(self, futures: list[Any]) -> None:
         """Wait until all futures are done.
 
-        Raise an error if the scheduler has stopped or there is no worker for too long, because Dask would wait forever.
+        Raise a LostDataError if the scheduler has stopped or there is no worker for too long, because Dask would wait
+        forever.
         """
         from distributed import wait
 
@@ -226,7 +230,7 @@ def frame_chunks(frame: Any) -> list[Any]:
 
 
 def _chunks(collection: Any, name: str) -> list[Any]:
-    """The chunks of rows as delayed objects."""
+    """The chunks of rows as delayed objects; an error for other collections, and for several chunks of columns."""
     if not hasattr(collection, "__dask_graph__"):
         raise TypeError(
             f"{name} must be a Dask array, dataframe or series, got {type(collection).__name__}; use the plain "
@@ -243,7 +247,10 @@ def _chunks(collection: Any, name: str) -> list[Any]:
 
 
 def as_chunk(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
-    """Convert a chunk of X (array, sparse matrix or dataframe), y and the weights to arrays for the kernels."""
+    """Convert a chunk of X (array, sparse matrix or dataframe), y and the weights to arrays for the kernels.
+
+    Sparse X becomes CSR; y and weights of shape (n, 1) become (n,).
+    """
     return _matrix(X), _vector(y), None if weight is None else _vector(weight)
 
 
@@ -273,7 +280,10 @@ class Sealed:
 
 
 def run_kernel(task: Sealed, message: Sealed, chunk: Any, *others: Any) -> Any:
-    """Apply the kernel to the rows of one range: its own part of a chunk, and the rows received from later chunks."""
+    """Apply the kernel to the rows of one range: its own part of a chunk, and the rows received from later chunks.
+
+    `task` has the kernel and the range, `others` have the later rows.
+    """
     kernel, at = task.value
     parts = [cut_chunk(chunk, *at.pieces[0][1:]), *others]
     named = [(f"chunk {piece.chunk}", *part) for piece, part in zip(at.pieces, parts, strict=True)]

@@ -20,15 +20,15 @@ class Description:
     """The results of the first pass over consecutive shards."""
 
     n: int = 0
-    n_columns: set[int] = field(default_factory=set)
-    dtypes: set[str] = field(default_factory=set)
-    sparse: bool = False
+    n_columns: set[int] = field(default_factory=set)  # all numbers of columns; more than one is an error
+    dtypes: set[str] = field(default_factory=set)  # of the features
+    sparse: bool = False  # whether some features are sparse
     mass: TreeSum = field(default_factory=TreeSum)  # the sum of all weights, then the sum of each fold
     whole: bool = True  # whether all weights are integers
     weighted: bool = False  # whether some weight is not 1
     # label: [rows, rows of positive weight, rows of each fold]
     labels: dict[Any, list[int]] = field(default_factory=dict)
-    sample: list[Batch] = field(default_factory=list)
+    sample: list[Batch] = field(default_factory=list)  # sampled rows of positive weight
     numbers: list[Array] = field(default_factory=list)  # row numbers of the sample
     error: str | None = None  # the first problem, in the order of the rows
 

@@ -43,7 +43,8 @@ class Shards(Protocol):
     """The interface of an engine. `columns` are the names of the features, if they have names.
 
     An engine also has the number of rows, `n_rows`, or the list `shards`. It may limit the rows that are sent to the
-    driver, the process of the fit: `sample_rows` in the sample, `collected_rows` near a cut of the losses.
+    driver, the process of the fit: `sample_rows` in the sample, `collected_rows` near a cut of the losses. `fit`
+    also uses other attributes if an engine has them; `device_rows.DeviceRows` has them all.
     """
 
     columns: list[str] | None
@@ -153,6 +154,8 @@ def cut_chunk(chunk: tuple[Any, Any, Any], start: int, stop: int) -> tuple[Any, 
 
 class LazyRows:
     """One value per row, computed lazily. Iteration yields one array per shard; `np.asarray` computes all values.
+
+    Values are not stored: each use reads the rows again.
 
     Parameters
     ----------

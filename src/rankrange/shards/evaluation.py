@@ -92,7 +92,11 @@ def take(rows: Rows, chosen: Array) -> Rows:
 
 
 class _Bracket:
-    """The bracket of one cut, from the losses of the sample: at first around its rank, later around the last cut."""
+    """The bracket of one cut, from the losses of the sample: at first around its rank, later around the last cut.
+
+    `target` is the mass of the rows down to the cut (m or k), `total` that of all rows, and `part` the share of rows in
+    the sample.
+    """
 
     def __init__(self, target: float, total: float, sample_mass: Array, part: float) -> None:
         self.target = target
@@ -175,6 +179,7 @@ class FullData:
         }
         row_bytes = sample.design.d * np.dtype(model.dtype).itemsize + 8 * (3 + 2 * model.n_outputs)
         most = _COLLECT_BYTES // row_bytes
+        # the largest number of undecided rows of a pass
         self.limit = max(min(most, getattr(shards, "collected_rows", None) or most), 1000)
         self._scale_up = n / sample.design.n
 

@@ -112,7 +112,7 @@ def fit_folds(
 
     `data` are the results of the first pass, `parts` the sample without the rows of each fold, and `starts` parameters
     (2, folds, r, p). `share` is the share that the trimmed fits drop; with 0 they are the ordinary fits. C is
-    scikit-learn's. `passes` is called before each pass.
+    scikit-learn's. `passes` is called before each pass. A fit makes at most _STEPS steps, to the tolerance _TOL.
     """
     n_folds = len(parts)
 

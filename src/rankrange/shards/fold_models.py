@@ -54,7 +54,10 @@ class FoldModels:
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """The message for workers that compute the posterior; with `every_row` they return p_wrong and loss of all rows."""
+    """The message for workers that compute the posterior of the labels from the predictions of the members.
+
+    `costs` determine the suspects. With `every_row` workers return p_wrong and loss of all rows.
+    """
 
     members: FoldModels
     posterior: LabelNoisePosterior

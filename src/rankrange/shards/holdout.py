@@ -103,8 +103,8 @@ def candidates(
 
     The sample is at the chosen m and k, and `start` is the chosen fit. `m` is the chosen mass of all rows, and `share`
     the mass of the sample divided by that of all rows. `shares` are the dropped shares that were compared when m was
-    chosen; the nearest are candidates. If C is chosen too (`open_C`), weaker penalties are candidates as well. Fits
-    that drop most rows of a class are left out.
+    chosen; the nearest are candidates. If C is chosen too (`open_C`), weaker penalties are candidates as well. There
+    are at most MAX_SETS. Neighbouring fits that drop most rows of a class are left out.
     """
     rng = np.random.default_rng(0)
     total = sample.total
@@ -131,8 +131,8 @@ def candidates(
 def _at(sample: Objective, m: float, C: float, share: float) -> Objective:
     """The objective of the sample with another m (a mass of the sample) and another C (scikit-learn's, for all rows).
 
-    C is converted so that the penalty has the same weight as in the objective of all rows. `share` is the mass of the
-    sample divided by that of all rows.
+    Without weights m is rounded to a count. C is converted so that the penalty has the same weight as in the objective
+    of all rows. `share` is the mass of the sample divided by that of all rows.
     """
     m = m if sample.sample_weight is not None else round(m)
     return replace(sample, m=m, C=C * (sample.k - m) / share)
@@ -149,9 +149,10 @@ def confirmed(
 ) -> tuple[int, dict[str, Array]]:
     """The index of the chosen candidate, and the table of scores on the rows outside the sample.
 
-    The candidate with the best score is chosen, or the choice of the sample (the second) if its score is within twice
-    the sum of both standard errors. If this one does not beat the ordinary fit (the first) by a standard error, the
-    ordinary fit is chosen. `unit` is the mass of one effective row.
+    The table has, for each candidate, m, C, the score (the mean over classes), its gain over the first candidate, and
+    the standard error of this gain. The candidate with the best score is chosen, or the choice of the sample (the
+    second) if its score is within twice the sum of both standard errors. If this one does not beat the ordinary fit
+    (the first) by a standard error, the ordinary fit is chosen. `unit` is the mass of one effective row.
     """
     on_pass("confirm")
     found: Any = shards.reduce(score_held_out, Scoring(model, tuple(one.W for one in tried), sampling, sigma))

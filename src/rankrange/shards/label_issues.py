@@ -61,7 +61,7 @@ def find_on_shards(
         Gives C, `fit_intercept` and `class_weight`; its loss must be logistic. By default C is chosen on the sample.
     cv : int, default=4
         The number of folds, 2 to 4: each needs two linear fits, and eight of them share a pass. 5, the default of
-        `find_label_issues`, means 4.
+        `find_label_issues`, means 4. Other values are an error.
     trees : bool, default=True
         Whether boosted trees and a forest, grown on the sample, are members of the ensemble. Sparse samples that would
         be too large as dense arrays get no trees.
@@ -132,7 +132,7 @@ def _checked(estimator: Any) -> Any:
 
 
 class _Sample(NamedTuple):
-    """The sampled rows with their folds, and the fits to them."""
+    """The sampled rows (their objective, the codes of their labels and their folds), and the fits to them."""
 
     objective: Objective
     codes: Array
@@ -168,7 +168,10 @@ class _Sample(NamedTuple):
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 
     def _of_columns(self, W: Array) -> Array:
-        """Convert parameters in the row space, which `trimmed_fits` uses if it has few rows, to the columns."""
+        """Convert parameters in the row space, which `trimmed_fits` uses if it has few rows, to the columns.
+
+        Otherwise they are returned unchanged.
+        """
         space = RowSpace.of(self.objective.design.X)
         if space is None:
             return W
@@ -210,10 +213,11 @@ SUSPECT = np.dtype(
 class Suspects:
     """Suspects of consecutive shards, sums over rows by class, and optionally p_wrong and loss of each row.
 
-    `rest` are the first rows of the ranking after the suspects. `sums` is an array (13, K) of sums over the rows of
-    positive weight with each label: rows; likely wrong rows; rows that the ordinary linear model, the robust one, or
-    exactly one of them predicts correctly; the same three without likely wrong rows; log losses of both models, their
-    squares, and the squares of their differences.
+    `table` has the suspects of each block, and `rest` the first rows of the ranking after all suspects. `rows` has an
+    array (2, n) of p_wrong and losses for each block, if they were requested. `sums` is an array (13, K) of sums over
+    the rows of positive weight with each label: rows; likely wrong rows; rows that the ordinary linear model, the
+    robust one, or exactly one of them predicts correctly; the same three without likely wrong rows; log losses of both
+    models, their squares, and the squares of their differences.
     """
 
     table: list[Array] = field(default_factory=list)
@@ -316,7 +320,10 @@ def row_values(shard: Shard, message: tuple[str, InferenceTask]) -> Array:
 
 @dataclass(frozen=True)
 class ShardIssues:
-    """The results of the passes; `issues` converts them to `LabelIssues`."""
+    """The results of the passes; `issues` converts them to `LabelIssues`.
+
+    `share` is the share that the trimmed fits drop, and C is scikit-learn's.
+    """
 
     data: _Data
     task: InferenceTask

@@ -36,7 +36,7 @@ class Layout:
     """The columns of features, target and weight, and the dtype of the features."""
 
     kind: str  # "parquet", "arrow" or "npy"
-    features: tuple[Any, ...]
+    features: tuple[Any, ...]  # columns; for .npy their numbers, or names if the file has only features
     target: Any  # a column; for .npy its number, or the path of another file
     weight: Any  # as `target`, or None
     dtype: Any
@@ -87,7 +87,7 @@ def _short(error: BaseException) -> str:
 
 
 def read_ahead(produce: Callable[[], Iterator[Any]], depth: int = 4) -> Iterator[Any]:
-    """Yield the items of `produce()`; a thread produces up to `depth` items in advance."""
+    """Yield the items of `produce()`; a thread produces up to `depth` items in advance. Its errors are raised here."""
     items: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 

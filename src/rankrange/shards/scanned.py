@@ -155,7 +155,10 @@ class Scan(ShardList):
         self._temporary = True
 
     def reduce(self, kernel: Kernel, message: Any) -> Any:
-        """Run the kernel over all files and merge the results; the first pass also writes the copy, if any."""
+        """Run the kernel over all files and merge the results; the first pass also writes the copy, if any.
+
+        If the result has an `error`, the copy is removed, and the next pass writes it again.
+        """
         if self._spill is None or self.n_rows == 0:
             return super().reduce(kernel, message)
         spilling = Spilling(self.split(1)[0], self._spill, self.n_rows, self.layout)
@@ -383,7 +386,7 @@ class Spilling:
             yield "weight", batch.weight
 
     def _plain(self, y: Array) -> Array:
-        """Convert labels that are not numbers to codes; the new labels of a batch get the next codes."""
+        """Convert labels that are not numbers to text, and this to codes; new labels of a batch get the next codes."""
         if y.dtype.kind in "fiub" and not self._coded:
             return y
         self._coded = True
@@ -417,7 +420,10 @@ _BLOCK_BYTES = 1 << 24
 
 
 def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
-    """Convert the needed columns of a CSV file to an Arrow file in `folder`; features and weights become float64."""
+    """Convert the needed columns of a CSV file to an Arrow file in `folder`; features and weights become float64.
+
+    A feature with text is an error.
+    """
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
     out = Path(folder) / (path.name.split(".")[0] + ".arrow")
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)

@@ -51,10 +51,10 @@ class Model:
     """The linear model of a fit, the same in every pass: it encodes targets and computes scores and losses."""
 
     loss: str
-    n_outputs: int
+    n_outputs: int  # scores per row: 1, or with more than two classes one per class
     fit_intercept: bool
-    dtype: Any
-    classes: Array | None = None
+    dtype: Any  # of features and scores
+    classes: Array | None = None  # sorted labels; None for a numeric target
     class_weight: Array | None = None  # one factor per class
 
     def encoded(self, y: Array) -> Array:
@@ -170,11 +170,11 @@ class Rows(NamedTuple):
 class Partial:
     """The results of an evaluation for consecutive shards."""
 
-    sums: TreeSum = field(default_factory=TreeSum)
+    sums: TreeSum = field(default_factory=TreeSum)  # see `evaluate`
     rows: list[Rows] = field(default_factory=list)  # empty if there are more than `limit`
     n_rows: int = 0  # the number of collected rows, also above the limit
-    limit: int = 500_000
-    least: float = np.inf  # the smallest loss
+    limit: int = 500_000  # the largest number of rows to collect
+    least: float = np.inf  # the smallest loss of a row of positive mass
 
     def merge(self, later: Partial) -> None:
         """Add the results of a later shard."""
@@ -189,7 +189,7 @@ class Partial:
         return replace(self, sums=self.sums.copy(), rows=list(self.rows))
 
     def pack(self) -> Partial:
-        """Join the collected rows into one `Rows` for sending."""
+        """Join the collected rows into one `Rows` for sending, in place, and return self."""
         self.rows = [Rows.joined(self.rows)] if len(self.rows) > 1 else self.rows
         return self
 

@@ -86,7 +86,7 @@ class ShardList:
                 yield batch.X
 
     def __rankrange_targets__(self) -> tuple[Array, Array | None]:
-        """The targets of all rows, and their weights if there are any."""
+        """The targets of all rows, and their weights, or None if there are none."""
         y, weights = zip(*((b.y, b.weight) for shard in self.shards for b in shard.batches()), strict=True)
         if all(weight is None for weight in weights):
             return np.concatenate(y), None

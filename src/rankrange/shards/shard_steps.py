@@ -72,7 +72,12 @@ def outer_rows(X: Any, U: Array, fit_intercept: bool) -> Array:
 
 
 class _Band:
-    """The rows nearest to the lower cut, whose weights are free, and the sums of all other rows."""
+    """At most `size` rows nearest to the lower cut, whose weights are free, and the sums of all other rows.
+
+    `rows` and `tangents` (outer products of slopes and features) are those of the nearest rows, `caps` their largest
+    weights and `K` the sum of their weights. `present` is the sum of their losses, weighted as in the iterate.
+    `certain` has the `tangent_sums` of all other kept rows.
+    """
 
     def __init__(self, data: FullData, iterate: Iterate, size: int) -> None:
         assert iterate.rows is not None
@@ -142,7 +147,10 @@ class Local:
 
     @cached_property
     def _loss_hessian(self) -> Array:
-        """The Hessian of the mean of the kept losses, from the sample or, if F is smooth, from `FullData.hessians`."""
+        """The Hessian of the mean of the kept losses, from the sample or, if F is smooth, from `FullData.hessians`.
+
+        For a hinge it is that of `_density_of_kinks`.
+        """
         if self.data.model.by_margin:
             return self._density_of_kinks()
         if self.data.smooth:
@@ -188,7 +196,10 @@ class Local:
 
     @cached_property
     def metric(self) -> Metric:
-        """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share."""
+        """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share.
+
+        If F is smooth, it includes the effect of rows that cross the cuts, but stays positive definite.
+        """
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
         matrix = self._regularised(1.0)
@@ -196,7 +207,7 @@ class Local:
 
     @cached_property
     def band(self) -> _Band:
-        """The rows near the lower cut, for the small problem."""
+        """The rows near the lower cut, for the small problem; for a hinge all rows that the pass collected."""
         every = 0 if self.iterate.rows is None else len(self.iterate.rows.losses)
         return _Band(self.data, self.iterate, every if self.data.model.by_margin else band_size(self.iterate.W.size))
 
@@ -358,7 +369,10 @@ class Descent:
         self.noise = 1e-7 if data.model.dtype == np.float32 else 1e-14
 
     def run(self, W: Array) -> tuple[Iterate, float, int]:
-        """Start at W; return the last point, its certificate, and the number of steps."""
+        """Start at W; return the last point, its certificate, and the number of steps.
+
+        It also ends if no step decreases F; in float32 the computation first switches to float64.
+        """
         local = self._local(W)
         self.log("pass", local.iterate.value)
         for step in range(self.max_iter):

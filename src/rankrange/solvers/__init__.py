@@ -115,7 +115,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
 def _is_least_trimmed(objective: Objective) -> bool:
     """Whether the search of least trimmed squares applies: squared losses, k = n, and m > 0 or no penalty (infinite C).
 
-    It is for dense rows without weights and with at most 200 columns.
+    It is for the ranked range of dense rows without weights and with at most 200 columns.
     """
     return (
         isinstance(objective.loss, Squared)
@@ -164,19 +164,18 @@ SOLVERS: dict[str, Solver] = {
     "subgradient": Solver(_subgradient, exact=False, aggregate=("upper", "caps")),
     "bilevel": Solver(_bilevel, exact=True, aggregate=("caps",)),
 }
-_WHAT = {
-    "upper": "the weights of the dropped losses (`upper`)",
-    "caps": "the remaining weight of each row after dropping (`caps`)",
-}
 
 
 def _needs_exact(solver: Solver, objective: Objective) -> bool:
-    """Whether the solver needs a convex loss with second derivatives for this objective."""
+    """Whether the solver needs a convex loss with curvature or margins; "auto" does not if `_nothing_to_prove`."""
     return solver.exact and not (solver.run is _search and _nothing_to_prove(objective))
 
 
 def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective with the solver of the given name.
+
+    Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
+    original columns and rows.
 
     Parameters
     ----------
@@ -194,6 +193,13 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     Result
         The final point and its certificate.
 
+    Raises
+    ------
+    ValueError
+        If there is no solver of this name, or if the aggregate lacks what it needs.
+    TypeError
+        If the loss lacks what the solver needs.
+
     Examples
     --------
     >>> import numpy as np
@@ -210,10 +216,9 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     solver = SOLVERS[name]
     for method in solver.aggregate:
         if not hasattr(objective.aggregate, method):
-            methods, given = _WHAT.get(method, f"`{method}`"), objective.aggregate.name
             raise ValueError(
-                f"solver={name!r} needs an aggregate that provides {methods}; the {given!r} aggregate does not. "
-                "Use solver='auto'."
+                f"solver={name!r} needs an aggregate with the method {method!r}; the aggregate "
+                f"{objective.aggregate.name!r} has none. Use solver='auto'."
             )
     if _needs_exact(solver, objective):
         others = [

@@ -46,7 +46,7 @@ class Blocks:
     design: Design
     Y: Any
     whole: bool = False  # all rows in one block, regardless of memory
-    _kept: list[Block] = field(default_factory=list)
+    _kept: list[Block] = field(default_factory=list)  # after the first pass; empty if a sparse Y needs several
 
     @property
     def n_labels(self) -> int:

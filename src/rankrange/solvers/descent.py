@@ -82,7 +82,7 @@ class Log:
     report : callable, optional
         Called with a line of text at each step.
     history : list of (str, float), optional
-        The steps before this run.
+        The steps before this run; those of the run are appended in place.
     """
 
     report: Callable[[str], None] | None = None
@@ -148,7 +148,8 @@ def _one_row_repeated(objective: Objective, tied: Array) -> bool:
 class Metric:
     """An approximate Hessian (p, p), or its diagonal (p,), the same for each row of W (r, p).
 
-    It scales steps and measures distances.
+    It scales steps and measures distances. A column without curvature is scaled like the one with the largest. A matrix
+    is scaled to unit diagonal before it is factored; `least_ridge` is the smallest ridge that is then added.
     """
 
     def __init__(self, hessian: Array, least_ridge: float = 1e-10) -> None:
@@ -221,16 +222,18 @@ def descend(
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
-    `batch` returns the values (S,) and gradients (S, r, p). A start is finished when a step lowers its value by less
-    than the share `tol`, when no step lowers it, or when `left`, which estimates the possible decrease from the
-    gradients, is at most 10 tol of its value. Several starts are also compared: one ends early if it is close to a
-    lower one, or if it is not likely to reach the third lowest value. With `numbered` the starts have different
-    objectives and are not compared: the batch is called as batch(W, which), where `which` are their numbers.
+    `batch` returns the values (S,) and gradients (S, r, p). A start is finished after `max_iter` iterations, when a
+    step lowers its value by less than the share `tol`, when no step lowers it, or when `left`, which estimates the
+    possible decrease from the gradients, is at most 10 tol of its value. Several starts are also compared: one ends
+    early if it is close to a lower one in the `metric`, or if it is not likely to reach the third lowest value. With
+    `numbered` the starts have different objectives and are not compared: the batch is called as batch(W, which), where
+    `which` are their numbers.
 
     For one start, `lazily`, if given, replaces `batch`: it returns the value and a function for the gradient. A single
-    start also ends if it is not likely to fall below the value `beat`. `memory` is the number of pairs that L-BFGS
-    keeps. None keeps all of them in one matrix per start (BFGS), which takes less time if there are few parameters.
-    `on_step` is called with the lowest value after each iteration.
+    start also ends if it is not likely to fall below the value `beat`, if that is positive. `metric` is the initial
+    Hessian; None means the identity and no comparison of distances. `memory` is the number of pairs that L-BFGS keeps.
+    None keeps all of them in one matrix per start (BFGS), which takes less time if there are few parameters. `on_step`
+    is called with the lowest value after each iteration.
     """
     W = np.array(starts, dtype=np.float64)
     if len(W) == 1 and not numbered:
@@ -326,7 +329,7 @@ def inverse_hessian(
     solve: Callable[[Array], Array] | None,
     numbers: _Numbers = _MANY,
 ) -> Array:
-    """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric.
+    """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric (None: the identity).
 
     A pair is a step, the change of the gradient, and 1 / <step, change>, or 0 if the pair is not to be used.
     """
@@ -365,7 +368,7 @@ class _Pairs:
 
 
 def _inverse_of(metric: Metric | None, shape: tuple[int, ...]) -> Array:
-    """The inverse of the metric as a matrix (q, q), where q = r p for parameters (..., r, p)."""
+    """The inverse of the metric (None: the identity) as a matrix (q, q), where q = r p for parameters (..., r, p)."""
     base = np.eye(shape[-1]) if metric is None else metric.solve(np.eye(shape[-1]))
     return base if shape[-2] == 1 else np.kron(np.eye(shape[-2]), base)
 
@@ -523,7 +526,7 @@ def _backtrack(
     step: Array,
     numbers: Array,
 ) -> tuple[Array, Array, Array]:
-    """Shorten the steps of the starts that have not decreased enough. A start that never decreases stays where it is.
+    """Shorten the steps of starts that have not decreased enough, up to 25 times; one that never does stays in place.
 
     Returns the new points, their values and their gradients.
     """

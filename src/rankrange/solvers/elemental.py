@@ -79,7 +79,10 @@ class TrimmedSquares:
         return i, j, np.column_stack([self.Z[:, i] * self.Z[:, j], self.Z * self.y[:, None]])
 
     def systems(self, weights: Array) -> tuple[Array, Array]:
-        """The normal equations for S sets of row weights (S, n): Gram matrices plus P (S, p, p), and Z'y (S, p)."""
+        """The normal equations for S sets of row weights (S, n): Gram matrices plus P (S, p, p), and Z'y (S, p).
+
+        A tiny ridge is added to the Gram matrices, so that singular ones can be solved.
+        """
         if len(weights) == 1:
             weighted = self.Z * weights[0][:, None]
             G, b = (weighted.T @ self.Z)[None] + self.P, (weighted.T @ self.y)[None]
@@ -120,7 +123,8 @@ class TrimmedSquares:
     def exchange(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
         """Exchange a kept row for a dropped one, always the pair with the largest gain, until none gains.
 
-        Pairs are formed from at most 100 kept and 100 dropped rows. Concentration steps follow.
+        There are at most `steps` exchanges per fit. Pairs are formed from the 100 most promising kept and dropped rows.
+        Concentration steps follow.
         """
         B, kept, value = (part.copy() for part in fits)
         moving = np.arange(len(B))
@@ -143,6 +147,7 @@ class TrimmedSquares:
         """The exchange that lowers the objective most: row to keep, row to drop, change; None if none lowers it.
 
         The residuals and the leverages z'Az, where A is the inverse of the Gram matrix, give the change without a fit.
+        A change below 1e-10 of the objective `value` is a rounding error and does not count.
         """
         ZA = self.Z @ A
         r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)
@@ -213,6 +218,7 @@ def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.
 
     At most `ends` fits are exchanged and returned. Each of three rounds has `count` restarts, which are fits to 2 p
     rows that one of the best fits keeps. Such rows are mostly regular, so these are good starts for nearby minima.
+    There are no restarts if 2 p is at least h.
     """
     fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
     size = min(2 * problem.p, problem.h)

@@ -42,7 +42,7 @@ def undone(result: Result, which: Array | None) -> Result:
 
 
 def _keys(objective: Objective, rows: Array | None) -> Array:
-    """A hash of each row with its target and group."""
+    """A hash of each row with its target and group, for some rows or for all (None)."""
     X = objective.design.X if rows is None else objective.design.X[rows]
     y = objective.y if rows is None else objective.y[rows]
     mix = np.random.default_rng(0).normal(size=objective.design.d + 2)
@@ -52,7 +52,7 @@ def _keys(objective: Objective, rows: Array | None) -> Array:
 
 
 def _are_equal(objective: Objective, first: Array, which: Array) -> bool:
-    """Whether rows with the same hash are equal."""
+    """Whether rows with the same hash are equal; `first` has a row of each hash, `which` the hash of each row."""
     groups = getattr(objective.aggregate, "groups", None)
     if (objective.y[first][which] != objective.y).any():
         return False

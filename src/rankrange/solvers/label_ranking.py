@@ -87,7 +87,10 @@ class LabelObjective(Objective):
 
 
 def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
-    """`LabelObjective.moving_labels` of one block, computed by selection."""
+    """`LabelObjective.moving_labels` of one block with scores Z (rows, L), computed by selection.
+
+    A row without a pair of labels to rank has loss 0 and arbitrary labels.
+    """
     n, n_labels = Z.shape
     k, true, rows = loss.top_k, block.true, np.arange(n)
     exceeds_k = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
@@ -126,7 +129,10 @@ def quasi_newton(
     log: Log | None = None,
     watch: Watch | None = None,
 ) -> Result:
-    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` gets each new W."""
+    """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` gets each new W.
+
+    The result is converged unless `max_iter` steps were made, and has no certificate.
+    """
     log = Log() if log is None else log
     trail = _Trail(objective, log, watch)
     log("start", objective.value(W))
@@ -212,10 +218,10 @@ def _n_pairs(objective: LabelObjective) -> int:
 
 
 def _pairs_are_few(objective: LabelObjective) -> bool:
-    """Whether an exact solve takes seconds, not minutes.
+    """Whether an exact solve takes seconds, not minutes: few label pairs, and at most 5,000 parameters.
 
-    The limit is lower for the paper's loss: rows with more than k true labels have a loss of at least 1, so all their
-    pairs stay active.
+    The limit of the pairs is lower for the paper's loss: rows with more than k true labels have a loss of at least 1,
+    so all their pairs stay active.
     """
     return (
         _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)

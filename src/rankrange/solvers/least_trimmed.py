@@ -2,7 +2,7 @@
 
 Up to 1,000 rows are searched together (`elemental`). Up to 10,000 rows, a random subset is searched first, and its best
 fits are continued on all rows. With more, they are continued on a larger subset and then on all rows, by concentration
-steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of one more Newton step.
+steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of a final Newton step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from .descent import Log, Result
+from .descent import Result
 from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
 
 # The number of rows for elemental starts, and for continuing the best of them.
@@ -31,6 +31,8 @@ _BLOCK = 8192
 
 class Coordinates:
     """The coordinates Z = [(X - centre) / scale, 1] T, where the matrix T makes the columns of Z nearly orthogonal.
+
+    Z has as many columns as the rank of the rows. Without an intercept, the centre is 0 and there is no column of ones.
 
     Parameters
     ----------
@@ -63,7 +65,10 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows nearest to the centre if it has the rank of all rows, otherwise from all."""
+        """T, from the half of the rows Z nearest to the centre if it has the rank of all rows, otherwise from all of Z.
+
+        If Z is a sample without full rank, T is from the Gram matrix of all rows instead of from all of Z.
+        """
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
@@ -139,7 +144,8 @@ def _directions_of(gram: Array, n: int) -> Array:
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the mean of the n - m smallest squared residuals plus the penalty.
 
-    The certificate refers to the minimum with the same rows kept. `settings` is a `rankrange.solvers.Settings`.
+    The certificate refers to the minimum with the same rows kept. `start` is one more start, and `settings` is a
+    `rankrange.solvers.Settings`.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
     y, h = objective.y.astype(np.float64), int(objective.kept)
@@ -152,11 +158,14 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     b, steps, gap = rows.settle(ends[0], 1e-15 if few else _TOL_OF_MANY, settings.max_iter)
     if few:
         b, gap = rows.polish(b)
-    return _result(objective, rows, b, steps, gap, settings.log)
+    return _result(objective, rows, b, steps, gap, settings)
 
 
 def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows; with more rows, on a subset and then on all or a larger subset."""
+    """The lowest fit (1, p) of a search on all rows; if these are more than 1,000, on a subset first.
+
+    The best fits of the subset are continued on all rows or, if these are more than 10,000, on a larger subset.
+    """
     n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (
@@ -228,8 +237,10 @@ class _All:
     def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
         """Concentration steps from b: the end point, the number of steps, and the possible gain with the kept rows.
 
-        The density of residuals at the cut gives the factor by which a step is too short. If there are enough rows to
-        estimate the density, a longer step is tried as well. Sums are updated only for rows that enter or leave.
+        They end when that gain is at most `tol` of the objective, when no step lowers it, or after `most` steps. Like
+        the value of `keep`, the gain is that of the objective times h. The density of residuals at the cut gives the
+        factor by which a step is too short. If there are enough rows to estimate the density (more than 10,000), a
+        longer step is tried as well. Sums are updated only for rows that enter or leave.
         """
         kept, value, stretch = self.keep(b)
         G, g = self.sums(np.flatnonzero(kept))
@@ -253,7 +264,7 @@ class _All:
         return b, steps, gap
 
     def polish(self, b: Array) -> tuple[Array, float]:
-        """Least squares on the rows that b keeps, with iterative refinement, and the gain of one more step."""
+        """Least squares on the rows that b keeps, by three refinement steps, and the gain of the last one, times h."""
         rows = np.flatnonzero(self.keep(b)[0])
         Z, y = self.at.rows(rows), self.y[rows]
         G = Z.T @ Z + self.P
@@ -271,16 +282,20 @@ def _solve(G: Array, g: Array) -> Array:
     return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
 
 
-def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, log: Log) -> Result:
+def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, settings: Any) -> Result:
+    """The result; it has not converged if the steps ended at `max_iter` and the gap is above `tol`."""
     W = rows.at.as_given(b)
     losses = objective.losses(objective.design.scores(W))
     value = objective.value_at(W, losses)
-    log("polish", value)
+    settings.log("polish", value)
     message = "the kept rows are fitted by least squares"
     if value <= _rounding(rows.y):
         message, gap = f"exact fit: the {rows.h} kept rows lie on one hyperplane", 0.0
     certificate = gap / (value * rows.h) if gap > 0 else 0.0
-    return Result(W, value, steps, True, message, log.history, certificate, losses)
+    converged = certificate <= settings.tol or steps < settings.max_iter
+    if not converged:
+        message = f"the relative gap is {certificate:.2g} after {steps} steps"
+    return Result(W, value, steps, converged, message, settings.log.history, certificate, losses)
 
 
 def _rounding(y: Array) -> float:

@@ -132,7 +132,7 @@ def dca(objective: Objective, W: Array, *, tol: float = 1e-6, max_iter: int = 20
     tol : float
         The relative duality gap of the inner solves. The run ends when a step gains at most a tenth of this share.
     max_iter : int
-        Maximum number of steps; each is one inner solve.
+        Maximum number of steps; each is one inner solve, of at most 50 steps.
     log : Log, optional
         Receives progress messages.
 
@@ -168,8 +168,8 @@ def certify(objective: Objective, W: Array) -> float:
     Returns
     -------
     float
-        The relative gap; infinite if different rows tie at the upper cut, or if the loss is not convex or has no second
-        derivative.
+        The relative gap; infinite if different rows tie at the upper cut, or if the loss is not convex or has neither
+        curvature nor margins.
     """
     if not is_convex(objective.loss) or missing_methods(objective.loss, objective.n_outputs):
         return np.inf

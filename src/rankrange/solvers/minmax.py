@@ -60,7 +60,7 @@ def minmax(
     Returns
     -------
     Result
-        The final point, without a certificate.
+        The final point, without a certificate; it always counts as converged.
     """
     log = Log() if log is None else log
     rng = np.random.default_rng(0) if rng is None else rng
@@ -88,7 +88,10 @@ def minmax(
 
 
 def _tracked(batch: LabelObjective, s: Array, lam: float, lam_hat: float, rate: float) -> tuple[Array, float, float]:
-    """The weights of the rows, 0 outside the thresholds, and the thresholds after one step; m and k are the batch's."""
+    """The weights of the rows, 0 outside the thresholds, and the thresholds after one step; m and k are the batch's.
+
+    lam_hat is not negative, and stays infinite if m = 0.
+    """
     mass = np.ones(len(s)) if batch.sample_weight is None else batch.sample_weight
     below_top = np.maximum(s - lam, 0.0) < lam_hat
     weights = mass * (below_top & (s > lam))
@@ -104,7 +107,10 @@ def _all_rows(objective: LabelObjective) -> Iterator[LabelObjective]:
 
 
 def _batches(objective: LabelObjective, size: int, rng: np.random.Generator) -> Iterator[LabelObjective]:
-    """Epochs of batches in random order, with the shares m/n and k/n; a last smaller batch is left out."""
+    """Epochs of batches in random order, with the shares m/n and k/n; a last smaller batch is left out.
+
+    Without weights, m and k are rounded, and at least one loss is kept.
+    """
     total = objective.total
     while True:
         order = rng.permutation(objective.design.n)

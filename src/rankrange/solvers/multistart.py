@@ -60,7 +60,8 @@ def multistart(
 ) -> Result:
     """Minimise from `n_starts` random starts, the ordinary fit, fits without high-leverage rows and, if given, W.
 
-    If m = 0, F is convex and one start is enough: W or a rough ordinary fit.
+    If m = 0, F is convex and one start is enough: W or a rough ordinary fit. No search is made if m can drop all
+    classes but one (`one_class_left`).
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def _constant(
 ) -> Result | None:
     """The minimum next to equal scores, if no end of a search on `part` is clearly lower and it is proved.
 
-    Otherwise None, also for numeric targets and for k = n.
+    Otherwise None, also for numeric targets, for m = 0 or k = n, and for aggregates other than the ranked range.
     """
     classes = objective.loss.targets in ("binary", "classes") and type(objective.aggregate) is Ranked
     if not classes or not objective.total > objective.k > objective.m > 0:
@@ -197,7 +198,8 @@ def _checked(objective: Objective, ends: Array, simple: Array, rng: np.random.Ge
 def one_class_left(objective: Objective, log: Log) -> Result | None:
     """The minimum if m suffices to drop all classes but one and there is an intercept; otherwise None.
 
-    F decreases to zero along the intercept of the remaining class.
+    F decreases to zero along the intercept of the remaining class, and the result has an intercept at which it is
+    nearly zero. None also for numeric targets and for aggregates other than the ranked range.
     """
     if objective.m <= 0 or not objective.design.fit_intercept or objective.loss.targets not in ("binary", "classes"):
         return None
@@ -230,7 +232,10 @@ def _search_all_rows(
     max_iter: int,
     log: Log,
 ) -> Result:
-    """The search if there are few rows: the best starts are run to convergence, and the lowest end is improved."""
+    """The search if there are few rows: the best starts are run to convergence, and the lowest end is improved.
+
+    If equal scores are proved to be the minimum, they are returned (`_constant`).
+    """
     low, (survivors, steps) = rough.objective, _FEW_ROWS
     starts, values, _ = _steps(low, starts, metric, min(steps, max_iter), 1e-4)
     starts = starts[np.argsort(values, kind="stable")[:survivors]]
@@ -277,7 +282,10 @@ def _searched_nearby(
 
 
 def _cutting_more(objective: Objective, factor: float) -> Objective:
-    """The same objective with m multiplied by this factor; k moves by as much, but not beyond all rows."""
+    """The same objective with m multiplied by this factor; k moves by as much, but not beyond all rows.
+
+    m is at most 90% of the total mass and, without weights, an integer of at least 1.
+    """
     m = min(objective.m * factor, 0.9 * objective.total)
     m = m if objective.sample_weight is not None else max(1, round(m))
     return replace(objective, m=m, k=min(objective.total, objective.k + m - objective.m))
@@ -303,7 +311,8 @@ def _on_all_rows(
 ) -> Result:
     """Choose the candidate (S, r, p) that is lowest on a subsample, and refine it on larger samples and on all rows.
 
-    The metric is the Hessian of the subsample.
+    The metric is the Hessian of the subsample. Half of `max_iter` is left for the steps to the certificate. If equal
+    scores are proved to be the minimum, they are returned (`_constant`).
     """
     rough = in_single_precision(objective) if objective.m > 0 else Rough(objective, None)
     low, candidates, budget = rough.objective, rough.inward(candidates), -(-max_iter // 2)
@@ -361,7 +370,8 @@ def _polish(
 ) -> Result:
     """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems.
 
-    Sparse rows with many columns are first tried by products with X, without a Hessian.
+    Sparse rows with many columns are first tried by products with X, without a Hessian. If Newton steps do not
+    converge, equal scores are returned if they are proved to be the minimum (`_constant`).
     """
     n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
     if by_products and objective.design.p <= MAX_FACTORED:
@@ -432,7 +442,11 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
 def _convex(
     objective: Objective, W: Array | None, rng: np.random.Generator, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Minimise for m = 0, where one start is enough: by default a rough ordinary fit of a subsample."""
+    """Minimise for m = 0, where one start is enough: by default a rough ordinary fit of a subsample.
+
+    Sparse rows with many columns are first tried by products with X. If k < n, equal scores are returned if they are
+    proved to be the minimum.
+    """
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         budget = max(1, max_iter // 2) if objective.design.factored else max_iter
         result = by_products(objective, W, tol=tol, max_iter=budget, log=log)
@@ -483,7 +497,7 @@ def _convex_by_margins(
 ) -> Result:
     """Minimise for m = 0 if the loss has margins or there are many parameters.
 
-    With many rows the start is the solution of a subsample.
+    With many rows the start is the solution of a subsample, or zero if that is nearly optimal there.
     """
     zero = np.zeros((objective.n_outputs, objective.design.p))
     screen = subsample(objective, screen_rows(objective), rng)

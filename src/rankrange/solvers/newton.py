@@ -60,6 +60,7 @@ def applies(objective: Objective) -> bool:
 def close_enough(objective: Objective, tol: float) -> float:
     """The gain of a quasi-Newton step, in units of the tolerance, below which Newton steps are used.
 
+    It is 0.05 if Newton steps do not apply.
     If m = 0 there is one minimum, and Newton steps reach it from a larger distance, especially for piecewise linear
     losses. Otherwise quasi-Newton steps continue until they gain far less than one row's share of the mean.
     """
@@ -85,8 +86,9 @@ def newton(
 ) -> Result:
     """Take at most `max_iter` Newton steps from W, until the certificate is at most tol or no step lowers F.
 
-    `near` means that W is already close to a minimum. With tol = 0 there is no certificate, and the steps end when one
-    would gain less than the share `stop` of F.
+    `near` means that W is already close to a minimum. With tol = 0 there is no certificate. The steps also end when one
+    would gain at most the share `stop` of F. If m > 0, they continue to half of tol, because rows may still cross the
+    upper cut.
     """
     log = Log() if log is None else log
     loop = _Loop(objective, tol, near, rng)
@@ -209,7 +211,8 @@ class _Loop:
     def _smooth(self, iterate: Iterate, gradient: Array) -> Proposal:
         """A plain Newton step, for k = n. Near convergence the gap is computed too.
 
-        It comes from tangents at the current scores or, if these do not prove the tolerance, at the end of the step.
+        It comes from tangents at the current scores or, if these do not prove the tolerance, at the end of the step. If
+        they do, the expected gain is 0, and the step is not to be taken.
         """
         objective, little = self.objective, self.tol * iterate.value
         if self.certify and float(objective.gap_left(gradient[None])[0]) <= little:
@@ -383,7 +386,7 @@ class Curvature:
         return np.sqrt(self._lengths)
 
     def hessian(self, iterate: Iterate, q: Array) -> Array:
-        """The Hessian (r p, r p) of F at this point with the weights q (n,), from the sample.
+        """The Hessian (r p, r p) of F at this point with the weights q (n,), from a sample or, if `exact`, all rows.
 
         For a piecewise linear loss it is that of the penalty.
         """
@@ -481,8 +484,8 @@ def balanced(objective: Objective, heights: Array, flows: Array) -> float:
     """The minimum of a weighted sum of tangents plus the penalty.
 
     `heights` (2,) are the sums of the tangents at W = 0, and `flows` (2, p) the sums of their gradients, first over
-    tangents that decrease with the score, then over the others. The slopes must sum to zero, because the intercept is
-    not penalised, so the larger of the two sums is scaled down. Scaled tangents stay below the losses, which are
+    tangents that decrease with the score, then over the others. With an intercept, which is not penalised, the slopes
+    must sum to zero, so the larger of the two sums is scaled down. Scaled tangents stay below the losses, which are
     non-negative.
     """
     keep = np.ones(2)

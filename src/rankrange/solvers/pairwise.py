@@ -38,7 +38,10 @@ _MAX_COLUMNS = 1000
 
 @dataclass(eq=False)
 class _Lines:
-    """The rows of one class near its cut: losses as linear functions values + A d of the step d, caps and weights."""
+    """The rows of one class near its cut: losses as linear functions values + A d of the step d, caps and weights.
+
+    `positive` is True for the positives. `_newton_step` changes the weights.
+    """
 
     rows: Array
     values: Array
@@ -82,7 +85,11 @@ def solve_pairs(
 
 
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
-    """Minimise the convex problem from w to a relative gap of `tol`: the point, its absolute gap, and the steps."""
+    """Minimise the convex problem from w to a relative gap of `tol`: the point, its absolute gap, and the steps.
+
+    The gap may be larger after `max_iter` steps or four steps in a row without progress. With more than 1000
+    columns the steps are those of `_by_gradients`.
+    """
     point, gap, step = _started(problem, w, tol)
     if len(w) > _MAX_COLUMNS and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
@@ -233,7 +240,7 @@ def _with_sum(weights: Array, caps: Array, total: float) -> Array:
 
 
 def _band(problem: PairTop, point: PairPoint, positive: bool, width: int) -> _Lines | None:
-    """The rows nearest the cut of one class; None if nothing is cut."""
+    """About `width` rows nearest the cut of one class, and all rows tied with them; None if nothing is cut."""
     caps = problem.positive_caps if positive else problem.negative_caps
     kept = problem.kept_positives if positive else problem.kept_negatives
     if float(caps.sum()) * (1.0 - 1e-12) <= kept:

@@ -28,7 +28,8 @@ def logistic_per_label(
 ) -> tuple[Array, float, int]:
     """W (L, p) that minimises the weighted mean over the rows of the sum of the labels' losses + ||coef||^2 / (2 C).
 
-    The sum separates into one problem per label. Returns also the value and the number of iterations.
+    The sum separates into one problem per label. `blocks` has the labels; `tol` and `max_iter` are those of `descend`.
+    Returns also the value and the number of iterations.
     """
     mass = np.full(design.n, 1.0 / design.n) if sample_weight is None else sample_weight / sample_weight.sum()
     ridge = np.full(design.p, 1.0 / C)

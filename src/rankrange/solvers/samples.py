@@ -100,7 +100,8 @@ def subsample(objective: Objective, size: int, rng: np.random.Generator, margin:
 
     A sample may have more outliers than expected, and if too many are left, it does not have the good minimum.
     Therefore m and k are raised by `margin` standard deviations of the number of outliers, unless m = 0. m is lowered
-    again if it would leave too few rows of rare classes.
+    again if it would leave too few rows of rare classes. With sample weights, the masses of the sample are the numbers
+    of times that its rows were drawn.
     """
     n = objective.design.n
     if n <= 2 * size:

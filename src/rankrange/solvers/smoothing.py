@@ -87,12 +87,12 @@ def smoothing(objective: Objective, start: Array | None, settings: Any) -> Resul
     best = min(ends, key=lambda end: end.value)
     certificate = relative(best.gap, best.value)
     proved = certificate <= settings.tol
-    message = (
-        f"the gap is at most {settings.tol:g} of the objective"
-        if proved
-        else f"no step lowers the objective; the relative gap is at most {certificate:.2g}"
-    )
     done = proved or best.n_iter < settings.max_iter
+    if proved:
+        message = f"the gap is at most {settings.tol:g} of the objective"
+    else:
+        end = "no step lowers the objective" if done else f"it ended after {best.n_iter} steps"
+        message = f"{end}; the relative gap is at most {certificate:.2g}"
     return Result(best.W, best.value, best.n_iter, done, message, settings.log.history, certificate)
 
 
@@ -181,9 +181,9 @@ def _has_matrix(objective: Objective) -> bool:
 
 
 def _newton(problem: Problem, W: Array, width: float, most: int, enough: float) -> tuple[Array, int]:
-    """Newton steps on the smoothed problem with one score per row, until one would gain at most `enough`.
+    """Newton steps on the smoothed problem with one score per row, until at most `enough` can be gained.
 
-    Returns the point and the number of steps, at most `most`.
+    They also end if no step lowers the value. Returns the point and the number of steps, at most `most`.
     """
     objective, design = problem.objective, problem.objective.design
     penalty = np.diag(objective.penalty_diagonal())

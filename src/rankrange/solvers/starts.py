@@ -48,7 +48,8 @@ def low_leverage_rows(objective: Objective) -> tuple[Array, Array]:
 def _standardised(design: Design) -> Any:
     """The rows, centred by medians and scaled by median (if 0, mean) absolute deviations.
 
-    Sparse rows are not centred, and are scaled by the root mean square of each column.
+    Medians are those of at most 256 rows. Sparse rows are not centred, and are scaled by the root mean square of each
+    column.
     """
     if design.sparse:
         spread = np.sqrt(np.asarray(design.X.multiply(design.X).mean(axis=0)).ravel())
@@ -65,7 +66,10 @@ def _standardised(design: Design) -> Any:
 def simple_and_random_starts(
     objective: Objective, low_leverage: tuple[Array, Array], metric: Metric, n_random: int, rng: np.random.Generator
 ) -> Array:
-    """Starts (3 + n_random, r, p): rough fits to all rows and to both sets of low-leverage rows, then random starts."""
+    """Starts (3 + n_random, r, p): rough fits to all rows and to both sets of low-leverage rows, then random starts.
+
+    `metric` is the rough metric of the first of these sets.
+    """
     all_rows = np.ones_like(low_leverage[0])
     fits = [one_step(objective, rows, rough_metric(objective, rows)) for rows in (all_rows, low_leverage[1])]
     fits.append(one_step(objective, low_leverage[0], metric))

@@ -133,7 +133,10 @@ def _root_mean_square(X: Any) -> float:
 
 
 def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | None:
-    """`constant_is_best` for several classes: balance the gradients at zero scores, on all rows at once."""
+    """`constant_is_best` for several classes: balance the gradients at zero scores, on all rows at once.
+
+    None also if the loss is not softmax, if there are too many scores, or if a class is so small that zero is not best.
+    """
     r, p = objective.n_outputs, objective.design.p
     slopes = objective.loss.value_and_derivative(np.arange(r), np.zeros((r, r)))[1]
     masses = np.bincount(objective.strata, weights=objective.sample_weight, minlength=r)
@@ -150,7 +153,7 @@ def _of_several_classes(objective: Objective, tol: float, log: Log) -> Result | 
 def _proved(
     W: Array, value: float, balance: _Projection, dual: Array, max_steps: int, enough: float, tol: float, log: Log
 ) -> Result | None:
-    """W with its certificate, if balancing weights are found from `dual`; otherwise None."""
+    """W with its certificate, if weights found from `dual` balance to `enough` and prove `tol`; otherwise None."""
     dual, missed, _ = balance.solve(dual, max_steps, enough, enough)
     if missed > enough:
         return None
@@ -210,8 +213,8 @@ class _Projection(ABC):
     def solve(self, dual: Array, max_steps: int, enough: float, hopeless: float) -> tuple[Array, float, float]:
         """Newton steps from `dual`; the Hessian is reused while they gain much.
 
-        Returns the best point, its residual, and a lower bound on the residual. The steps end if the residual is at
-        most `enough` or the bound exceeds `hopeless`.
+        Returns the best point, its residual, and a lower bound on the residual of all points. The steps end if the
+        residual is at most `enough`, if the bound exceeds `hopeless`, or if there is no progress.
         """
         at = self.evaluate(dual, True)
         hessian, fresh, best, missed = at.hessian, True, dual, self._missed(at.residual)
@@ -247,7 +250,10 @@ class _Projection(ABC):
 
 
 class _Balance(_Projection):
-    """The conditions for two classes: the weighted gradients at constant scores sum to zero, and the weights to k."""
+    """The conditions for two classes: the weighted gradients at constant scores sum to zero, and the weights to k.
+
+    `rare` is the sign of the class that is kept completely, 0 if none is.
+    """
 
     def __init__(self, objective: Objective, rare: int = 0, strictness: float = 1.0) -> None:
         super().__init__(objective, strictness)

@@ -32,7 +32,7 @@ def is_mark(text: str) -> bool:
 
 
 def marks_in(column: Any) -> dict[str, int]:
-    """The markers of missing cells in a text column, and the number of cells with each."""
+    """The markers of missing cells in a text column, stripped, and the number of cells with each."""
     codes, levels = codes_of(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     return {level.strip(): int(counts[i]) for i, level in enumerate(levels) if is_mark(level)}
@@ -42,8 +42,8 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
     """Convert a column of numbers, booleans (also yes and no), dates or times to floats.
 
     Dates are days since 1970, times are in the unit of the column. Returns the values, NaN for missing and huge cells
-    (None if the column has another type, such as text), the type of the column in words, and the number of texts that
-    are not numbers and count as missing.
+    (None if the column has another type, such as text), the type of the column in words ("empty" if it has only nulls),
+    and the number of texts that are not numbers and count as missing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -86,7 +86,7 @@ def _as_floats(column: Any) -> Array:
 def _numbers_in_text(column: Any) -> tuple[Array | None, str, int]:
     """Convert texts if nearly all are numbers, or all are yes and no, or all are ISO dates; results as of `numbers_of`.
 
-    Markers such as "-" are missing; a column of yes and no must have none.
+    Markers such as "-" are missing; a column of yes and no must have none. A column of markers alone is text.
     """
     codes, levels = codes_of(column)
     marks = np.array([is_mark(level) for level in levels], dtype=bool)
@@ -133,7 +133,10 @@ def _number(text: str) -> float:
 
 
 def codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The code of each cell (-1 if missing), and the distinct values as text."""
+    """The code of each cell (-1 if missing), and the distinct values as text, in the order of their first cells.
+
+    A dictionary column keeps the order of its values, including those without a cell.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -2,8 +2,8 @@
 
 Errors about unknown names suggest a similar name. Texts may be dates in the formats of many countries, money, percent,
 or numbers with decimal commas. The format is determined from the whole column: 03/04/2025 is ambiguous alone, but not
-in a column with 31/12/2025. Ambiguous columns raise an error and are never guessed. `typed` returns a table with
-converted columns, and the format of each, which reads another table in the same way.
+in a column with 31/12/2025. Ambiguous columns raise an error, unless an option resolves them, and are never guessed.
+`typed` returns a table with converted columns, and the format of each, which reads another table in the same way.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "ta
 
 
 def nearest(wanted: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant, or None."""
+    """The name that was probably meant, by similar spelling regardless of case, or None."""
     folded = {name.strip().casefold(): name for name in names}
     near = difflib.get_close_matches(wanted.strip().casefold(), list(folded)[:20_000], n=1, cutoff=0.7)
     return folded[near[0]] if near else None
@@ -94,13 +94,13 @@ def typed(
 ) -> tuple[Any, dict[str, str]]:
     """Convert text columns with dates, money, percent or decimal commas to dates and numbers.
 
-    Currencies and percent signs are dropped: 5% becomes 5. A column is converted if at least 95% of its distinct texts
-    have one format; the others become missing.
+    Currencies and percent signs are dropped: 5% becomes 5. A column is converted if at least 95% of its distinct texts,
+    and of the first 200 of these, have one format; texts without this format become missing.
 
     Parameters
     ----------
     table : pyarrow.Table
-        The table; columns of other types do not change.
+        The table; columns of other types and of plain numbers do not change.
     forms : mapping of str to str, optional
         The formats from an earlier call. Only these columns are then converted, and `dates` and `decimal` are not used.
     dates : {"day-first", "month-first"}, optional
@@ -145,9 +145,11 @@ def _value_type(column: Any) -> Any:
 
 
 def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
-    """The format of a text column; None for other texts and for plain numbers.
+    """The format of a text column; None for other texts, contradictory formats and plain numbers.
 
-    It is "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for numbers.
+    It is "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for numbers. An
+    ambiguous column is an error without `dates` or `decimal`. At most 200 distinct texts of the first 2,000 rows are
+    checked before all texts.
     """
     sample = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
     for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
@@ -200,7 +202,10 @@ def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> 
 
 
 def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 (UTC) of a date in this format, or None if the text is not such a date."""
+    """Milliseconds since 1970 (UTC) of a date in this format, or None if the text is not such a date.
+
+    Two-digit years are 1969 to 2068. Fractions of a second are dropped.
+    """
     from datetime import datetime, timezone
 
     if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
@@ -229,7 +234,7 @@ def _milliseconds(text: str, form: str) -> int | None:
 def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str | None:
     """The decimal separator, "point" or "comma"; None if all texts are plain numbers or some contradict each other.
 
-    An error if it is ambiguous and `decimal` is not given.
+    It is "point" if no text has a separator. An error if it is ambiguous and `decimal` is not given.
     """
     plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
     if plain:
@@ -252,7 +257,10 @@ def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) ->
 
 
 def _separator_shown(digits: str) -> str | None:
-    """The decimal separator: "point" for 1,234.5 or 12.50, "comma" for 1.234,5 or 12,5, None for 1,234 or 12."""
+    """The decimal separator of one number, None if it is ambiguous (1,234) or has none (12).
+
+    It is "point" for 1,234.5, 12.50 or 1,234,567, and "comma" for 1.234,5, 12,5 or 1.234.567.
+    """
     marks = [c for c in digits if c in ".,"]
     if not marks:
         return None

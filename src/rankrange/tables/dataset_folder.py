@@ -17,8 +17,8 @@ from ..pages.text import visible
 def load_folder(folder: Path) -> Any:
     """Read a folder of `Dataset.save_to_disk`, or the Parquet files of a folder, as one pyarrow Table.
 
-    Parquet files may also be in the subfolder `data`. Class labels of a saved data set become texts. It is an error if
-    the folder is neither, has several splits, or a file is missing or damaged.
+    If the folder itself has no Parquet files, those of its subfolder `data` are read. Class labels of a saved data set
+    become texts. It is an error if the folder is neither, has several splits, or a file is missing or damaged.
     """
     if (folder / "dataset_dict.json").is_file():
         splits = _facts(folder / "dataset_dict.json").get("splits")
@@ -78,7 +78,10 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
-    """Convert class labels to their names (None if negative), and images and audio to the paths of their files."""
+    """Convert class labels to their names (None if negative), and images and audio to the paths of their files.
+
+    A class label without a name is an error.
+    """
     import pyarrow
 
     for index, name in enumerate(table.schema.names):

@@ -4,8 +4,9 @@ Numbers are standardised. Texts are one-hot encoded; rare values share one colum
 an out-of-fold target encoding. Prose becomes a few dozen components of its words (`texts`). Dates become days, money
 and percent become numbers (`columns`), yes and no become 1 and 0. Missing numbers are replaced by the median, missing
 yes and no by the more frequent value, and both are marked by a 0/1 column; missing texts are a separate value. Numbers
-far outside the usual range are replaced by the median and marked by a column of -1 (below), 0 and 1 (above). New
-numbers are clipped to the range of the fit. Constant columns, row numbers and identifiers are left out.
+far outside the usual range are replaced by the median and marked by a column of -1 (below), 0 and 1 (above). Such marks
+exist only if the fit had such cells. New numbers are clipped to the range of the fit. Constant columns, row numbers and
+identifiers are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _OTHER, _MISSING = -2, -1
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """The encoding of one column: its kind, the number of missing cells, whether it is used, and a description."""
+    """The encoding of one column: its kind, its number of missing cells, whether it is used, and how (or why not)."""
 
     name: str
     kind: str
@@ -69,6 +70,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         For each feature, the index of its column in `columns_`.
     feature_names_ : list of str
         A name for each feature.
+    n_features_in_ : int
+        The number of columns of the fitted table, including those that are left out.
     """
 
     def __init__(self, dates: str | None = None, decimal: str | None = None) -> None:
@@ -93,7 +96,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         UserError
-            If no column can be used.
+            If no column can be used, or if a column is ambiguous and `dates` or `decimal` is not given.
         """
         given = as_table(X)
         table, self.forms_ = typed(given, dates=self.dates, decimal=self.decimal)
@@ -118,12 +121,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : table
-            A table with the columns of the fit, of the same types; other columns are ignored.
+            A table with the columns that the fit uses, of the same types; other columns are ignored.
 
         Returns
         -------
         ndarray of shape (rows, features)
             float64, or float32 if it has at least 4 million entries.
+
+        Raises
+        ------
+        ValueError
+            If one of these columns is absent or has another type.
         """
         check_is_fitted(self, "columns_")
         return self._encoded(X, None)
@@ -167,12 +175,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return result
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the features, in the order of the columns of `transform`."""
+        """The names of the features, in the order of the columns of `transform`; `input_features` is not used."""
         return np.array(self.feature_names_, dtype=object)
 
 
 def as_table(data: Any) -> Any:
-    """Convert a pyarrow Table, a pandas or polars data frame, or a dict of columns to a pyarrow Table."""
+    """Convert a pyarrow Table, a pandas or polars data frame, or a dict of columns to a pyarrow Table (no index)."""
     import pyarrow
 
     if isinstance(data, pyarrow.Table):
@@ -194,7 +202,7 @@ def _learn(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] | None
 
 
 def _with_marks(report: ColumnReport, column: Any) -> ColumnReport:
-    """The report of a column, with a note on the markers of missing cells."""
+    """The report of a column, with a note on its markers of missing cells if texts were read as numbers or dates."""
     if report.kind == "text" or not is_text(column.type):
         return report
     marks = marks_in(column)
@@ -280,7 +288,11 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
 
 
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:
-    """The values of a column as floats; an error if its type is not that of the fit, such as numbers for dates."""
+    """The values of a column as floats; an error if its type is not that of the fit, such as numbers for dates.
+
+    Also accepted are the numbers 0 and 1 for yes and no, booleans for numbers, and columns without any value, unless
+    they have a text type.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

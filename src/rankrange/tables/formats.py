@@ -73,7 +73,7 @@ def not_a_table(path: Path, what: str) -> UserError:
 
 
 def saved_input() -> Path:
-    """Save standard input to a temporary file, which is deleted at the end of the program."""
+    """Save standard input to a temporary file, which is deleted at the end of the program; a terminal is an error."""
     folder = Path(tempfile.mkdtemp(prefix="rankrange-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "standard input"
@@ -87,9 +87,10 @@ def saved_input() -> Path:
 
 
 def kind_of(path: Path, head: bytes) -> str:
-    """The format of a file, by its first bytes. An error for other known formats, such as PDF.
+    """The format of a file, by its first bytes `head`. An error for other known formats, such as PDF.
 
-    Text is "lines" or "json" if it looks like JSON, otherwise "csv".
+    It is "parquet", "arrow", "stream" (Arrow without its footer), "excel" or a name in `FORMATS`. Everything else is
+    text: "lines" or "json" if it looks like JSON, otherwise "csv".
     """
     if head[:4] == b"PAR1":
         return "parquet"
@@ -109,7 +110,7 @@ def kind_of(path: Path, head: bytes) -> str:
 
 
 def _kind_of_text(head: bytes) -> str:
-    """ "lines" for JSON with one object per line, "json" for other JSON, "csv" for anything else."""
+    """ "lines" for JSON with one object per line (at least two lines), "json" for other JSON, otherwise "csv"."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[":
         return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else "csv"
@@ -136,7 +137,12 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     Returns
     -------
     pyarrow.Table
-        The table.
+        The table. Nested JSON objects become columns such as "a.b", up to five levels deep.
+
+    Raises
+    ------
+    UserError
+        If the file is damaged, has no rows or is JSON of more than 2 GB, or if it is not clear which sheet to read.
     """
     if kind == "excel":
         return _load_excel(path, sheet)
@@ -187,7 +193,7 @@ def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
 
 
 def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
-    """The rows of an array of objects, or of one object with a list of equal length per column."""
+    """The rows of an array of objects, or of one object with lists of equal length as columns; otherwise an error."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -220,7 +226,7 @@ def _of_records(path: Path, rows: list[dict[str, Any]]) -> Any:
 
 
 def _mixed(values: list[Any]) -> Any:
-    """Convert values of mixed types: integers and floats to floats, everything else to texts."""
+    """Convert values of mixed types: integers and floats to floats, everything else to texts (JSON of non-strings)."""
     import pyarrow as pa
 
     if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
@@ -300,7 +306,7 @@ def _moment(value: date) -> datetime:
 
 
 def _sheets(path: Path) -> dict[str, list[list[Any]]]:
-    """The rows of each sheet, read by the installed Excel package."""
+    """The rows of each sheet, read by python-calamine or openpyxl; an error if neither is installed."""
     try:
         if importlib.util.find_spec("python_calamine"):
             import python_calamine
@@ -323,7 +329,10 @@ def _sheets(path: Path) -> dict[str, list[list[Any]]]:
 
 
 def with_images(table: Any, folder: Path) -> Any:
-    """Replace the column of image file names by 256 columns of grey values, from 0 to 255, of 16 x 16 pixels."""
+    """Replace the column of image file names by 256 columns of grey values, from 0 to 255, of 16 x 16 pixels.
+
+    They are appended as "pixel 1" to "pixel 256". It is an error if a row has no file or an image cannot be read.
+    """
     import pyarrow as pa
 
     if importlib.util.find_spec("PIL") is None:
@@ -380,7 +389,7 @@ class StrayCell(ValueError):
 def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
     """Record batches with typed columns, in file order; in CSV, markers in `MISSING` are null.
 
-    `types` are those from `count_rows`, which is called for CSV if they are not given.
+    `types` are those from `count_rows`, which is called for CSV if they are not given. Several files are not supported.
     """
     if source.kind != "csv":
         return source.packed_batches(columns)

@@ -53,12 +53,15 @@ class Source:
     encoding: str = "utf-8"
     zipped: bool = False
     n_bytes: int = 0  # uncompressed size, if it is known without reading the file
-    header_lines: int = 1
+    header_lines: int = 1  # of CSV: the number of lines up to the end of the header
     held: Any = None  # the table itself, for formats that are read at once
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Read all or some columns as a typed pyarrow Table; in CSV, markers in `MISSING` are null."""
+        """Read all or some columns as a typed pyarrow Table; in CSV, markers in `MISSING` are null.
+
+        Raises a UserError if the file cannot be read or has no rows.
+        """
         try:
             table = self._read(list(self.names if columns is None else columns))
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
@@ -71,7 +74,7 @@ class Source:
         return table
 
     def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Record batches of a file that is not CSV. Parquet and Arrow are never read as a whole."""
+        """Record batches of one file that is not CSV. Parquet and Arrow are never read as a whole."""
         wanted = list(self.names if columns is None else columns)
         if self.held is not None:
             yield from self.held.select(wanted).to_batches()
@@ -266,7 +269,7 @@ def open_table(
 
 
 def _of_one_schema(parts: list[Source]) -> Source:
-    """Combine several files into one source, after checking that their columns agree."""
+    """Combine several files into one source, after checking that they have the same columns, in any order."""
     if not parts:
         raise UserError("a table comes from at least one file, got none; name a file")
     first = parts[0]
@@ -281,7 +284,10 @@ def _of_one_schema(parts: list[Source]) -> Source:
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
-    """The first bytes after decompression, whether the file is compressed by gzip, and about its uncompressed size."""
+    """The first 4 MiB after decompression, whether the file is compressed by gzip, and about its uncompressed size.
+
+    It is an error if the file does not exist, is not a regular file or cannot be read.
+    """
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):

@@ -39,7 +39,10 @@ def line_count(record: str) -> int:
 
 
 def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
-    """Whether a quoted cell continues after the line. Only a quote at the start of a cell opens one."""
+    """Whether a quoted cell continues after the line. Only a quote at the start of a cell opens one.
+
+    `inside`: whether the line begins within a quoted cell. `first`: whether it is the first line of its record.
+    """
     at = 0
     if '"' not in line:
         return inside
@@ -59,7 +62,7 @@ def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
 
 
 def _closing(text: str, at: int) -> int:
-    """The position after the closing quote of a cell, or -1 if there is none. A doubled quote does not close it."""
+    """The position after the closing quote, sought from `at`, or -1 if there is none. Doubled quotes do not close."""
     while True:
         quote = text.find('"', at)
         if quote < 0:

@@ -16,7 +16,7 @@ from ..core.arrays import Array
 
 # The number of components of a text column, and the sizes of the vocabularies of words and n-grams.
 _DIRECTIONS, _WORDS = 50, 20_000
-# Texts with at least this many characters in total are hashed; cells are truncated to this length.
+# A sample of texts with more than this many characters in total is hashed; cells are truncated to this length.
 _HASHED_FROM, _READ = 30_000_000, 20_000
 # The least number of words per cell of prose.
 _WORDS_OF_PROSE = 3.0
@@ -50,7 +50,10 @@ def as_texts(column: Any) -> list[str]:
 
 
 def learn_texts(texts: list[str], seed: int = 0) -> dict[str, Any]:
-    """Fit the encoding of texts ("" if missing) to fewer than 100,000 rows; "width" is the number of features."""
+    """Fit the encoding of texts ("" if missing) to fewer than 100,000 rows, and return the settings of `encode_texts`.
+
+    Their entry "width" is the number of features, at most 50. Only the first 20,000 characters of a text are used.
+    """
     from sklearn.decomposition import TruncatedSVD
 
     step = max(1, len(texts) // _LEARNT_ON)

@@ -23,9 +23,9 @@ _BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
 def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
-    """Raise an error for outputs that cannot be written or would overwrite an input. Called before any work.
+    """Raise an error for outputs that cannot be written or would overwrite an input or each other.
 
-    Both mappings are from the name of an option to its path.
+    Called before any work. Both mappings are from the name of an option to its path.
     """
     taken = {path.resolve(): option for option, path in inputs.items()}
     for option, path in outputs.items():
@@ -46,7 +46,7 @@ def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
     """Write all files or none, unless an error comes between two moves into place.
 
-    Contents are bytes, or a function that writes to a binary file.
+    Contents are bytes, or a function that writes to a binary file. An OSError is raised as a UserError.
     """
     ready: list[_Draft] = []
     path = Path()
@@ -122,7 +122,7 @@ def packed(path: Path, write: Writer) -> Writer:
 
 
 def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
-    """Lines of CSV in UTF-8, with "\\n" as line end.
+    """Lines of CSV in UTF-8, with "\\n" as line end; characters that UTF-8 cannot encode become "?".
 
     Cells with a delimiter, quote or line end are quoted, also with a single carriage return, which Python's csv module
     may leave unquoted.

@@ -35,7 +35,7 @@ from ._select_kernels import band_weight
 
 @triton.jit
 def release(ws_ptr, which: tl.constexpr):
-    """Let the waiting programs continue, and reset the ticket for the next launch; only the last program calls this."""
+    """Let the waiting programs continue, and reset ticket `which` (0 or 1); only the last program calls this."""
     tl.store(ws_ptr + TICKETS + which, 0)
     tl.debug_barrier()
     tl.atomic_add(ws_ptr + TURN, 1, sem="release")
@@ -63,7 +63,7 @@ def clear_histograms(
 def clear_counts(
     ws_ptr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr
 ):  # fmt: skip
-    """Clear the counts and the finer histograms for the next launch; only the last program calls this."""
+    """Clear the counts and, if they were filled, the finer histograms; only the last program calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     tl.debug_barrier()
@@ -80,10 +80,10 @@ def joint(
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
     KEEP_WEIGHTS: tl.constexpr, KEEP_CUT: tl.constexpr,
 ):  # fmt: skip
-    """The passes of `narrow` and `finish`, and, if asked for, scale times the weights, in one cooperative launch.
+    """The passes of `narrow` and `finish` in one cooperative launch, which stores the value.
 
-    Tickets, counts and histograms are zero again at the end. TURN goes on counting, and other words are overwritten by
-    the next launch.
+    With KEEP_CUT the cut is stored too, with KEEP_WEIGHTS scale times the weights. Tickets, counts and histograms are
+    zero again at the end. TURN goes on counting, and other words are overwritten by the next launch.
     """
     program, programs = tl.program_id(0), tl.num_programs(0)
     if not KEEP_CUT:  # the programs still need the cut, so it is stored in the workspace

@@ -3,7 +3,8 @@
 The loss of a row is max(0, 1 + rise - fall), where `rise` and `fall` are two of its scores:
   at most k true labels, or the paper's form   rise = (k+1)-th largest score,  fall = lowest true score
   more than k (two-sided)                      rise = highest false score,     fall = k-th largest true score
-The kernels also find the number of scores tied at each, because ties share the gradient.
+It is 0 for a row without true labels, and NaN for a row with a NaN score. The kernels also find the number of scores
+tied at each, because ties share the gradient.
 
 In the forward pass each row has one program. A row that fits into one tile is searched in registers. A longer row is
 divided into as many lanes as a tile has entries, and one read keeps only the best score of each lane. A value that at
@@ -23,15 +24,15 @@ from ._select_kernels import highest_key, key_of, kth_value, lowest_key
 # The values of a row that backward needs.
 RISE = tl.constexpr(0)
 FALL = tl.constexpr(1)
-UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the loss of the row is 0
-DOWN = tl.constexpr(3)
+UP = tl.constexpr(2)  # share of each score tied at `rise`; 0 if the loss of the row is 0, NaN if it is NaN
+DOWN = tl.constexpr(3)  # the same for `fall`
 EXCEEDS_K = tl.constexpr(4)  # 1 if `rise` is the highest false score, so true labels are not pushed down
 MARKS = tl.constexpr(8)  # words per row
 
 
 @triton.jit
 def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constexpr):
-    """Whether each of these labels is true, from the mask or from the label indices of the row."""
+    """Whether each of these labels is true, from the mask or, with INDEX, from the label indices of the row."""
     if INDEX:
         found = offsets < 0
         for i in range(n_entries):
@@ -81,7 +82,10 @@ def short_rows(
 
 @triton.jit
 def scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX: tl.constexpr):
-    """sign * scores at these offsets of a row; NaN outside of the row and for labels that are not wanted."""
+    """sign * scores at these offsets of a row; NaN outside of the row and for labels that are not wanted.
+
+    `x_ptr` is the start of the row, `target_ptr` that of all targets.
+    """
     x = sign * tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("nan")).to(tl.float32)
     if want_true + want_false < 2:
         true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX).to(tl.int32)
@@ -94,7 +98,7 @@ def count_equal(
     x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
     TILE: tl.constexpr, INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Count the wanted scores of the row that equal `value`, by reading the row again; needed only for many ties."""
+    """Count the wanted sign * scores of the row that equal `value`, by another read; needed only for many ties."""
     equal = tl.zeros((TILE,), tl.int32)
     for start in range(0, n_labels, TILE):
         offsets = start + tl.arange(0, TILE)
@@ -110,7 +114,8 @@ def ranked(
 ):  # fmt: skip
     """The rank-th largest of the wanted sign * scores of a row, and how many of them equal it.
 
-    `best` has the largest of these values in each lane.
+    `best` has the largest of these values in each lane. Up to CHOSEN lanes of DEPTH scores are read again; `lanes_ptr`
+    is a workspace for their numbers.
     """
     # Any bound that at least `rank` lanes reach is valid, if these lanes are few enough to be read again.
     bound = kth_value(best, rank, CHOSEN + 1 - rank, lowest_key(best), highest_key(best))
@@ -226,7 +231,7 @@ def long_rows_by_index(
 def spread(
     x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, n_entries, TILE: tl.constexpr, INDEX: tl.constexpr
 ):  # fmt: skip
-    """The gradient with respect to a tile of scores.
+    """The gradient with respect to a tile of scores; NaN if the loss of the row is NaN.
 
     Rows with loss 0 are not read, and the target is read only for scores equal to `rise` or `fall`.
     """

@@ -6,9 +6,10 @@ The method is that of Floyd and Rivest: a sample gives pivots close to the cuts.
            bin that holds each cut.
   finish   one pass sums the losses that are certainly kept and collects the losses in the two bins: as a list if
            they are few, as a finer histogram if they are many (ties). The program that finishes last computes the cuts.
-Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size, or
-integers, so the same losses give the same bits in every run. If the pivots miss a cut (about one call in ten thousand),
-the counts show it. The bin is then wide, and the last program may have to search all losses. The cuts are always exact.
+Counts are exact and independent of the order of programs. Sums use a partition that depends only on the size and the
+device, or integers, so the same losses give the same bits in every run. If the pivots miss a cut (about one call in ten
+thousand), the counts show it. The bin is then wide, and the last program may have to search all losses. The cuts are
+always exact. If a loss is NaN, the value and the cut are NaN.
 """
 
 # mypy: ignore-errors
@@ -91,7 +92,8 @@ def load_histogram(hist_ptr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr):
 def search_histogram(counts, rank, lo, hi, above, inside, shift, N_BINS: tl.constexpr):
     """The bin that holds the rank: its keys [low, high) in [lo, hi), and the numbers of losses above and inside it.
 
-    `above` and `inside` are the numbers of losses above and inside of [lo, hi).
+    `counts` are those of bins of 2**shift keys from lo on, `above` and `inside` the numbers of losses above and inside
+    of [lo, hi). The key lo is a bin of its own, which the histogram does not count.
     """
     bins = tl.arange(0, N_BINS)
     at_or_above = tl.cumsum(counts, 0, reverse=True)
@@ -125,7 +127,7 @@ def histograms(ws_ptr, level: tl.constexpr, CAP: tl.constexpr, SIZE: tl.constexp
 
 @triton.jit
 def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
-    """One loss from each of SAMPLE equal intervals, at a pseudo-random position."""
+    """One loss from each of SAMPLE intervals of n // SAMPLE losses, at a pseudo-random position, equal in all calls."""
     i = tl.arange(0, SAMPLE)
     stretch = n // SAMPLE
     scrambled = (i.to(tl.uint32) * 2654435761) ^ ((i.to(tl.uint32) * 2246822519) >> 15)
@@ -137,7 +139,8 @@ def sample_of(x_ptr, n, SAMPLE: tl.constexpr):
 def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
     """An interval [lo, hi) of keys that very likely contains the key of the rank-th largest of n losses.
 
-    It misses the key only if the count in the sample is off by more than 4.5 standard deviations.
+    It misses the key only if the count in the sample is off by more than 4.5 standard deviations plus 8. Close to the
+    first or last rank it reaches to the largest or smallest key. `lowest` and `highest` are keys of the sample.
     """
     centre = rank.to(tl.float32) * (SAMPLE / n.to(tl.float32))
     reach = 4.5 * tl.sqrt(tl.maximum(centre * (1.0 - centre / SAMPLE), 0.0)) + 8.0
@@ -157,7 +160,8 @@ def pivots(sample, lowest, highest, rank, n, SAMPLE: tl.constexpr):
 def narrowed(ws_ptr, which, counts, rank, n, lo, hi, shift, N_BINS: tl.constexpr):
     """The bin of one cut: its keys [low, high), and the numbers of losses above and inside it.
 
-    It comes from the histogram. If the pivots miss the cut, the bin has all keys on that side of the pivots.
+    It comes from the histogram. If the pivots miss the cut, the bin has all keys on that side of the pivots. `which` is
+    0 for the counts in the bracket of k, 1 for those in the bracket of m.
     """
     at_or_above_lo = tl.load(ws_ptr + COUNTS + 2 * which, cache_modifier=".cg")
     above_hi = tl.load(ws_ptr + COUNTS + 2 * which + 1, cache_modifier=".cg")
@@ -185,7 +189,7 @@ def store_bins(
     ws_ptr, m, k, n, k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared,
     CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Find and store the bins of both cuts, which are disjoint or equal."""
+    """Find and store the bins of both cuts, which are disjoint or equal; for m = 0 that of m is above all floats."""
     hist_ptr = histograms(ws_ptr, 0, CAP, REPLICAS * N_BINS)
     counts = load_histogram(hist_ptr, REPLICAS, N_BINS)
     k_low, k_high, k_above, k_inside = narrowed(ws_ptr, 0, counts, k, n, k_lo, k_hi, k_shift, N_BINS)
@@ -211,7 +215,7 @@ def store_bins(
 def brackets(x_ptr, n, m, k, SAMPLE: tl.constexpr, N_BINS: tl.constexpr):
     """A bracket (an interval of keys) around each cut with the shift of its bins, and whether both cuts share one.
 
-    The result is equal in every program.
+    The result is equal in every program. If they share one, or m = 0, the bracket of m is above all floats.
     """
     sample = sample_of(x_ptr, n, SAMPLE)
     lowest, highest = lowest_key(sample), highest_key(sample)
@@ -255,7 +259,7 @@ def narrow(
     x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale,
     SAMPLE: tl.constexpr, TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Store the bin that holds each cut."""
+    """Store the bin that holds each cut; value, cut and scale are arguments only because `finish` has them."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     k_lo, k_hi, k_shift, m_lo, m_hi, m_shift, shared = brackets(x_ptr, n, m, k, SAMPLE, N_BINS)
     narrow_pass(
@@ -288,7 +292,11 @@ def sum_and_collect(
     x_ptr, ws_ptr, n, scale, program, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Sum scale times the losses of this program that are certainly kept, and collect those in the two bins."""
+    """Sum scale times the losses of this program that are certainly kept, and collect those in the two bins.
+
+    They are collected as a list if there are at most CAP, otherwise as finer histograms. NaNs are counted, including
+    the padding of the last tile.
+    """
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     kept_from, kept_to = float_of(k_high - 1), float_of(m_low - 1)  # between the bins: certainly kept
@@ -426,7 +434,7 @@ def resolve(
     x_ptr, ws_ptr, value_ptr, cut_ptr, n, m, k, scale, programs,
     TILE: tl.constexpr, CAP: tl.constexpr, REPLICAS: tl.constexpr, N_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Compute and store both cuts and the value; only the program that finishes last calls this."""
+    """Compute and store both cuts and the value, or NaN if a loss is NaN; only the last program calls this."""
     k_low, k_high, _, k_inside = load_bin(ws_ptr, 0)
     m_low, m_high, _, m_inside = load_bin(ws_ptr, 1)
     if to_collect(k_low, k_high, k_inside) + to_collect(m_low, m_high, m_inside) <= CAP:

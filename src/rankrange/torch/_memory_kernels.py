@@ -42,8 +42,8 @@ def update_means(
     """Update the memory of a tile of samples, and write their ratios into the array of weights.
 
     The ratio of a sample is the running mean of p(label) divided by that of the predicted class; it is UNDECIDED if
-    there were fewer than VISITS earlier visits. Returns four sums by class: samples, ratios, disagreements and repeated
-    disagreements.
+    there were fewer than VISITS earlier visits. A sample without a memory row has no earlier visits and is not stored.
+    Returns four sums by class: samples, ratios, disagreements and repeated disagreements.
     """
     one_class = tl.arange(0, CLASSES)
     valid = row < n
@@ -86,7 +86,10 @@ def edges_of(
 
 @triton.jit
 def weigh_tile(target, index, cuts, weights, edge, row, n, size, CLASSES: tl.constexpr):
-    """Turn the ratios of a tile into weights, and count weights below 0.5 as cuts; returns the sum of the weights."""
+    """Turn the ratios of a tile into weights, and count weights below 0.5 as cuts; returns the sum of the weights.
+
+    The weight of an UNDECIDED sample is 1.
+    """
     valid = row < n
     ratio = tl.load(weights + row, valid, UNDECIDED)
     label = tl.load(target + row, valid, 0).to(tl.int32)
@@ -107,7 +110,10 @@ def remember(
     FACTOR: tl.constexpr, VISITS: tl.constexpr, HALF_LIFE: tl.constexpr, EDGE: tl.constexpr, TRAIN_LOW: tl.constexpr,
     TRAIN_HIGH: tl.constexpr, PRIOR: tl.constexpr, CLASSES: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the predictions for n samples and compute their weights; `slopes` are weights / max(1, their sum)."""
+    """Store the predictions for n samples and compute their weights; `slopes` are weights / max(1, their sum).
+
+    The memory (`rows`, `visits`, `cuts`, and the labels `given`) and the class sums `sums` are updated in place.
+    """
     tile, one_class = tl.arange(0, TILE), tl.arange(0, CLASSES)
     b0, b1 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)
     b2, b3 = tl.zeros((CLASSES,), tl.float32), tl.zeros((CLASSES,), tl.float32)

@@ -93,7 +93,7 @@ def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
 
 @triton.jit
 def two_values(a, b, rank_a, rank_b, lo_a, hi_a, lo_b, hi_b):
-    """`kth_value` of two sets at once."""
+    """`kth_value` of two sets at once, each of fewer than 2**16 entries; without entries minus infinity."""
     _, hi_a, _, hi_b = search_two(a, b, rank_a, rank_b, 0, 0, lo_a, hi_a, lo_b, hi_b)
     top_a, top_b = float_of(hi_a), float_of(hi_b)
     value_a = tl.max(tl.where(a <= top_a, a, float("-inf")), 0)

@@ -57,7 +57,8 @@ def token_slopes(
 ):  # fmt: skip
     """Overwrite the logits of a block, which starts at `first_word`, by weight times the derivative of the loss.
 
-    With label smoothing s, `on_target` is 1 - s and `on_all` is s divided by the number of all words.
+    With label smoothing s, `on_target` is 1 - s and `on_all` is s divided by the number of all words. For weight 0 the
+    result is 0, even if the derivative is NaN.
     """
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -1,11 +1,11 @@
 """Automatic m for networks: the weight of each sample is computed from a running mean of its predictions.
 
 In each step of `AoRRLoss(base, m="auto")`, the running mean of each sample is updated with the current prediction, the
-noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. Without class targets the
-running mean is that of the loss. On a GPU with Triton one kernel does all of this for up to SOFTMAX_UP_TO classes.
-Without indices there are no running means, and the weights come from the current predictions. In a process group the
-rows of all batches are exchanged once per step, so every process stores the same running means as one process with the
-joined batch.
+noise model (`label_noise`) computes a weight from it, and the loss is the weighted mean. The weight is 1 at the first
+visit of a sample. Without class targets the running mean is that of the loss. On a GPU with Triton one kernel does all
+of this for up to SOFTMAX_UP_TO classes, in training without a group or a warm-up. Without indices there are no running
+means, and the weights come from the current predictions. In a process group the rows of all batches are exchanged once
+per step, so every process stores the same running means as one process with the joined batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOFTMAX_UP_TO = 128
 
 
 class Batch(NamedTuple):
-    """A batch: values (B, width), class labels, sample indices, and a mask of the rows that are not padding.
+    """A batch: values (B, width), class labels `target`, indices `sample`, and a mask `known`, False for padding.
 
     Labels, indices and mask may be None. Without classes (`n_classes` is 0) the values are losses, of width 1. With up
     to SOFTMAX_UP_TO classes they are the softmax, and with more they are three columns: p(label), p(predicted class)
@@ -64,7 +64,9 @@ class AutoCut(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The weighted mean of the losses of a batch (with a group, of the joined batch), and the weight of each loss.
 
-        The weighted sum is divided by max(1, sum of the weights). If `warm` is true, all weights are 1.
+        `args` are the arguments of the base loss, and `index` the index of each sample or None. The weighted sum is
+        divided by max(1, sum of the weights). If `warm` is true, all weights are 1. In training mode the running means
+        and the noise model are updated, also if `warm` is true.
         """
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         self._prepare(n_classes, index, losses.device, group)
@@ -103,7 +105,7 @@ class AutoCut(nn.Module):
     def _prepare(self, n_classes: int, sample: Tensor | None, device: torch.device, group: ProcessGroup | None) -> None:
         """Choose the noise model in the first batch, and allocate buffers of the shape and device of the batch.
 
-        A change between class targets and other targets is an error.
+        A change between class targets and other targets is an error, and so are indices in a group without `n_samples`.
         """
         if group is not None and sample is not None and self.memory.n_samples is None:
             raise ValueError(
@@ -211,7 +213,7 @@ class AutoCut(nn.Module):
 
 
 def values_of(losses: Tensor, args: tuple[Any, ...], n_classes: int) -> tuple[Tensor, Tensor | None]:
-    """The values to store for a batch, (B, width), and its class labels if there are classes; see `Batch`."""
+    """The values to store for a batch, (B, width), with 0 for NaN, and its class labels or None; see `Batch`."""
     if not n_classes:
         return losses.reshape(-1, 1).float().nan_to_num(), None
     output, target = args[0].detach(), args[1].long()

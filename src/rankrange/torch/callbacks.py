@@ -40,11 +40,12 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     -------
     dict of str to float
         "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`; it is left out if
-        an `AoRRLoss` has `RankWeights`, which have no such weights. With a given m,
+        an `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
         "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
-        wrong labels (the mean over classes), or of noise among tokens or documents; "share_0" and so on: the share in
-        each class, if there are several; "suspects": the number of suspects (`AoRRLoss.suspects`), or of documents of
-        which more than half was dropped. Values that are not finite are left out.
+        wrong labels (the mean over classes), or of noise among tokens or documents, or without classes the dropped
+        share of the losses; "share_0" and so on: the share in each class, if there are several; "suspects": the number
+        of suspects (`AoRRLoss.suspects`), or of documents of which more than half was dropped. Values that are not
+        finite, such as the cut for m = 0, are left out.
 
     Examples
     --------
@@ -124,7 +125,8 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
         The callback. Its method `attach(trainer)` sets the loss of the trainer. The key "index" of the samples, from
         `rankrange.torch.WithIndex` or from a column of that name, is passed to the loss and not to the model. The
         callback logs values at every logging step, counts suspects at the end of an epoch, saves the state of the loss
-        with each checkpoint, and restores it when training resumes. m="auto" needs `remove_unused_columns=False`.
+        with each checkpoint, and restores it when training resumes (with a warning if it was not saved). m="auto" needs
+        `remove_unused_columns=False`.
 
     Notes
     -----
@@ -209,7 +211,7 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
 
 
 class _IndexCollator:
-    """A collator that adds the key "index" of the samples to the batch, because the wrapped one may not support it."""
+    """A collator that adds the key "index", if all samples have it; the wrapped collator may not support this key."""
 
     def __init__(self, inner: Callable[[list[Any]], dict[str, Any]]) -> None:
         self.inner = inner
@@ -286,7 +288,10 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
-    """Raise an error if the logits of the model are not the output of its last layer for the last hidden states."""
+    """Raise an error if the logits of the model are not the output of its last layer for the last hidden states.
+
+    Only the last token of each sequence is compared, with a tolerance of about 5%.
+    """
     with torch.no_grad():
         ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
         ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)
@@ -304,7 +309,8 @@ def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "ran
     Parameters
     ----------
     criterion : AoRRLoss or LinearAoRRLoss, optional
-        The loss; by default the robust loss among the submodules of the Lightning module.
+        The loss; by default the robust loss among the submodules of the Lightning module, of which there must be
+        exactly one.
     prefix : str, default="rankrange/"
         The prefix of the names of logged values.
 

@@ -40,7 +40,10 @@ def open_cut(losses: Tensor) -> Tensor:
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept."""
+    """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept.
+
+    Counts that exceed n are an error.
+    """
     if torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)
@@ -60,8 +63,8 @@ _remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_b
 def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
     """m and k as tensors, for a number of losses n that may be known only on the device.
 
-    With `in_batches` they are those of `counts_in_batch`, otherwise those of `RankedRange.counts`. If n is on a device,
-    they are not validated.
+    With `in_batches` they are those of `counts_in_batch`, otherwise those of `RankedRange.counts`. Both are 0 if n = 0.
+    If n is on a device, they are not validated. For a subclass of `RankedRange`, n is always copied to the host.
     """
     if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
         size = int(n)
@@ -93,7 +96,7 @@ def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor
 
 
 def label_mask(target: Tensor, n_labels: int) -> Tensor:
-    """A bool mask (B, L) of the true labels, from a 0/1 mask or from indices padded with -1."""
+    """A bool mask (B, L) of the true labels, from a 0/1 mask (B, L) or, for another width, indices padded with -1."""
     if target.shape[1] == n_labels:
         return target > 0
     # An extra column for the padding avoids a check on the host.

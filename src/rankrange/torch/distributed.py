@@ -35,8 +35,8 @@ def joint_ranked_range(
     """The mean or sum (0 if there are no losses) and the cut of the joined batch.
 
     If m or k does not fit the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because
-    a check would synchronise with the device. With `in_batches` fractions keep at least one loss (`counts_in_batch`).
-    If `keep_all` is true, all losses are kept.
+    a check would synchronise with the device. A NaN loss of any process makes value and cut NaN. With `in_batches`
+    fractions keep at least one loss (`counts_in_batch`). If `keep_all` is true, all losses are kept.
     """
     wide = losses.detach().to(sum_dtype(losses))
     keys = _ordered_bits(wide)
@@ -69,7 +69,10 @@ def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process."""
+    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process.
+
+    More than `capacity` rows are an error.
+    """
     if len(rows) > capacity:
         raise ValueError(
             f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after "
@@ -100,7 +103,10 @@ class _Joint(torch.autograd.Function):
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts."""
+    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts.
+
+    `keys` are the `_ordered_bits` of the losses; for `alive` see `_count_digits`.
+    """
     left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
     found = torch.zeros_like(left, dtype=keys.dtype)
     for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):

@@ -57,7 +57,7 @@ def ranked_range(
     Tensor
         The mean or sum: a scalar, or with `dim` a tensor of the shape of the losses without that dimension. The
         derivative of the sum with respect to each loss is its weight; losses tied at a cut share the remaining weight
-        equally.
+        equally. A NaN among the losses makes it NaN.
 
     Examples
     --------
@@ -138,8 +138,9 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     Returns
     -------
     Tensor
-        The mean or sum, a scalar, or with reduction="none" the loss of each row, (B,). The loss is 0 for a row without
-        true labels, and in the two-sided form for a row without false labels.
+        The mean or sum, a scalar (0 for B = 0), or with reduction="none" the loss of each row, (B,). The loss is 0 for
+        a row without true labels, and in the two-sided form for a row without false labels. It is NaN for a row with a
+        NaN score.
 
     Notes
     -----
@@ -235,7 +236,10 @@ def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
 
 
 def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
-    """The losses with the ranked dimension last; without `dim` all losses as one row."""
+    """The losses with the ranked dimension last; without `dim` all losses as one row.
+
+    A dtype that is not floating point, and a tensor without dimensions, are errors.
+    """
     if not losses.is_floating_point():
         raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")
     if losses.dim() == 0:

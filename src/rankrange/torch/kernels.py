@@ -42,14 +42,14 @@ _MAX_ENTRIES = 128  # a longer list of labels is converted to a mask
 class _Ready(NamedTuple):
     """The parameters of an earlier launch, without its tensors."""
 
-    run: Any
+    run: Any  # with function and metadata: see `launching.Compiled`
     function: Any
     metadata: Any
     programs: int
     device: int
     only: bool  # whether there is no other device
-    words: int
-    numbers: tuple[Any, ...]
+    words: int  # the size of the workspace; 0 for the kernel `small`, which has none
+    numbers: tuple[Any, ...]  # n, m, k, scale and the constants of the kernel
 
 
 _PLAIN = (int, float)
@@ -60,11 +60,11 @@ _MAX_READY = 1 << 10  # sizes and ranks; the cache is cleared when it is full
 class MemoryBatch(NamedTuple):
     """A batch of samples with classes, the memory and class sums to update, and the constants of the noise model."""
 
-    output: Tensor
-    target: Tensor
-    sample: Tensor
+    output: Tensor  # scores (B, classes)
+    target: Tensor  # class labels
+    sample: Tensor  # the index of each sample in the data set
     buffers: tuple[Tensor, ...]  # rows, visits, cuts, given, sums
-    constants: tuple[float, ...]
+    constants: tuple[float, ...]  # from FACTOR to PRIOR, in the order of the kernel
 
 
 def fits_ranked_range(rows: Tensor) -> bool:
@@ -200,7 +200,8 @@ def find_range(
 def _one_launch(plan: Plan, n: int, rows: Tensor, kept: tuple[bool, bool]) -> tuple[int, int, tuple[Any, ...], int]:
     """Size of the workspace, number of programs, constants and warps of a single launch.
 
-    If the size is 0, the kernel is `small`, which has no workspace; otherwise it is `joint`.
+    If the size is 0, the kernel is `small`, which has no workspace; otherwise it is `joint`. `kept` is whether it
+    stores the weights, and the cut.
     """
     if n <= plan.small:
         block = 1 << (n - 1).bit_length()
@@ -264,7 +265,7 @@ def _lanes(n_labels: int, top_k: int, plan: Plan) -> tuple[int, int, int]:
 
 
 def spread(scores: Tensor, target: Tensor, marks: Tensor, gradient: Tensor, plan: Plan = PLAN) -> Tensor:
-    """The gradient with respect to the scores, from the gradient with respect to the losses of the rows."""
+    """The gradient with respect to the scores, from that with respect to the losses and the marks of `find_scores`."""
     scores, target, by_index = _prepared(scores, target)
     n_rows, n_labels = scores.shape
     out = torch.empty_like(scores)

@@ -53,10 +53,11 @@ PRIOR = 20.0
 
 
 class Prediction(NamedTuple):
-    """The predictions of the samples of a batch: p(label) and p(predicted class), running means if there is a memory.
+    """The predictions of the samples of a batch, running means if there is a memory.
 
-    `disagreed`: the class predicted by the running mean before this visit was not the label. `again`: it was not, and
-    the network now predicts the same class again. Both are None without a memory.
+    `given` is p(label) and `first` p(predicted class). `disagreed`: the class predicted by the running mean before this
+    visit was not the label. `again`: it was not, and the network now predicts the same class again. Both are None
+    without a memory.
     """
 
     given: Tensor
@@ -142,7 +143,8 @@ class LossCut(Resizable):
     def forward(self, losses: Tensor, known: Tensor | None) -> Tensor:
         """The weight of each loss, in [0, 1]; in training mode the sums are updated afterwards.
 
-        Samples that are not `known` do not enter the sums; None means that all are known.
+        Losses that are not positive, and samples that are not `known`, do not enter the sums; None means that all are
+        known.
         """
         cut = self.cut()
         weights = torch.where(losses > cut, (cut / losses) ** 2, 1.0)
@@ -160,5 +162,5 @@ class LossCut(Resizable):
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight."""
+        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 1 if there were none."""
         return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)

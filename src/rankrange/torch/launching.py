@@ -66,7 +66,7 @@ class Plan(NamedTuple):
     joint: int = 1 << 20  # the largest number of losses for a single launch
     sample: int = 1 << 12  # losses from which the pivots near the cuts are found
     tile: int = 1 << 12  # losses that a program reads at once
-    list: int = 1 << 12  # the largest number of losses near a cut that are collected
+    list: int = 1 << 12  # the largest number of losses near both cuts that are listed
     replicas: int = 8  # copies of each histogram, which avoid contention
     bins: int = 1 << 11  # of a histogram
     warps: int = 16
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         return 64 + 1024 + self.list + 4 * self.replicas * self.bins
 
     def programs(self, n: int, device: torch.device) -> int:
-        """The number of programs of a pass over n losses."""
+        """The number of programs of a pass over n losses: at most one per multiprocessor."""
         return min(-(-n // self.tile), processors(device), 1024)
 
 
@@ -115,8 +115,9 @@ def launch(
 ) -> None:
     """Launch a kernel. All tensors must be on one device, and only the alignment of the first may vary.
 
-    Triton's lookup of a compiled kernel takes longer than the launch, so compiled kernels are cached by the arguments
-    that their code depends on. With `together` all programs run at once (a cooperative launch), or the launch fails.
+    `given` are the arguments of the kernel, the tensors first, and `constants` its compile-time constants. Triton's
+    lookup of a compiled kernel takes longer than the launch, so compiled kernels are cached by the arguments that their
+    code depends on. With `together` all programs run at once (a cooperative launch), or the launch fails.
     """
     first = given[0]
     device = first.get_device()

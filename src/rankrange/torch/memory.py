@@ -5,7 +5,8 @@ the device of the losses and in the state_dict. No operation waits for the curre
 a row goes to a spare row, whose content is not used. If the size of the data set was not given, the memory grows with
 the indices; if it was given, a larger index is an error. Both happen immediately if the indices are on the host. On a
 device, the memory grows some batches later, when a copy of the largest index has arrived on the host, and only one in
-_CHECK_EVERY batches is checked for errors.
+_CHECK_EVERY batches is checked for errors. A negative index is an error too; on a device this is checked only if the
+size was given.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Resizable(nn.Module):
 
 
 class Memory(Resizable):
-    """Running means by sample index, with the label, the number of visits and the number of cuts.
+    """Running means `rows` by sample index, with the label `given`, the number of visits and the number of cuts.
 
     A cut is a visit at which the weight of the sample was below 0.5.
 
@@ -105,7 +106,10 @@ class Memory(Resizable):
         return len(self.visits) - 1
 
     def prepare(self, index: Tensor, width: int, device: torch.device) -> None:
-        """Check the indices, and allocate rows of this width on this device for all known indices."""
+        """Check the indices, and allocate rows of this width on this device for all known indices.
+
+        A width other than before is an error.
+        """
         if len(index) and not torch.compiler.is_compiling():
             self._check(index)
         rows = self.rows
@@ -144,7 +148,10 @@ class Memory(Resizable):
         self.given[-1].fill_(-1)
 
     def _check(self, index: Tensor) -> None:
-        """Raise an error for an invalid index; indices on a device are checked occasionally, with a delay."""
+        """Raise an error for an invalid index.
+
+        Indices on a device are checked occasionally, with a delay, and only if `n_samples` was given.
+        """
         if index.device.type == "cpu":
             self._refuse(torch.stack(index.aminmax()))
         elif self.n_samples is not None and not torch.cuda.is_current_stream_capturing():

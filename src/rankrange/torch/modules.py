@@ -68,12 +68,13 @@ class AoRRLoss(RangeLoss):
         A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
         All losses of a batch are ranked together, whatever their shape.
     m, k : int, float or "auto", default=0.0 and 1.0
-        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
-        numbers may be reassigned during training. `m="auto"` (with k=1.0) estimates which samples have wrong labels and
-        gives them smaller weights; losses without class targets are down-weighted if they are large. Call the loss as
-        `criterion(output, target, index)` with the index of each sample in the data set (see `WithIndex`): it then
-        stores a running mean of the predictions of each sample across epochs. Without indices only the current
-        predictions are used. See `rankrange.torch.auto`.
+        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Counts
+        that exceed the batch are an error. Both numbers may be reassigned during training. `m="auto"` (with k=1.0)
+        estimates which samples have wrong labels and gives them smaller weights; losses without class targets are
+        down-weighted if they are large. Call the loss as `criterion(output, target, index)` with the index of each
+        sample in the data set (see `WithIndex`), without a base as `criterion(losses, index)`: it then stores a running
+        mean of the predictions of each sample across epochs. Without indices only the current predictions are used. See
+        `rankrange.torch.auto`.
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
         a batch full of outliers is dropped completely. It needs fractions; see `rankrange.torch.stream`. With m="auto"
@@ -112,10 +113,10 @@ class AoRRLoss(RangeLoss):
 
     Notes
     -----
-    The loss of an empty batch is 0. If the range is empty after fractions are rounded, one loss is kept. After a call
-    `last_weights` has the weights of that batch (not for `RankWeights`), and `lam` and `lam_hat` are its cuts (not for
-    m="auto" or with `aggregate`). Tracked cuts, running means and the count of warm-up batches change in training mode
-    only and are part of the state_dict.
+    The loss of an empty batch is 0. A NaN among the losses makes it NaN. If the range is empty after fractions are
+    rounded, one loss is kept. After a call `last_weights` has the weights of that batch (not for `RankWeights`), and
+    `lam` and `lam_hat` are its cuts (not for m="auto" or with `aggregate`). Tracked cuts, running means and the count
+    of warm-up batches change in training mode only and are part of the state_dict.
 
     Examples
     --------
@@ -221,7 +222,8 @@ class AoRRLoss(RangeLoss):
     def shares(self) -> Tensor:
         """The estimated share of wrong labels in each class, (classes,), for m="auto"; 1 for a class without samples.
 
-        Without classes it is the dropped share of the losses, by weight, of shape (1,).
+        Without classes it is the dropped share of the positive losses, by weight, of shape (1,). Before the first batch
+        it is empty.
         """
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
@@ -285,7 +287,7 @@ class AoRRLoss(RangeLoss):
         return value
 
     def _other_aggregate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """The loss for an aggregate over groups or with weights by rank."""
+        """The loss for an aggregate over groups or with weights by rank; during the warm-up the mean of all losses."""
         groups, index = kwargs.pop("groups", None), kwargs.pop("index", None)
         losses = args[0] if self.base is None else self.base(*args, **kwargs)
         flat = losses.reshape(-1)
@@ -307,7 +309,10 @@ class AoRRLoss(RangeLoss):
         return (weights.to(flat.dtype) * flat).sum()
 
     def _without_ignored(self, losses: Tensor, shape: torch.Size, args: tuple[Any, ...], ignore_index: int) -> Tensor:
-        """The loss without ignored targets. Their number is known only on the device, so this synchronises."""
+        """The loss without ignored targets. Their number is known only on the device, so this synchronises.
+
+        It is an error if the second argument is not one target per loss.
+        """
         if len(args) < 2 or not isinstance(args[1], Tensor) or args[1].numel() != len(losses):
             given = tuple(args[1].shape) if len(args) > 1 and isinstance(args[1], Tensor) else "none"
             raise ValueError(
@@ -401,7 +406,7 @@ def _check_per_class(automatic: bool, aggregate: Any, group: Any, ignore_index: 
 
 
 def _batches(warmup: int | float, total: int | None) -> int:
-    """The number of warm-up batches; `warmup` is this number, or a fraction of `total`."""
+    """The number of warm-up batches; `warmup` is this number or a fraction of `total`, otherwise it is an error."""
     if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
         if warmup and total is None:
             raise ValueError(
@@ -419,7 +424,8 @@ def _split_index(
 ) -> tuple[tuple[Any, ...], Tensor | None]:
     """The positional arguments without the sample indices, and the indices or None.
 
-    The indices are `index=` or the third argument, or without a base (`losses_given`) the second.
+    The indices are `index=`, which is removed from `kwargs`, or the third argument, or without a base (`losses_given`)
+    the second. It is an error if they are not one integer per sample.
     """
     index, n_own = kwargs.pop("index", None), 1 if losses_given else 2
     if index is None and len(args) > n_own:

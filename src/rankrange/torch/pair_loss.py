@@ -89,7 +89,11 @@ class PartialAUCLoss(nn.Module):
         return (value + (slope * (wide - z)).sum() + 0.0 * z.sum()).to(scores.dtype)
 
     def _weights(self, z: Tensor, inside: Tensor, rates: tuple[float, float], cuts: StreamingCuts | None) -> Tensor:
-        """The weight of each score in the mean over its class; scores of the other class have weight 0."""
+        """The weight of each score in the mean over its class; scores of the other class have weight 0.
+
+        `rates` are the ranks to keep, as fractions. With tracked cuts the sum of the weights is only about 1, because
+        the number of scores between the cuts varies.
+        """
         if cuts is None:
             return range_shares(z, inside, *rates)
         _, cut = cuts(z[inside], RankedRange(*rates), None, None)

@@ -66,7 +66,7 @@ def worst_group_mean(losses: Tensor, groups: Tensor, m: Rank = 0.0, *, worst: fl
         The group of each sample, any integers.
     m : int or float, default=0.0
         How many samples to drop, as a count or a fraction of the batch; up to rounding, the same share of each group
-        is dropped.
+        is dropped. A group that loses all its samples does not count.
     worst : float, default=0.0
         The share of the groups to average over, at least one group; 0 is the worst group only. If this is not a whole
         number of groups, the last group has a fractional weight.
@@ -116,7 +116,10 @@ def _quotas(m: float, sizes: Tensor) -> Tensor:
 
 
 def _left_in_groups(s: Tensor, code: Tensor, sizes: Tensor, quotas: Tensor) -> Tensor:
-    """The weight of each loss, in [0, 1], after the `quotas` largest of each group are dropped; ties share equally."""
+    """The weight of each loss, in [0, 1], after the `quotas` largest of each group are dropped; ties share equally.
+
+    `code` is the group of each loss, from 0 on.
+    """
     order = torch.argsort(s, descending=True, stable=True)
     order = order[torch.argsort(code[order], stable=True)]
     first = torch.cumsum(sizes, 0) - sizes
@@ -129,7 +132,8 @@ def _worst_share(means: Tensor, present: int, worst: float) -> Tensor:
     """The weight of each group: equal for the groups with the largest means, otherwise 0; the weights sum to 1.
 
     The share `worst` of the `present` groups has weights, and at least one group. If this is not a whole number, the
-    last group has a smaller weight. Groups with equal means share their weights equally.
+    last group has a smaller weight. Groups with equal means share their weights equally. `present` is the number of
+    groups with samples left; the others have the mean minus infinity.
     """
     count = max(worst * present, 1.0)
     order = torch.argsort(means, descending=True, stable=True)

@@ -55,7 +55,7 @@ class LinearSchedule:
             setattr(self.loss, name, begin + way * (end - begin))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state to save with a checkpoint."""
+        """The state to save with a checkpoint: the number of calls of `step`, and the initial and final m and k."""
         return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

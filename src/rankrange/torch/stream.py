@@ -43,7 +43,8 @@ class StreamingCuts(nn.Module):
         """The value and the cut of a batch, after the tracked cuts are updated (in training mode only).
 
         The value is the sum of the kept losses divided by (k - m) n, the number to keep of the n losses of the batch or
-        of the group. If `warm` is true, it is the mean of all losses.
+        of the group. If `warm` is true, it is the mean of all losses. If a loss is NaN, value and cut are NaN. Such a
+        batch and an empty one, whose value is 0, do not change the tracked cuts.
         """
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
@@ -76,7 +77,8 @@ class StreamingCuts(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Size, number of NaN, both cuts with the inter-quartile range, and shares of losses above the tracked cuts.
 
-        With a group the last two are means over its batches, weighted by their size.
+        For m = 0 the upper cut is the lower one, and not used. With a group the first two are sums over its batches,
+        the last two means, weighted by their size.
         """
         n = batch.shape[0]
         batch = batch.to(self.tracked.dtype)

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def suspects_of(auto: AutoCut) -> LabelIssues:
-    """The suspects among the samples used in training; copies the running means from the device."""
+    """The suspects among the samples used in training; copies the running means from the device.
+
+    Classes that are not a label of any of them are left out. Without stored class probabilities it is an error.
+    """
     from ..issues import find_label_issues
 
     memory, noise_model = auto.memory, auto.noise_model
@@ -51,7 +54,7 @@ def suspects_of(auto: AutoCut) -> LabelIssues:
 
 
 def _discounted(found: LabelIssues, p_wrong_factor: Array) -> LabelIssues:
-    """Multiply each p_wrong by its factor, and compute the ranking, the actions and the suspects again."""
+    """Multiply each p_wrong by its factor, and compute the ranking, the actions, the fdr and the suspects again."""
     from ..issues.find import P_WRONG_IN_SCORE
     from ..label_noise import SURE, actions
 

@@ -70,14 +70,17 @@ class TokenNoise(nn.Module):
         return torch.where((text_in_lower_half < UNSEPARATED) & (self.below[-1] > 0), share, 0.0)
 
     def log_noise(self, n_words: int) -> Tensor:
-        """The log of the odds of noise for a single word: log(share / (1 - share) / n_words)."""
+        """The log odds of noise for a single word: log(share / (1 - share) / n_words), -inf if the share is 0."""
         share = self.share()
         return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
 
     def update(
         self, scores: Scores, counted: Tensor, n_words: int, summed: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        """Update the sums with a batch; `summed` adds a tensor over the processes of a group."""
+        """Update the sums with the `counted` tokens of a batch, except those with a NaN loss.
+
+        `summed` adds a tensor over the processes of a group.
+        """
         ones = (counted & ~scores.nll.isnan()).float()
         # A word covers an interval of ranks, and a token is spread over it: ranks of noise are then exactly uniform.
         reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
@@ -135,7 +138,10 @@ class AnswerNoise(nn.Module):
         return torch.where(2 * certain > total, (noise + PRIOR[0]) / (total + PRIOR[1]), 0.0)
 
     def weights(self, gains: Tensor) -> Tensor:
-        """The posterior probability that an answer with this gain matches its prompt; 0 if it is below NEVER."""
+        """The posterior probability that an answer with this gain matches its prompt; 0 if it is below NEVER.
+
+        The gain NaN, of a document without tokens, counts as 0.
+        """
         share = self.share().to(gains.dtype)
         weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
         return torch.where(weights < NEVER, 0.0, weights)

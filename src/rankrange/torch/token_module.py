@@ -29,7 +29,7 @@ class TextSuspect(NamedTuple):
     dropped: float  # the dropped share of its tokens (the mean of 1 - weight), a running mean over the visits
     loss: float  # its mean loss, a running mean over the visits
     visits: int
-    text: str | None
+    text: str | None  # None unless `suspects` was called with tokens and tokenizer
 
 
 class LinearAoRRLoss(RangeLoss):
@@ -346,7 +346,10 @@ class LinearAoRRLoss(RangeLoss):
 
 @torch.no_grad()
 def _listed(weights: Tensor, scores: Scores, summed: Callable[[Tensor], Tensor] | None) -> Kept:
-    """The tokens with positive weight. Their number is known only on the device, so this synchronises."""
+    """The tokens with positive weight; their cuts are NaN. Their number is on the device, so this synchronises.
+
+    `summed` adds a tensor over the processes of a group.
+    """
     index = weights.nonzero()[:, 0]
     total, broken = weights.sum(), (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
     if summed is not None:

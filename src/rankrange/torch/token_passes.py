@@ -42,7 +42,7 @@ class Kept(NamedTuple):
     weight: Tensor
     total: Tensor  # the sum of the weights over the group
     valid: Tensor  # False makes the loss and its gradients NaN
-    lam: Tensor
+    lam: Tensor  # the cuts of the keys; NaN if weights were estimated (m="auto")
     lam_hat: Tensor
 
 
@@ -60,7 +60,10 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
 
 
 def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
-    """The weighted mean loss of the kept tokens; 0 without any. Its gradient takes a second pass over these tokens."""
+    """The weighted mean loss of the kept tokens, over the group; 0 without any.
+
+    Its gradient takes a second pass over these tokens.
+    """
     scale = torch.where(kept.valid, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
     scale = torch.where((kept.total == 0) & kept.valid, 0.0, scale)
     losses = scores.loss[kept.position]
@@ -82,7 +85,7 @@ def mean_of_all(
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
 ) -> tuple[Tensor, Scores, Tensor]:
-    """The weighted mean loss (over the group), and the scores and the weights of all tokens, in one pass.
+    """The weighted mean loss (over the group; 0 without tokens), and scores and weights of all tokens, in one pass.
 
     With `log_noise`, the log of the odds of noise for a single word, the weight of a token is its probability of not
     being noise. Otherwise it is 1. Ignored tokens have weight 0.
@@ -90,7 +93,10 @@ def mean_of_all(
     weights = tokens.counted.to(sum_dtype(tokens.hidden))
     given = tokens.target, weights, log_noise
     settings = head.softcap, head.label_smoothing
-    value, total, weights, *scores = _OnePass.apply(tokens.hidden, head.weight, head.bias, given, settings)
+    inputs: tuple[Tensor | None, ...] = (tokens.hidden, head.weight, head.bias)
+    if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
+        inputs = tuple(x if x is None else x.detach() for x in inputs)
+    value, total, weights, *scores = _OnePass.apply(*inputs, given, settings)
     total = total.detach()
     if group is not None:
         from .distributed import joint_value, sum_over

@@ -61,7 +61,8 @@ def linear_ranked_range(
     weight : Tensor of shape (words, features)
         The matrix of the last layer: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
-        The index of the true word of each token; for next-token prediction, already shifted by one.
+        The index of the true word of each token; for next-token prediction, already shifted by one. An index outside
+        of the words, other than `ignore_index`, is an error on a CPU; on a GPU it is not checked.
     m, k : int, float or RankedRange
         How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. If the range is empty
         after fractions are rounded, one is kept. Counts that exceed the batch are an error on a CPU and make the loss
@@ -139,7 +140,10 @@ def ranked(
 def choose(
     keys: Tensor, losses: Tensor, tokens: Tokens, keep: RankedRange, per: str, group: ProcessGroup | None
 ) -> Kept:
-    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
+    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k.
+
+    Sequences without counted tokens are not ranked.
+    """
     counted = tokens.counted
     valid = ~((keys.isnan() | losses.isnan()) & counted).any()
     if per == "token":
@@ -164,7 +168,10 @@ def choose(
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions that include all in the range, a mask of those in the range, and (lam, lam_hat, whether m < k <= n)."""
+    """Positions that include all in the range, a mask of those in the range, and (lam, lam_hat, whether m < k <= n).
+
+    With a group, the positions are those of this process. The last value is also true for n = 0.
+    """
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
         slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
@@ -184,7 +191,10 @@ def _in_range(
 def _ordered(
     keys: Tensor, counted: Tensor, keep: RankedRange
 ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions by decreasing key, the start and length of the range in them, and the last result of `_in_range`."""
+    """Positions by decreasing key, the start and length of the range in them, and the last result of `_in_range`.
+
+    NaN is ranked as the smallest key; positions that are not counted come last.
+    """
     low = torch.finfo(keys.dtype).min
     finite = torch.where(counted, keys.nan_to_num(nan=low, posinf=torch.inf, neginf=low), -torch.inf)
     values, order = finite.sort(descending=True, stable=True)
@@ -251,7 +261,7 @@ def prepared(
     softcap: float | None,
     label_smoothing: float,
 ) -> tuple[Tokens, Head]:
-    """Validated and flattened inputs, in the dtype of autocast if it is on; float64 stays."""
+    """Validated, gathered (`_gathered`) and flattened inputs, in the dtype of autocast if it is on; float64 stays."""
     if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "

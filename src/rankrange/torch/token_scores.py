@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of tokens, one number per token; see the module docstring."""
+    """Scores of tokens, one number per token: the log-sum-exp `lse`, and the others as in the module docstring."""
 
     lse: Tensor
     nll: Tensor
@@ -84,7 +84,7 @@ def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
 def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: Head, first_word: int = 0) -> Tensor:
     """Overwrite the logits of a block by the weight of each token times the derivative of its loss, and return them.
 
-    The block starts at the word `first_word`.
+    The block starts at the word `first_word`. For weight 0 the result is 0, even if the derivative is NaN.
     """
     smooth = head.label_smoothing
     on_all = smooth / head.weight.shape[0]

@@ -101,7 +101,7 @@ def cost(cell: Cell) -> float:
 
 @dataclass(frozen=True)
 class Descent:
-    """One run of Algorithm 1: m and k, or the slack of Robust_Max, the start, and C.
+    """One run of Algorithm 1: m and k, or the slack of Robust_Max, the start ("zero" or "random"), and the paper's C.
 
     If `anew` is set, each outer step begins at the start again.
     """
@@ -240,7 +240,7 @@ def _best(traces: dict[str, Trace], method: str) -> Trace:
 
 
 def _variants(cell: Cell, split: Split, m: int, k: int, traces: dict[str, Trace]) -> dict[str, float]:
-    """The columns of the second table, by name: errors in percent."""
+    """The columns of the second table, by name: errors in percent; "printed" only if the paper has the number."""
     mean, _ = printed("binary", METRIC, cell.dataset, cell.part, "AoRR")
     n, of_all = len(split.train.y), (max(1, round(m / 2)), round(k / 2))
     steps = traces["AoRR"]

@@ -109,7 +109,10 @@ def _ranks(scores: Array, y: Array) -> Array:
 
 
 def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
-    """The fits of each method, by the paper's C: the best C on held-out noisy rows or, in protocol "paper", every C."""
+    """The fits of each method, by the paper's C: the best C on held-out noisy rows or, in protocol "paper", every C.
+
+    In protocol "honest", noise 0.2 also has TKML with the estimator's choice of C.
+    """
     makers: dict[str, Any] = {
         LR: lambda C: LogisticPerLabel(C=C, tol=1e-4),
         SVM: lambda C: TopKSVMClassifier(1, C=C, tol=1e-4, max_iter=100),
@@ -131,7 +134,10 @@ def _models(cell: Cell, X: Array, y: Array) -> dict[str, dict[float, Any]]:
 
 
 def _held_out_C(make: Any, X: Array, y: Array, Cs: tuple[float, ...]) -> float:
-    """The C with the best top-1 accuracy on the last fifth of the rows; the rows must be in random order."""
+    """The C with the best top-1 accuracy on the last fifth of the rows; the rows must be in random order.
+
+    A single C is returned without a fit.
+    """
     first = len(y) * 4 // 5
     right = {}
     for C in Cs if len(Cs) > 1 else ():

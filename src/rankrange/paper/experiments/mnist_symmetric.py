@@ -84,6 +84,15 @@ def setting(rate: float) -> str:
     return f"noise={rate:g}"
 
 
+class Images(NamedTuple):
+    """Images with pixels in [0, 1] and their digits, and those to test on."""
+
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array
+
+
 class Split(NamedTuple):
     """Training images, clean validation images and test images, with pixels in [0, 1].
 
@@ -99,32 +108,35 @@ class Split(NamedTuple):
     y_test: Array
 
 
-def split_of(cell: Cell) -> Split:
+def split_of(cell: Cell, images: Images, n_train: int, n_clean: int) -> Split:
     """The rows of a cell: noisy training rows, clean ones, and the test rows."""
-    images, labels, X_test, y_test = _mnist(coarse=cell.size != "full")
-    n_train, n_clean = ROWS[cell.size]
-    order = np.random.default_rng(cell.seed).permutation(len(labels))
+    order = np.random.default_rng(cell.seed).permutation(len(images.y))
     clean, train = order[:n_clean], order[n_clean : n_clean + n_train]
-    given = noise.symmetric(labels[train], float(cell.part.split("=")[1]), cell.seed)
-    return Split(images[train], given, given != labels[train], images[clean], labels[clean], X_test, y_test)
+    given = noise.symmetric(images.y[train], float(cell.part.split("=")[1]), cell.seed)
+    wrong = given != images.y[train]
+    return Split(images.X[train], given, wrong, images.X[clean], images.y[clean], images.X_test, images.y_test)
 
 
 @cache
-def _mnist(coarse: bool) -> tuple[Array, Array, Array, Array]:
+def _mnist(coarse: bool) -> Images:
     bunch = datasets.load("mnist")
     images, test = ((part / np.float32(255.0)).astype(np.float32) for part in (bunch.data, bunch.test_data))
     if coarse:
         images, test = (part.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196) for part in (images, test))
-    return images, np.asarray(bunch.target), test, np.asarray(bunch.test_target)
+    return Images(images, np.asarray(bunch.target), test, np.asarray(bunch.test_target))
 
 
 def run(cell: Cell) -> Outcome:
+    """`measured` for MNIST."""
+    return measured(cell, split_of(cell, _mnist(coarse=cell.size != "full"), *ROWS[cell.size]))
+
+
+def measured(cell: Cell, split: Split) -> Outcome:
     """Fit all methods and report their test accuracy, and the m of AoRR compared with the number of wrong labels.
 
     Protocol "honest": AoRR uses the m and k that predict the clean rows best. Protocol "paper": those of the last
     update of Algorithm 2.
     """
-    split = split_of(cell)
     C = _PENALTY
     clean = {"X_val": split.X_clean, "y_val": split.y_clean}
     fits: dict[str, AoRRClassifier] = {}
@@ -179,7 +191,11 @@ def _as_printed(split: Split, C: float, fit: AoRRClassifier) -> AoRRClassifier:
 
 
 def _extra(fits: dict[str, AoRRClassifier], split: Split, seconds: dict[str, float]) -> dict[str, Any]:
-    """Additional results: core seconds, m and k, and under `found` the precision and recall of the dropped rows."""
+    """Additional results: core seconds, the k of AT_k, the tuned C, and for each method that estimates m a dict.
+
+    It has m, k, the estimated share of wrong labels with its interval, under "found" the precision and recall of the
+    dropped rows, and under "looks" all values of m that were tried: counts with clean rows, otherwise shares.
+    """
     extra: dict[str, Any] = {"seconds": seconds, "k": float(fits["AT_k"].k_)}
     if TUNED in fits:
         extra["C of " + TUNED] = float(fits[TUNED].C)

@@ -93,8 +93,12 @@ def cost(cell: Cell) -> float:
 
 def run(cell: Cell) -> Outcome:
     """Fit TKML with each aggregate to the noisy rows, and report the top-k' accuracy on the clean test rows."""
+    return measured(cell, parts("yeast", cell.seed, 0.8))
+
+
+def measured(cell: Cell, clean: Parts) -> Outcome:
+    """The results of a cell with these rows, whose training labels get noise; the test rows choose nothing."""
     rate = float(cell.part.removeprefix("noise="))
-    clean = parts("yeast", cell.seed, 0.8)
     noisy = noise.multilabel(clean.Y, rate, random_state=cell.seed)
     rows = Parts(clean.X, noisy, clean.X_test, clean.Y_test)
     return _as_in_the_paper(cell, rows) if cell.protocol == "paper" else _chosen(cell, rows, clean)

@@ -59,7 +59,10 @@ _FRESH = {"full": 20_000, "quick": 20_000, "smoke": 2000}
 
 
 def cells(plan: Plan) -> list[Cell]:
-    """One cell for each data set, number of outliers and draw, and one per data set for the paper's own points."""
+    """One cell for each data set, number of outliers and draw, and one per data set for the paper's own points.
+
+    toy_imbalanced has one outlier only.
+    """
     cases = CASES if plan.size != "smoke" else (1, 5)
     found = [
         Cell(NAME, dataset, f"{h} outliers", split, plan.protocol, plan.size)
@@ -83,7 +86,8 @@ def _ks(n: int, size: str) -> list[int]:
 def run(cell: Cell) -> Outcome:
     """Fit all methods with both losses to one draw, and report their error on new points.
 
-    For the cell of the paper's own points, see `_papers_points`.
+    Draws with one outlier, the first ten of a full run, also have the errors against k. For the cell of the paper's own
+    points, see `_papers_points`.
     """
     if cell.part == _PAPERS:
         return _papers_points(cell)

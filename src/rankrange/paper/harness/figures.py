@@ -55,7 +55,10 @@ def quiet(axes: Any) -> None:
 
 
 def curve(axes: Any, x: Any, values: Any, method: str, *, label: str | None = None, **style: Any) -> None:
-    """Draw the mean over the splits of values (splits, points), and two standard errors around it as a shaded area."""
+    """Draw the mean over the splits of values (splits, points), and two standard errors around it as a shaded area.
+
+    A single split has no shaded area. `method` is a key of `COLOURS`, and `style` are options of the line.
+    """
     values = np.asarray(values, dtype=float)
     mean = values.mean(axis=0)
     line = {"color": COLOURS[method], "ls": STYLES[method], "lw": 1.8, **style}

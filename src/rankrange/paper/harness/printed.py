@@ -27,8 +27,9 @@ NOT_PRINTED = "not printed"
 class Row:
     """One number of the results: a mean over n splits, with its standard deviation and the numbers of the paper.
 
-    `verdict` compares the means, in units of the combined standard deviation. "same" is within one unit, "better" and
-    "worse" are beyond it; "not printed" means that the paper has no such number, or that no table shows the metric.
+    `sd` is None for a single split, and the numbers of the paper are None if it does not print them. `verdict` compares
+    the means, in units of the combined standard deviation. "same" is within one unit, "better" and "worse" are beyond
+    it; "not printed" means that the paper has no such number, or that no table shows the metric.
     """
 
     experiment: str

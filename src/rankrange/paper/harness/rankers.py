@@ -24,7 +24,10 @@ METRIC = "top-k accuracy %"
 
 @dataclass(frozen=True)
 class Parts:
-    """Training and test rows, standardised by the mean and standard deviation of the training rows."""
+    """Training and test rows, standardised by the mean and standard deviation of the training rows.
+
+    Y and Y_test are indicator matrices.
+    """
 
     X: Array
     Y: Array

@@ -38,7 +38,7 @@ class Failure:
 def run_cells(cells: Sequence[Cell], store: Store, *, jobs: int = 1, progress: Callable[[str], None]) -> list[Failure]:
     """Run the cells that are not in the store, in `jobs` processes, and return those that failed.
 
-    `progress` is called with lines about the progress.
+    One job, or a single cell, runs in this process. `progress` is called with lines about the progress.
     """
     todo = [cell for cell in cells if store.read(cell) is None]
     if len(todo) < len(cells):

@@ -66,7 +66,8 @@ class Store:
     def open(self, size: str, *, resume: bool) -> None:
         """Create the folder or, with `resume`, check that the run in it has the same size and versions.
 
-        Without `resume` a folder that is not empty is an error.
+        If they differ, or if the folder is not empty without `resume`, a UserError is raised. Temporary files of a
+        killed process are deleted.
         """
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"--out must be a folder, got the file {self.folder}; choose another name")
@@ -125,7 +126,10 @@ class Store:
         self._write(self.path(cell), content)
 
     def read(self, cell: Cell) -> Outcome | None:
-        """The outcome of a finished cell; None if it is not finished. A cell of other versions raises an error."""
+        """The outcome of a finished cell; None if it is not finished or its file is damaged.
+
+        A cell of other versions raises a UserError.
+        """
         found = self._load(self.path(cell))
         if found is None or found.get("cell") != asdict(cell):
             return None

@@ -46,7 +46,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of a page."""
+    """The contents of a page: numbers, claims and figures.
+
+    `about` is the manifest of the run with "work", the core seconds by (experiment, protocol), and "commits".
+    """
 
     rows: list[Row]
     findings: list[Finding]
@@ -63,7 +66,10 @@ def as_record(report: Report) -> dict[str, Any]:
 
 
 def read_record(path: Path) -> list[Row]:
-    """The rows of a results.json of any format; before format 2 the file was a plain list of rows."""
+    """The rows of a results.json of any format; before format 2 the file was a plain list of rows.
+
+    A file that cannot be read as such raises a UserError.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return [Row(**row) for row in (found["rows"] if isinstance(found, dict) else found)]
@@ -77,7 +83,7 @@ def _of(name: str, protocol: str) -> str:
 
 
 def earlier(folder: Path) -> Report:
-    """The contents of earlier pages, read from their folder."""
+    """The contents of earlier pages, read from their folder; an earlier format or missing figures are an error."""
     rows = read_record(folder / "results.json")
     about = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     keys = {_of(name, protocol): (name, protocol) for name in EXPERIMENTS for protocol in PROTOCOLS}
@@ -93,7 +99,10 @@ def earlier(folder: Path) -> Report:
 
 
 def onto(kept: Report, new: Report, store: Store) -> Report:
-    """The new report, completed by earlier results for each experiment and protocol that is not finished."""
+    """The new report, with earlier results for each experiment and protocol that is not finished in `store`.
+
+    It has no wall times, because it is not of one run.
+    """
     finished = {cell.key for cell, _, _ in store.finished()}
     plans = {key: experiment(key[0]).cells(Plan(key[1], new.about["size"])) for key in new.pictures}
     complete = {key for key, cells in plans.items() if all(cell.key in finished for cell in cells)}
@@ -231,7 +240,10 @@ def _first(line: tuple[str, ...], rows: list[Row], spec: TableSpec) -> int:
 
 
 def number(mean: float | None, sd: float | None) -> str:
-    """A mean with its standard deviation in parentheses, as text; empty without a mean."""
+    """A mean with its standard deviation in parentheses, as text; empty without a mean.
+
+    Both have two decimals, or none if the mean is 1000 or more in absolute value.
+    """
     if mean is None:
         return ""
     digits = 0 if abs(mean) >= 1000 else 2

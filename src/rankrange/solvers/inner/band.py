@@ -36,8 +36,9 @@ def rows_of(design: Design, rows: Array) -> Array:
 class Band(NamedTuple):
     """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d.
 
-    `rest` is the gradient of all other terms. `idle` is mass that need not be assigned to a row, because margins may be
-    negative but losses are not.
+    `caps` are their largest and `weights` their current weights, divided by the kept mass. `rest` is the gradient of
+    all other terms. `idle` is mass that need not be assigned to a row, because margins may be negative but losses are
+    not; None if all of it must be.
     """
 
     rows: Array
@@ -70,7 +71,7 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
     """The rows whose losses are nearest to the lower cut, represented by their tangents.
 
     A distance is relative to how far a loss moves in a step: its slope times `reach`, the norm of the row. A
-    high-leverage row may cross the cut from far away.
+    high-leverage row may cross the cut from far away. Of about `width` rows, those that are dropped are left out.
     """
     moves = reach * np.sqrt(np.einsum("rn,rn->n", iterate.U, iterate.U))
     rows = _nearest(np.abs(iterate.s - iterate.lam) / np.maximum(moves, 1e-300), width)
@@ -86,8 +87,8 @@ def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int
 class Lines(NamedTuple):
     """The kept losses as weighted margins, for losses with one margin per row.
 
-    `weights` (n,) are the weights of all rows. With a solution of the small problem, the weight of a row of the band is
-    `base` + `factor` times its solution.
+    `weights` (n,) are the weights of all margins, with the sign of the margin for the absolute loss. With a solution of
+    the small problem, the weight of a row of the band is `base` + `factor` times its solution.
     """
 
     margins: Array
@@ -115,7 +116,7 @@ def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: in
     """The rows whose margins, or their absolute values for the absolute loss, are nearest to the lower cut.
 
     If that cut is not positive, and for the absolute loss with k = n, they are the rows nearest to the kink at zero.
-    The second value has the margins of all rows.
+    Of about `width` rows, those that are dropped are left out. The second value has the margins of all rows.
     """
     loss, y, Z = objective.loss, objective.y, iterate.Z[0]
     margins = loss.margins(y, Z)[:, 0].astype(np.float64)
@@ -180,7 +181,8 @@ def solve_band(g: Array, H: Array, A: Array, values: Array, caps: Array, K: floa
     The maximum equals the minimum of K t + caps . xi over t and xi >= 0, xi >= values + A d - t. This is a quadratic
     program with one pair of constraints per line. An interior-point method with predictor and corrector steps
     (Mehrotra), each with a p x p factorisation, runs until the products of slacks and multipliers sum to at most
-    `enough`. The multipliers are the weights q of the rows near the cut, from which the certificate is computed.
+    `enough`, or for 40 steps. The multipliers are the weights q of the rows near the cut, from which the certificate is
+    computed. If K leaves no weight free, one linear system is solved instead.
     """
     whole = float(caps.sum())
     if 1e-12 * whole >= K or whole * (1.0 - 1e-12) <= K:  # no row or no weight is free

@@ -39,7 +39,10 @@ class Answer(NamedTuple):
 
 
 class Bounds:
-    """A convex problem with its losses or margins, and lower bounds on its minimum."""
+    """A convex problem with its losses or margins, and lower bounds on its minimum.
+
+    Raises a TypeError if the loss is not convex or has neither curvature nor margins.
+    """
 
     def __init__(self, problem: TopSum) -> None:
         self.problem = problem
@@ -157,7 +160,10 @@ class Bounds:
         return (pulled[0] > 0).astype(np.intp) if self.problem.n_outputs == 1 else self.problem.y[rows]
 
     def _lower_bound(self, Z: Array, answer: Answer) -> float:
-        """The minimum of the weighted tangents plus the penalty, a lower bound because losses exceed tangents."""
+        """The minimum of the weighted tangents plus the penalty, a lower bound because losses exceed tangents.
+
+        With a tilt it is an estimate, as in `gap`.
+        """
         problem = self.problem
         pulled = self._pull(answer)
         values, _ = self._pieces(Z)
@@ -221,7 +227,7 @@ def balance(flow: Array) -> Array:
     `flow` (r, groups) has the sums of the slopes of each group. A scaled tangent is still below the loss, because
     losses are non-negative. With one score there are two groups, rows with negative and with positive slopes, and the
     larger sum is scaled down. With several scores each class is a group, and the factors are the stationary
-    distribution of the flow of slopes between the classes; all are 0 if there is none.
+    distribution of the flow of slopes between the classes; all are 0 if there is none, and 1 if all slopes are zero.
     """
     if len(flow) == 1:
         size = np.abs(flow[0])

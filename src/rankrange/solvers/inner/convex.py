@@ -68,11 +68,12 @@ def solve(
 ) -> Solution:
     """Minimise `problem` from W until the relative gap is at most `tol`; the result is never above the start.
 
-    Products with X dominate the cost, so `scores`, the scores of W, are passed if they are known. `warm` means that W
-    is close to a solution, so little smoothing is needed. `last` is the state of a similar problem with the solution W;
-    its weights and smoothing are the initial ones. `cutting` is a function that returns the problem with the largest
-    losses dropped at given scores. It replaces `problem` in each step, and the gap is that of the problem at the
-    solution. `metric` scales quasi-Newton steps, which are used if Newton steps would cost more.
+    It also ends after `max_iter` steps or five rounds without progress; with max_iter = 0 only the gap at W is
+    computed. Products with X dominate the cost, so `scores`, the scores of W, are passed if they are known. `warm`
+    means that W is close to a solution, so little smoothing is needed. `last` is the state of a similar problem with
+    the solution W; its weights and smoothing are the initial ones. `cutting` is a function that returns the problem
+    with the largest losses dropped at given scores. It replaces `problem` in each step, and the gap is that of the
+    problem at the solution. `metric` scales quasi-Newton steps, which are used if Newton steps would cost more.
     """
     Z = problem.design.scores(W) if scores is None else scores
     saddle = Saddle(problem)
@@ -445,6 +446,8 @@ class Saddle(Bounds):
 def _without_intercept(product: Callable[[Array], Array], right: Array, diagonal: Array, ridge: Array) -> Array:
     """`_conjugate_gradients` for the coefficients, with the intercept as the function of them that is optimal.
 
+    `diagonal` and `ridge` are those of the Hessian and of the penalty. An intercept without curvature is not
+    eliminated.
     Entries of text are not negative, so the intercept correlates with all frequent columns, and its gradient would be
     the largest error of the solution. Eliminating it centres the columns.
     """
@@ -467,7 +470,10 @@ def _without_intercept(product: Callable[[Array], Array], right: Array, diagonal
 
 
 def _conjugate_gradients(product: Callable[[Array], Array], right: Array, metric: Metric) -> Array:
-    """An approximate solution of product(V) = right by conjugate gradients from zero, preconditioned by the metric."""
+    """An approximate solution of product(V) = right by conjugate gradients from zero, preconditioned by the metric.
+
+    It has a relative residual of 0.1, unless 200 steps do not suffice or the curvature is not positive.
+    """
     V, residual = np.zeros_like(right), right.copy()
     scaled = metric.solve(residual)
     direction = scaled

@@ -137,8 +137,9 @@ def solve(
 ) -> Solution:
     """Minimise from W until the relative gap is at most `tol`; the result is never above the start.
 
-    `max_iter` counts Newton steps. The first round is one of quasi-Newton steps, which need no curvature, unless
-    `marginals` of a similar problem give approximate weights.
+    It also ends after `max_iter` Newton steps or eight rounds without progress. The first round is one of quasi-Newton
+    steps, which need no curvature and count as one step, unless `marginals` of a similar problem give approximate
+    weights.
     """
     saddle = _Saddle(problem, W, marginals)
     value, best = problem.value(W), W

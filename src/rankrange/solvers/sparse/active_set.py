@@ -40,7 +40,7 @@ def quadratic_net(M: Array, response: Array, l1_ratio: float, start: Array, gap:
     start : ndarray of shape (q,)
         The coefficients to start from.
     gap : float
-        The duality gap to reach.
+        The duality gap to reach. A larger one may remain after the largest number of steps; there is no warning.
 
     Returns
     -------
@@ -162,7 +162,8 @@ def _candidates(theta: Array, slopes: Array, most: int) -> Array:
 def _on_active_set(gram: Array, products: Array, square: float, l1_ratio: float, theta: Array, gap: float) -> Array:
     """The coefficients after steps on the active set, until the duality gap is `gap`; at most two steps per column.
 
-    `gram` and `products` are M' M and M' response, and `square` is ||response||^2.
+    The steps also end if no column outside the set violates its optimality condition. `gram` and `products` are M' M
+    and M' response, and `square` is ||response||^2.
     """
     active = np.flatnonzero(theta)
     x, signs = theta[active], np.sign(theta[active])

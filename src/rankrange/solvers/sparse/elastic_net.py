@@ -141,7 +141,7 @@ class ElasticNet:
     def largest_penalty(self, h: Array) -> float:
         """The factor of h above which some coefficient is not zero: 1 / alpha_max in scikit-learn's terms.
 
-        Infinite if all coefficients are zero for any factor.
+        Infinite if all coefficients are zero for any factor. For absolute losses it is that of a narrow Huber loss.
         """
         if isinstance(self.loss, Absolute):
             smooth, delta = self.smoothed(1e-6 * float(np.abs(self.y - np.median(self.y)).mean()))
@@ -152,7 +152,7 @@ class ElasticNet:
         return np.inf if steepest == 0 else self.l1_ratio / steepest
 
     def gradient(self, weighted: Array) -> Array:
-        """Derivatives (r, d) of the weighted losses with respect to the coefficients."""
+        """Derivatives (r, d) of the losses with respect to the coefficients, from weighted slopes (r, n)."""
         return np.asarray((self._transposed @ weighted.T).T)
 
     def gap(self, value: float, Z: Array, h: Array, slopes: Array | None = None) -> tuple[float, Array]:
@@ -287,7 +287,7 @@ class ElasticNet:
         return best
 
     def _vertex(self, h: Array, top: float | None, near: Net, gradient: Array, tol: float) -> Net:
-        """Column generation: solve linear programs over a growing set of columns.
+        """Column generation: solve at most 20 linear programs over a growing set of columns.
 
         It ends at a gap of `tol`, or when no column outside the set violates its optimality condition. The first set
         has the columns with a nonzero coefficient in `near` or a large entry in `gradient`. Returns the best fit, which
@@ -373,7 +373,10 @@ class ElasticNet:
         return gap, gradient
 
     def _working_set(self, coef: Array, gradient: Array, size: int) -> Array:
-        """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes."""
+        """The flat indices of all nonzero coefficients, and of the zero coefficients with the largest slopes.
+
+        In total there are `size`, or twice as many as nonzero coefficients if that is more, but at most all.
+        """
         slope = np.abs(gradient.ravel())
         used = np.flatnonzero(coef.ravel())
         count = max(size, 2 * len(used))
@@ -401,7 +404,7 @@ class ElasticNet:
         return flat.reshape(coef.shape), at.intercept, at.Z, at.value
 
     def _best_intercept(self, intercept: Array, rows: Weights) -> tuple[Array, Array]:
-        """The best intercepts if all coefficients are zero, and the scores."""
+        """The best intercepts if all coefficients are zero (without intercepts those given), and the scores."""
         if not self.fit_intercept:
             return intercept, np.repeat(intercept[:, None], len(self.y), axis=1)
         if isinstance(rows, Fixed):
@@ -483,7 +486,7 @@ class _Point(NamedTuple):
 
 
 class _Columns:
-    """A problem over some of the coefficients; all others are zero."""
+    """A problem over some of the coefficients, given by their flat indices `numbers`; all others are zero."""
 
     def __init__(self, net: ElasticNet, numbers: Array, rows: Weights) -> None:
         self.net, self.numbers, self.rows = net, numbers, rows
@@ -537,7 +540,10 @@ class _Columns:
         return root * M, root * E
 
     def proximal_step(self, at: _Point, tol: float) -> _Point:
-        """Minimise the quadratic model plus the penalty, and search along the line to that point."""
+        """Minimise the quadratic model plus the penalty, and search along the line to that point.
+
+        The model is minimised to a gap of `tol` times the objective. If no step lowers the objective, `at` is returned.
+        """
         net = self.net
         model = net.model(at.Z, self.rows.at(at.losses))
         tied = self._tied(at)

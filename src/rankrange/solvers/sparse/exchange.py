@@ -18,7 +18,8 @@ from .elastic_net import ElasticNet, Net
 def costs_of_rows(net: ElasticNet, fit: Net, h: Array, C: float) -> Array:
     """C times the loss of each row, plus the gain of the others without it; minus infinity for rows of weight below C.
 
-    `fit` is near the minimum for the weights h. The gain is that of lowering the weight of the row by C.
+    `fit` is near the minimum for the weights h. The gain is that of lowering the weight of the row by C; it counts as 0
+    if the Hessian cannot be factored.
     """
     Z = net.scores(fit.coef, fit.intercept)
     losses = C * net.losses(Z)

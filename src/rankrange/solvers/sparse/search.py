@@ -95,7 +95,7 @@ class Cut(NamedTuple):
         return None if self.k is None else self.C * (self.k - self.m)
 
     def value(self, net: ElasticNet, fit: Net, losses: Array, h: Array) -> float:
-        """The objective of a fit with these losses and the kept masses h."""
+        """The objective of a fit with these losses; h are their `weights`."""
         return float(largest(losses, h, self.top) @ losses) + net.penalty(fit.coef)
 
 
@@ -113,6 +113,9 @@ def trimmed_net(
 ) -> Net:
     """Minimise over coefficients and kept rows.
 
+    With m = 0 it is one convex fit. With more than 2,000 columns, the search uses at most 1,000 of them, and only the
+    last steps use all.
+
     Parameters
     ----------
     net : ElasticNet
@@ -122,13 +125,14 @@ def trimmed_net(
     start : pair of ndarray or None
         Coefficients and intercepts of one more start.
     n_starts : int, default=10
-        The number of random starts; small tables have six times as many if `exchange` is True.
+        The number of random starts; small tables have six times as many if `exchange` is True. Otherwise they end early
+        if they bring no improvement.
     rng : numpy.random.Generator
         The generator of random starts.
     tol : float, default=1e-6
-        The relative gap of the last fit.
+        The relative gap of the last fit. Unless m = 0 or the loss is absolute, at most 1e-10 is used.
     max_iter : int, default=200
-        Maximum number of concentration steps of one descent.
+        Maximum number of concentration steps of one descent; with m = 0, of working sets.
     exchange : bool, default=True
         Whether small tables get a longer search, with more starts, exchanges of rows and restarts.
     report : callable
@@ -399,7 +403,10 @@ def _restarted(
 
 
 def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
-    """The fit with this row instead of one of the rows that then cost most; `fit` itself if none is lower."""
+    """The fit with this row instead of one of the two rows that then cost most; `fit` itself if none is lower.
+
+    With `cut.groups`, these are rows of the same class.
+    """
     mass = 1.0 if cut.mass is None else float(cut.mass[row])
     trial = h.copy()
     trial[row] = cut.C * mass
@@ -425,7 +432,8 @@ def _starts(
     """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
 
     The further nets are one without the rows of extreme targets or, for classes, one for each class that drops its rows
-    first, and `n_starts` nets of a few random rows. With `half`, every second random net has as many rows as are kept.
+    first (not with `cut.groups`), and `n_starts` nets of a few random rows. With `half`, every second random net has as
+    many rows as are kept.
     """
     n = len(net.y)
     every = cut.all(n)
@@ -473,7 +481,7 @@ def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Arr
 def _leverages(X: Any) -> Array:
     """The squared distance of each row from the column medians, in robust units, over the columns of largest variance.
 
-    If most values of a column are equal, as in text, the standard deviation is the unit.
+    There are at most 300 columns. If most values of a column are equal, as in text, the standard deviation is the unit.
     """
     n, p = X.shape
     squares = X.multiply(X).mean(axis=0) if sp.issparse(X) else np.einsum("ij,ij->j", X, X) / n
