@@ -15,7 +15,7 @@ from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues
 from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, facts_of, lost_groups, without_suspects_at_chance
+from .task_result import Group, Interval, Measure, TaskResult, facts_of, lost_groups, marked_at_chance
 
 # If two probabilities are this close, neither label is preferred.
 _MIN_DISAGREEMENT = 0.1
@@ -86,7 +86,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     # labels, and the best of them was selected, so they must exceed chance by twice the usual margin.
     ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * _balanced_weights(codes, K))
     ensemble = Interval(ensemble.value, 2.0 * ensemble.low - ensemble.value, ensemble.high)
-    return without_suspects_at_chance(result, 1.0 / K, result.measures[1], ensemble)
+    return marked_at_chance(result, 1.0 / K, result.measures[1], ensemble)
 
 
 def _listed(issues: LabelIssues, reviewed: Array) -> Array:

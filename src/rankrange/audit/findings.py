@@ -300,9 +300,11 @@ class Audit:
         return [self._found(), *([others] if others else []), self._better(), self._next()]
 
     def _found(self) -> str:
+        reason = self.result.blind
+        return f"{reason[0].upper()}{reason[1:]}. {self._share_found()}" if reason else self._share_found()
+
+    def _share_found(self) -> str:
         j, noise = self.result, self.result.noise
-        if j.blind:
-            return f"No row is flagged: {j.blind}."
         what = "entries of the labels" if j.task == "labels" else self.word
         unclear = ", uncertain" if self.share_unclear else ""
         interval = f"{share_of(noise.low)} to {share_of(noise.high)}{unclear}"
@@ -389,7 +391,7 @@ class Audit:
     def without_suspects(self) -> str:
         """Advice if there are no suspects: that nothing needs review, or to begin with the rows that fit worst."""
         j = self.result
-        if j.blind or not self.share_unclear:
+        if not self.share_unclear:
             return "There is nothing to look at first."
         worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
         return (

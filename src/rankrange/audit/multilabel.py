@@ -19,7 +19,7 @@ from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
 from .plan import Plan, Progress
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, facts_of, without_suspects_at_chance
+from .task_result import Group, Interval, Measure, TaskResult, facts_of, marked_at_chance
 
 # Candidate shares of rows to ignore. TKML has no path over m, so each candidate needs a fit.
 _SHARES = (0.0, 0.05, 0.1, 0.2)
@@ -77,7 +77,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         notes=["The share of wrong labels refers to the cells of the target: one yes or no per row and label."],
     )
     always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # the accuracy of always predicting the most frequent labels
-    return without_suspects_at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
+    return marked_at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
 def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:

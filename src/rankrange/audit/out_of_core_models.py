@@ -28,7 +28,7 @@ from .task_result import (
     facts_of,
     listed_actions,
     lost_groups,
-    without_suspects_at_chance,
+    marked_at_chance,
 )
 
 # The fits of two models for each fold, eight in all, share their passes.
@@ -77,7 +77,7 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
         loss_name="log loss",
         notes=lost_groups(groups),
     )
-    return without_suspects_at_chance(result, 1.0 / len(present), result.measures[1])
+    return marked_at_chance(result, 1.0 / len(present), result.measures[1])
 
 
 def _listed(found: ShardIssues) -> tuple[Array, Array]:

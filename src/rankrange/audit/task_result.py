@@ -115,7 +115,7 @@ class TaskResult:
     top_k : int
         k of the top-k loss of a multi-label target; otherwise 0.
     blind : str
-        The reason for no suspects, if no model predicts the target; otherwise "".
+        That no model predicts the target better than chance, with the scores; otherwise "".
     notes : list of str
         Further remarks for the reader.
     """
@@ -144,7 +144,7 @@ class TaskResult:
     loss_name: str
     residuals: Array | None = None  # for numeric targets: the target minus its out-of-fold prediction
     top_k: int = 0
-    blind: str = ""  # the reason for no suspects, if no model predicts the target
+    blind: str = ""  # that no model predicts the target better than chance, with the scores
     notes: list[str] = field(default_factory=list)
 
 
@@ -161,13 +161,13 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
     }
 
 
-def without_suspects_at_chance(
+def marked_at_chance(
     result: TaskResult, chance: float, measure: Measure, ensemble: Interval | None = None
 ) -> TaskResult:
-    """Remove the suspects from a result if no model predicts better than chance. Otherwise every row would look wrong.
+    """Set `blind` to the reason if no model predicts better than chance. The interval shows how unsure p(wrong) is.
 
-    All p(wrong) are then 0, and `blind` is the reason. `chance` is the value of `measure` for uninformative
-    predictions, and `ensemble` that for the ensemble behind `wrong`, if there is one.
+    `chance` is the value of `measure` for uninformative predictions, and `ensemble` that for the ensemble behind
+    `wrong`, if there is one.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:
@@ -176,17 +176,7 @@ def without_suspects_at_chance(
     value, low, high, by_chance = (f"{100 * v:.0f}%" for v in (best.value, best.low, best.high, chance))
     shares = f"{value}, {low} to {high}, against {by_chance} by chance"
     return replace(
-        result,
-        blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})",
-        wrong=np.zeros_like(result.wrong),
-        order=result.order[:0],
-        actions=result.actions[:0],
-        suggested=[],
-        expected=[],
-        against=result.against[:0],
-        groups=[replace(group, suspects=0) for group in result.groups],
-        measures=[m for m in result.measures if "without likely wrong" not in m.name],
-        noise=Interval(0.0, 0.0, 1.0),
+        result, blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})"
     )
 
 
