@@ -185,8 +185,9 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
 def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
     """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles.
 
-    If most cells have the same value, the tail is that of the others or, if these are few, the limit is five times the
-    range of the frequent values above them.
+    If most cells have the same value, the tail is fitted to the positive distances only. If there are too few of these,
+    frequent values are normal, and the limit lies five times their range above the largest of them; with a single
+    frequent value there are no outliers.
     """
     n = len(d)
     if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):

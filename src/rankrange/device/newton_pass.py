@@ -62,7 +62,7 @@ def width_of(data: Data) -> int:
 
 
 def eager(data: Data, W: Array, low: float, high: float) -> Newton:
-    """The sums in eager PyTorch and float64, the reference for the kernel."""
+    """The sums of `newton_pass` in eager PyTorch and float64, the reference for the kernel."""
     model = data.model
     x, Z = data.scores(torch.as_tensor(W, device=data.X.device), slice(None))
     s, slope = loss_and_slope(model, data.y, Z)

@@ -311,7 +311,10 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(X @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: Any) -> Array:
-        """Predict the more likely class; for a given false positive rate compare the scores with `threshold_`.
+        """Predict the more likely class.
+
+        This does not use `threshold_`. To flag rows at the false positive rate `fpr`, compare `decision_function(X)`
+        with `threshold_`.
 
         Parameters
         ----------

@@ -23,7 +23,7 @@ def draws(n: int, rng: np.random.Generator) -> Array:
 
 
 def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, c: float, counts: Array) -> Array:
-    """Deviations (samples, p) of the MM-estimates of bootstrap samples from b.
+    """Deviations (samples, p) from b of the MM-estimates of bootstrap samples, to first order.
 
     `first` is the S-estimate, `scale` its scale, c the bisquare constant of the M-estimate; `counts` are from `draws`.
     """
@@ -41,9 +41,10 @@ def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, 
 
 
 def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float, counts: Array) -> Array:
-    """Deviations (samples, p) of the trimmed fits of bootstrap samples from b.
+    """Deviations (samples, p) from b of the trimmed fits of bootstrap samples, to first order.
 
-    `cut` is the largest absolute residual of the `kept` rows in standard deviations; `counts` are from `draws`.
+    The dropped rows stay dropped; the division accounts for rows that would cross the cut. `cut` is the largest
+    absolute residual of the `kept` rows in standard deviations; `counts` are from `draws`.
     """
     return (problem.fit(counts * kept) - b) / (1 - lost_at_cut(cut))
 
@@ -51,7 +52,7 @@ def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float
 def resampled_reweighted(
     problem: TrimmedSquares, b: Array, kept: Array, cut: float, raw: Array, counts: Array
 ) -> Array:
-    """Deviations (samples, p) of the reweighted fits of bootstrap samples from b.
+    """Deviations (samples, p) from b of the reweighted fits of bootstrap samples, to first order.
 
     The `kept` rows lie within `cut` standard deviations of the trimmed fit. `raw` (samples, p) are the deviations of
     the trimmed fits; `counts` are from `draws`.

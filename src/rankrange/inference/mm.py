@@ -34,8 +34,8 @@ class Located(NamedTuple):
 def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 100) -> Array:
     """The scales (S,) at which the sum of rho over the residuals (S, n), divided by n - p, is 1/2; by Newton's method.
 
-    They tend to 0 if more than half of the residuals are 0. `start` (S,) are initial scales, by default from the median
-    absolute residuals.
+    They tend to 0 if at least (n + p) / 2 of the residuals are 0. `start` (S,) are initial scales, by default
+    from the median absolute residuals.
     """
     divisor = residuals.shape[1] - p
     if start is None:

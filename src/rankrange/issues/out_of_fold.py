@@ -286,7 +286,10 @@ def estimator_predictions(
 
 
 def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNORED, "class_weight")) -> None:
-    """Raise an error if the estimator has another loss than the logistic one, or one of the settings to be ignored."""
+    """Raise an error if the loss is not the logistic one, or if a parameter in `ignored` is set.
+
+    `find_label_issues` does not use these parameters.
+    """
     if estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     for name in ignored:

@@ -369,7 +369,7 @@ class ShardIssues:
         )
 
     def _public(self, found: Array) -> Array:
-        """The rows as a table with the columns of `LabelIssues.table`."""
+        """The rows as a table with the columns of `LabelIssues.table`, except "distance" and "cut"."""
         classes, wrong = self.data.model.classes, found["p_wrong"]
         assert classes is not None
         kinds = [("row", np.intp), ("given", classes.dtype), ("suggested", classes.dtype), ("p_wrong", np.float64)]

@@ -146,7 +146,7 @@ class AutoCut(nn.Module):
     def weights_of_all(self) -> Tensor:
         """Tensor (n,): the weight of each sample from its stored running mean; 1 for samples never visited.
 
-        n is the size of the data set if it was given, otherwise the largest visited index plus 1 (0 if there is none).
+        n is the size of the data set if it was given, otherwise the largest visited index plus 1 (0 before any visit).
         """
         memory, was_training = self.memory, self.noise_model.training
         visited = memory.visits[:-1].nonzero()[:, 0]

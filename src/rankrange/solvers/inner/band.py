@@ -50,7 +50,10 @@ class Band(NamedTuple):
     idle: float | None = None
 
     def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
-        """The step, the weights of the lines at its end, and its gain in the model."""
+        """The step d, the weights of the lines after it, and how much it decreases the value of the small problem.
+
+        `enough` is passed to `solve_band`.
+        """
         A, values, caps = self.A, self.values, self.caps
         K = float(self.weights.sum()) + (self.idle or 0.0)
         if self.idle is not None:
