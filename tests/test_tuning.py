@@ -381,6 +381,24 @@ def test_the_rule_counts_the_mass_of_each_class():
     assert tuning.loses_a_class(heavier, against, 41.0)
 
 
+def test_each_m_that_would_drop_half_of_a_class_is_followed_by_a_smaller_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 3))
+    y = np.where((X[:, 0] > 0) ^ (rng.random(5000) < 0.25), 1.0, -1.0)
+    tried = []
+
+    def lost(objective, W, m):
+        assert len(tried) < 5  # a choice without an end would fail here
+        tried.append(m / objective.total)
+        return tried[-1] > 0.15  # in place of a fit to all rows that drops more than half of a class
+
+    monkeypatch.setattr(tuning, "loses_a_class", lost)
+    ranked = Objective(Design(X, True), y, Logistic(), 1.0, m=0, k=5000)
+    choice = tuning.choose_m(ranked, np.random.default_rng(0), C=1.0)
+    assert len(tried) > 1 and all(later < 0.99 * earlier for earlier, later in zip(tried, tried[1:], strict=False))
+    assert choice.m <= 0.15 * 5000
+
+
 @pytest.mark.parametrize("share", [0.0, 0.15])
 def test_a_boundary_that_is_no_line_is_not_taken_for_wrong_labels(share):
     X = np.random.default_rng(0).normal(size=(800, 3))

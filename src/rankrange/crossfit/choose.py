@@ -145,7 +145,7 @@ def _best(
 
     The share is None if it is not needed. Candidates that drop a share of at least `most`, or more than half of a
     class, are excluded; for numeric targets also those above 1.5 times the upper limit of the share of outliers. With
-    more than 4,000 rows the estimated share is a further candidate.
+    more than 4,000 rows the estimated share is a further candidate, under the same limits.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
@@ -157,15 +157,15 @@ def _best(
         return fits, chosen, table, reason, None
     noise = _noise(part, strata, parts, tests, chosen, rng)
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
-    most = max(_NO_MORE * noise[2], float(SHARES[0]))
-    if part.loss.targets == "numbers" and fits.shares[chosen] > most:
-        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= most)), part, fits)
+    limit = max(_NO_MORE * noise[2], float(SHARES[0]))
+    if part.loss.targets == "numbers" and fits.shares[chosen] > limit:
+        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= limit)), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and many and noise[0] >= SHARES[0]:
         more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
-        if more.shares[-1] < most and not _lose_a_class(more)[-1]:
+        if more.shares[-1] < min(most, limit) and not _lose_a_class(more)[-1]:
             fits = more
             scores = cross.scored(more).only(np.append(allowed, True))
             chosen, table, reason = _gate(scores, part, fits, len(fits.shares) - 1)
