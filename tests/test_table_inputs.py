@@ -328,6 +328,29 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
         find_columns(names, ["genre:*"], tmp_path)
 
 
+@pytest.mark.parametrize("option", ["group", "time"])
+def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
+    rng = np.random.default_rng(0)
+    table = {
+        "x": rng.normal(size=60),
+        "part a": np.arange(60) % 10,
+        "part b": np.arange(60) // 6,
+        "kind": ["a", "b"] * 30,
+    }
+    named = audit_table(table, "kind", models="linear", **{option: "part b"})
+    matched = audit_table(table, "kind", models="linear", **{option: "*b"})
+    np.testing.assert_array_equal(matched.result.wrong, named.result.wrong)
+    assert matched.feature_columns == named.feature_columns
+    with pytest.raises(
+        UserError, match=rf"{option} must be one column, got 'part\*', which matches 'part a', 'part b'"
+    ):
+        audit_table(table, "kind", **{option: "part*"})
+    assert audited(tmp_path, table, f"--{option}", "*b") == audited(tmp_path, table, f"--{option}", "part b")
+    capsys.readouterr()
+    assert cli.main(["audit", str(tmp_path / "table.csv"), "--target", "kind", f"--{option}", "part*"]) == 2
+    assert f"--{option} must be one column" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
