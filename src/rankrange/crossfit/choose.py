@@ -107,9 +107,11 @@ def choose_m(
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    if objective.total < _MIN_ROWS or not len(shares) or _one_group(groups):
-        reason = f"fewer than {_MIN_ROWS} rows, or one group of rows: nothing is cut"
-        return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
+    too_few = objective.total < _MIN_ROWS or _one_group(groups)
+    if too_few or not len(shares):
+        few = f"fewer than {_MIN_ROWS} rows, or one group of rows"
+        reason = few if too_few else f"k = {k_share:.3g} n is not above any candidate for m"
+        return Choice(0, None, {}, f"{reason}: nothing is cut", (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
     total = objective.total if total is None else total
