@@ -37,6 +37,13 @@ def test_marks_are_missing_in_columns_of_money_percent_and_dates(form):
     np.testing.assert_array_equal(TableEncoder().fit_transform(marked), TableEncoder().fit_transform(empty))
 
 
+def test_all_spellings_of_a_mark_are_counted():
+    texts = ["-", " -", "- ", "-", "NA", "na"] + [str(i / 7) for i in range(60)]
+    encoder = TableEncoder().fit({"x": texts})
+    assert encoder.report_[0].missing == 6
+    assert "6 cells with '-', 'NA', 'na' count as missing" in encoder.report_[0].how
+
+
 def test_marks_among_texts_are_values():
     levels = ["none", "low", "high", "-"]
     encoder = TableEncoder().fit({"x": [levels[i % 4] for i in range(80)], "y": list(range(3)) * 26 + [0, 1]})
