@@ -328,6 +328,26 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
         find_columns(names, ["genre:*"], tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("usual", "stray"),
+    [
+        ("{d}-Sep-03", "2003-09-19"),
+        ("{d}-Sep-03", "1/2/03"),
+        ("{d}-Sep-03", "19-Abc-03"),
+        ("2003-09-{d}", "01/02/03"),
+        ("2003-09-{d}", "19.9.2003"),
+        ("{d}.9.2003", "2003-09-19"),
+        ("{d}.9.2003", "19.9.003"),
+    ],
+)
+def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
+    texts = [usual.format(d=d) for d in range(10, 31)]
+    table, forms = typed(pa.table({"d": texts}))
+    assert {value.year for value in table["d"].to_pylist()} == {2003}
+    new, _ = typed(pa.table({"d": [*texts, stray]}), forms)
+    assert new["d"].to_pylist() == [*table["d"].to_pylist(), None]
+
+
 @pytest.mark.parametrize("option", ["group", "time"])
 def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
     rng = np.random.default_rng(0)
