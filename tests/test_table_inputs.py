@@ -348,6 +348,12 @@ def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
     assert new["d"].to_pylist() == [*table["d"].to_pylist(), None]
 
 
+def test_one_class_needs_no_target_encoding():
+    table = {"city": [f"v{i % 40}" for i in range(400)]}
+    one, none = TableEncoder().fit_transform(table, np.zeros(400, dtype=int)), TableEncoder().fit_transform(table)
+    np.testing.assert_array_equal(one, none)
+
+
 @pytest.mark.parametrize("option", ["group", "time"])
 def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
     rng = np.random.default_rng(0)
