@@ -355,7 +355,9 @@ def test_a_value_without_training_rows_is_predicted_by_the_constant(task):
     y = np.repeat(rng.normal(size=150) if task == "numbers" else rng.choice([0, 1, 1], 150), 2)
     target = find_target(pa.table({"y": y}), ["y"], task)
     half = rng.random(300) < 0.5
-    share = _explained_share(Column("t", "text", None, pair, [str(i) for i in range(150)]), target, np.arange(300), half)
+    share = _explained_share(
+        Column("t", "text", None, pair, [str(i) for i in range(150)]), target, np.arange(300), half
+    )
     known = np.isin(pair, pair[half])[~half]
     if task == "numbers":
         loss = (np.argsort(np.argsort(y, kind="stable")) - 149.5) ** 2
