@@ -112,7 +112,14 @@ def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"l1_ratio": 1.0}, {"aggregate": "worst-group"}, {"reweight": True}, {"efficiency": 0.95}, {"C": np.inf}],
+    [
+        {"l1_ratio": 1.0},
+        {"aggregate": "worst-group"},
+        {"reweight": True},
+        {"efficiency": 0.95},
+        {"C": np.inf},
+        {"warm_start": True},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.parametrize("where", ["shards", "dask"])
@@ -157,3 +164,105 @@ def test_an_s_estimate_leaves_its_start_alone():
     problem, start = TrimmedSquares(Z, Z.sum(axis=1) + rng.normal(size=6_000), 3_003, np.zeros((3, 3))), np.zeros(3)
     s_estimate(problem, start, rng)
     assert (start == 0.0).all()
+
+
+def _plain():
+    torch = pytest.importorskip("torch")
+    return torch, torch.nn.CrossEntropyLoss(reduction="none")
+
+
+def test_a_change_from_class_targets_to_others_is_an_error_and_keeps_the_class_sums():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    scores, target = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    loss = AoRRLoss(plain, m="auto")
+    loss(scores, target)
+    sums = loss.auto.noise_model.sums.clone()
+    with pytest.raises(ValueError, match="either class targets or losses"):
+        loss(scores, scores.softmax(1))
+    assert torch.equal(loss.auto.noise_model.sums, sums)
+    loss(scores, target)
+
+
+def test_a_state_without_classes_is_an_error_for_a_loss_that_has_seen_classes():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    loss, other = AoRRLoss(plain, m="auto"), AoRRLoss(m="auto")
+    loss(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    other(torch.ones(4))
+    with pytest.raises(RuntimeError, match="states of its own shape"):
+        loss.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("n_samples", [None, 5])
+@pytest.mark.parametrize("batch", ["none", "classes", "losses"])
+def test_samples_that_were_not_visited_have_the_weight_one(n_samples, batch):
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+
+    loss = AoRRLoss(plain if batch == "classes" else None, m="auto", n_samples=n_samples)
+    if batch == "classes":
+        loss(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    elif batch == "losses":
+        loss(torch.ones(4))
+    assert torch.equal(loss.sample_weights(), torch.ones(n_samples or 0))
+
+
+def test_the_share_of_zero_losses_is_zero():
+    torch, _ = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    loss = AoRRLoss(m="auto")
+    loss(torch.zeros(3))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0}
+
+
+def test_the_share_of_wrong_labels_is_the_mean_over_classes_with_samples():
+    torch, plain = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    loss = AoRRLoss(plain, m="auto")
+    loss(30.0 * torch.eye(10)[[2, 5, 2, 5]], torch.tensor([2, 5, 2, 5]))
+    assert torch.equal(loss.shares, torch.zeros(10))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0, "share_2": 0.0, "share_5": 0.0}
+    loss(30.0 * torch.eye(10)[[5, 2, 5, 2]], torch.tensor([2, 5, 2, 5]))
+    figures = loss_figures(loss)
+    assert (
+        figures["share"] == pytest.approx((figures["share_2"] + figures["share_5"]) / 2) == pytest.approx(0.5, abs=0.01)
+    )
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_warm_up_of_an_aggregate_counts_training_batches_alone(training):
+    """As that of the ranked range does."""
+    torch, _ = _plain()
+    from rankrange import RankWeights
+    from rankrange.torch import AoRRLoss
+
+    losses, groups = torch.tensor([9.0, 2.0, 1.0]), torch.tensor([0, 1, 1])
+    for loss, options in (
+        (AoRRLoss(aggregate="worst-group", warmup=2), {"groups": groups}),
+        (AoRRLoss(aggregate=RankWeights([1, 0, 0]), warmup=2), {}),
+    ):
+        loss.train(training)
+        values = [float(loss(losses, **options)) for _ in range(4)]
+        assert values == ([4.0, 4.0, 9.0, 9.0] if training else [4.0] * 4)
+
+
+def test_the_kept_share_leaves_out_ignored_targets():
+    torch, _ = _plain()
+    from rankrange.torch import AoRRLoss
+    from rankrange.torch.callbacks import loss_figures
+
+    plain = torch.nn.CrossEntropyLoss(reduction="none", ignore_index=-100)
+    scores = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    loss = AoRRLoss(plain, m=1, ignore_index=-100)
+    loss(scores, torch.tensor([0, 1, 2, 0, -100, -100, -100, -100]))
+    assert loss_figures(loss)["kept"] == 0.75
+    loss = AoRRLoss(plain, ignore_index=-100)
+    loss(scores, torch.full((8,), -100))
+    assert "kept" not in loss_figures(loss)

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 pa = pytest.importorskip("pyarrow")
 
@@ -51,8 +52,19 @@ def test_a_value_called_unexpected_lies_outside_of_what_is_expected():
         columns["x0"][rng.integers(0, 500, size=3)] = 2000.0
         for problem in _problems(columns, 500):
             if "is expected given" in problem.sentence:
-                low, high = (float(end.replace(",", "")) for end in problem.usual.split(" to "))
+                ends = [float(end.replace(",", "")) for end in problem.usual.split(" to ")]
+                low, high = ends[0], ends[-1]
                 assert not low <= float(problem.value.replace(",", "")) <= high, problem.sentence
+
+
+def test_a_range_of_one_value_is_written_as_this_value():
+    pixels = load_digits().data[:600]
+    found = [p for p in _problems({f"p{j}": pixels[:, j] for j in range(64)}, 600) if "is expected given" in p.sentence]
+    assert found
+    for problem in found:
+        ends = problem.usual.split(" to ")
+        assert len(set(ends)) == len(ends)
+        assert f"but {problem.usual} is expected" in problem.sentence
 
 
 def test_the_sentence_of_a_batch_never_has_two_equal_numbers():

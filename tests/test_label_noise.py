@@ -412,3 +412,35 @@ def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequenc
     joint = np.linalg.solve(T.T, labels)[:, None] * T  # (true, given); the frequencies before the errors
     np.testing.assert_allclose(found.p_true, (joint / joint.sum(axis=0)).T[codes], atol=1e-4)
     assert found.p_wrong[codes == 1].mean() > found.p_wrong[codes == 0].mean() > 0.0  # rare labels are wrong more often
+
+
+@pytest.mark.parametrize(
+    "settings_of_prior",
+    [{"no_error": -0.1}, {"unpredictable": 2.0}, {"rate_decay": 0.0}, {"hardness_sd": 0.0}, {"shift_sd": np.nan}],
+)
+def test_a_prior_that_is_no_distribution_is_refused_by_the_name_of_its_parameter(settings_of_prior):
+    """Such a prior gave a share of NaN with the interval (0, 0)."""
+    with pytest.raises(ValueError, match=next(iter(settings_of_prior))):
+        NoisePrior(**settings_of_prior)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda c: c - 1, lambda c: c + 1, lambda c: c.astype(float), lambda c: c.astype(str)]
+)
+def test_labels_that_are_no_columns_of_the_predictions_are_refused(change):
+    """-1 was read as the last class, and the others raised an IndexError."""
+    P, _, codes = table(100)
+    posterior = LabelNoiseModel().fit({"m": P}, codes)
+    for use in (LabelNoiseModel().fit, posterior.predict):
+        with pytest.raises(ValueError, match="codes must be integers from 0 to 1"):
+            use({"m": P}, change(codes))
+
+
+def test_the_representation_of_a_posterior_is_short():
+    P, _, codes = table(900)
+    assert len(repr(LabelNoiseModel().fit({"m": P}, codes))) < 1000
+
+
+def test_probabilities_of_one_class_are_refused_with_the_shape_that_is_needed():
+    with pytest.raises(ValueError, match=r"one column per class, shape \(4, 2\), got \(4,\)"):
+        find_label_issues(y=[0, 0, 1, 1], pred_probs=[0.1, 0.6, 0.8, 0.9])

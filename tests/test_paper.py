@@ -232,8 +232,12 @@ class Interrupting(io.StringIO):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_or_a_termination_leaves_what_is_finished_and_says_how_to_go_on(tmp_path, number):
     before = signal.getsignal(signal.SIGTERM)
-    with contextlib.redirect_stderr(Interrupting(number)) as said:
-        assert reproduce("toy", "--smoke", "--out", tmp_path / "run", "--jobs", 1) == 130
+    of_interrupts = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores them
+    try:
+        with contextlib.redirect_stderr(Interrupting(number)) as said:
+            assert reproduce("toy", "--smoke", "--out", tmp_path / "run", "--jobs", 1) == 130
+    finally:
+        signal.signal(signal.SIGINT, of_interrupts)
     assert "--resume" in said.getvalue()
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -36,6 +36,21 @@ def made(audit, tmp_path_factory):
     return path
 
 
+def test_a_clean_table_has_no_certain_row_and_no_curve_of_expected_errors():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 3))
+    y = np.where(X[:, 0] > 0, "good", "bad")
+    X[:, 0] += np.where(y == "good", 3.0, -3.0)
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, "y", models="linear")
+    assert audit.n_suspects == 0
+    assert audit.n_listed
+    assert audit.result.wrong.sum() < 1.0
+    page = audit.report()
+    assert "with a probability of &lt;1%" in page
+    assert "expected errors" not in page
+    assert not re.search(r">0%</td>", page.split('id="suspects')[-1])
+
+
 def open_page(browser, path):
     browser.get_log("browser")
     browser.get_log("performance")

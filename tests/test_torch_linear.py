@@ -289,6 +289,22 @@ def test_a_ranked_range_stands_for_both_ranks():
     torch.testing.assert_close(both, rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.8))
 
 
+@pytest.mark.parametrize("ignored", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "keep", [rr.RankedRange.median(), rr.RankedRange.kth(0.5), rr.RankedRange.robust_maximum(0.2)], ids=repr
+)
+@pytest.mark.parametrize("shape", [(4, 7), (5, 7)], ids=str)
+def test_the_median_and_single_ranks_of_tokens_are_those_of_counts(keep, shape, ignored):
+    hidden, weight, target, _ = batch(shape=shape, ignored=ignored)
+    n = int((target != IGNORED).sum())
+    m, k = keep.counts(n) if n else (0, 0)
+    value = rrt.linear_ranked_range(hidden, weight, target, keep)
+    expected, _ = definition(hidden, weight, target, m, k)
+    torch.testing.assert_close(value, expected)
+    for mine, true in zip(gradients(value, hidden, weight), gradients(expected, hidden, weight), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

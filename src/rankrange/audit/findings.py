@@ -14,7 +14,7 @@ from ..issues.argilla import argilla_records
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import plural, share_of
+from ..pages.text import percent, plural, share_of
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from .by_group import GroupRow
@@ -381,7 +381,7 @@ class Audit:
         if not self.n_suspects:
             return (
                 f"If you review rows, begin with row {row_text(first.row)}: its {self.word[:-1]} is "
-                f"{first.given!r}, which is wrong with a probability of {first.p_wrong:.0%}."
+                f"{first.given!r}, which is wrong with a probability of {percent(first.p_wrong)}."
             )
         its = f"its {self.word[:-1]} is {first.given!r}"
         return f"Look at row {row_text(first.row)} first: {its}, and {first.suggested!r} {fits}."

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
-from ..pages.text import number, visible
+from ..pages.text import number, percent, visible
 from .decisions import IdentifiedRows, identify_rows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
@@ -84,7 +84,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
         "show_range": show_range,
         "unit": unit,
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
-        "percent": _percent,
+        "percent": percent,
         "unused": [column for column in audit.columns if not column.used],
         "missing": sum(column.missing for column in audit.columns),
         "share": lambda part, whole: f"{100 * part / whole:.1f}%" if whole else "0%",
@@ -100,7 +100,8 @@ def _pictures(audit: Audit) -> dict[str, Any]:
     counted = count_problems(audit.row_problems)
     return {
         "evidence": evidence,
-        "curve": _review_curve(audit) if audit.n_listed else None,
+        # A curve of less than one expected error would promise errors that are probably not there.
+        "curve": _review_curve(audit) if audit.n_listed and audit.result.wrong.sum() >= 1.0 else None,
         "map": _mapped(audit) if evidence.points else None,
         "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
         "overview": _overview(audit),
@@ -247,7 +248,3 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:
     """Round a curve for the page; counts stay integers."""
     return {k: [v if k == "count" else float(f"{v:.5g}") for v in values] for k, values in curve.items()}
-
-
-def _percent(p: float) -> str:
-    return ">99%" if p > 0.995 else f"{100 * p:.0f}%"

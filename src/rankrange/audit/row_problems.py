@@ -466,9 +466,9 @@ def _describe_inconsistency(
     if not column.values[i] < ordered[ends[0]] and not column.values[i] > ordered[ends[1]]:
         return None
     first, last = (value_text(column, float(ordered[end])) for end in ends)
-    cell = column.cell_text(i)
+    cell, usual = column.cell_text(i), first if first == last else f"{first} to {last}"
     sentence = (
-        f"{visible(column.name, 60)} is {cell} in row {row:,}, but {first} to {last} is expected given the other "
+        f"{visible(column.name, 60)} is {cell} in row {row:,}, but {usual} is expected given the other "
         "columns: these values are inconsistent"
     )
-    return RowProblem("outlier", (row,), column.name, cell, f"{first} to {last}", sentence, 0.7)
+    return RowProblem("outlier", (row,), column.name, cell, usual, sentence, 0.7)

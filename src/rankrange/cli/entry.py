@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import UserError, missing_package
-from ..pages.text import number, plural, visible
+from ..pages.text import number, percent, plural, visible
 
 if TYPE_CHECKING:
     from ..audit.findings import Audit
@@ -404,8 +404,7 @@ def _suspects(audit: Audit, top: int) -> Any:
     for name in ("row", "given", better, "p(wrong)", off, "action"):
         table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss", "off by") else "left")
     for s in audit.suspects(top):
-        p = ">99%" if s.p_wrong > 0.995 else f"{s.p_wrong:.0%}"
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        table.add_row(row_text(s.row), given, other, p, size, s.action)
+        table.add_row(row_text(s.row), given, other, percent(s.p_wrong), size, s.action)
     return table

@@ -219,7 +219,7 @@ class Predictions:
 
 def given_predictions(pred_probs: Any, data: Data) -> Predictions:
     """Validate the probabilities of the user and return them as the predictions of one fit."""
-    P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64)
+    P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64, ensure_2d=False)
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
         raise ValueError(

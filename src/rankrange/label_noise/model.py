@@ -91,15 +91,15 @@ class LabelNoisePosterior:
     True
     """
 
-    p_wrong: Array
-    p_true: Array
+    p_wrong: Array = field(repr=False)
+    p_true: Array = field(repr=False)
     share: float
     interval: tuple[float, float]
     no_error: float
     transition: Array
     weights: dict[str, float]
     gains: dict[str, float]
-    mean: Array
+    mean: Array = field(repr=False)
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
@@ -113,8 +113,10 @@ class LabelNoisePosterior:
             raise ValueError(
                 f"predict needs predictions of all members of the fit, got none of {', '.join(missing)}; pass them too"
             )
-        P = _mixed({name: predictions[name] for name in self.weights if name in predictions}, self.weights)
-        return self._rule.rows(P, np.asarray(codes))
+        used = {name: predictions[name] for name in self.weights if name in predictions}
+        P, codes = _mixed(_checked(used, codes), self.weights), np.asarray(codes)
+        _check_codes(codes, len(self.transition))
+        return self._rule.rows(P, codes)
 
     def without_rows(self) -> LabelNoisePosterior:
         """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers.
@@ -186,6 +188,7 @@ class LabelNoiseModel:
             positive weight.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
+        _check_codes(codes, next(iter(every.values())).shape[1])
         known = np.all([np.isfinite(P).all(axis=1) for P in every.values()], axis=0)
         mass = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
         rows = np.flatnonzero(known & (mass > 0.0))
@@ -248,6 +251,15 @@ def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]
     if n_classes < 2:
         raise ValueError(f"need predictions of at least two classes, got {n_classes}; pass a column for each class")
     return found
+
+
+def _check_codes(codes: Array, n_classes: int) -> None:
+    if codes.ndim != 1 or codes.dtype.kind not in "iu" or not ((codes >= 0) & (codes < n_classes)).all():
+        found = f"{codes.dtype} {np.unique(codes)[:5].tolist()}"
+        raise ValueError(
+            f"codes must be integers from 0 to {n_classes - 1}, the columns of the predictions, got {found}; use "
+            "np.unique(labels, return_inverse=True)[1]"
+        )
 
 
 def _of_labels(predictions: Mapping[str, Array], codes: Array) -> Array:

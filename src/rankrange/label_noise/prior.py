@@ -12,6 +12,8 @@ from ..core.arrays import Array
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 500, 560]) / 1000.0
 # Rates above this share of the rate of random labels are excluded, because such labels are uninformative.
 LARGEST = 0.95
+_PROBABILITIES = {"no_error", "shared_rate", "class_unaffected", "unpredictable", "surprises"}
+_ANY_SIGN = {"log_steepness", "steepness_slope"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class NoisePrior:
     Parameters
     ----------
     no_error : float
-        Probability that no label is wrong.
+        Probability of the hypothesis that no label is wrong. If rates differ, all of them can be zero as well.
     shared_rate : float
         If some labels are wrong: probability that all classes have the same rate.
     class_unaffected : float
@@ -55,8 +57,8 @@ class NoisePrior:
     Examples
     --------
     >>> from rankrange.label_noise import LabelNoiseModel, NoisePrior
-    >>> LabelNoiseModel(NoisePrior(no_error=0.0)).prior.no_error  # some labels are known to be wrong
-    0.0
+    >>> LabelNoiseModel(NoisePrior(no_error=0.9)).prior.no_error  # the labels were checked before
+    0.9
     """
 
     no_error: float = 0.35
@@ -74,6 +76,16 @@ class NoisePrior:
     shift_sd: float = 1.0
     evidence_power: float = 0.8
     direction_rows: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            probability, any_sign = name in _PROBABILITIES, name in _ANY_SIGN
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value!r}")
+            if probability and not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} must be a probability from 0 to 1, got {value!r}")
+            if not probability and not any_sign and value <= 0.0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
         """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class.

@@ -43,6 +43,11 @@ def share_of(value: float) -> str:
     return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
 
 
+def percent(p: float) -> str:
+    """A probability in whole percent. Rounding never makes it certain: it is <1% or >99% instead."""
+    return "<1%" if p < 0.005 else ">99%" if p > 0.995 else f"{100 * p:.0f}%"
+
+
 def csv_safe(text: str) -> str:
     """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers, + and - stay."""
     if _FORMULA.match(text) and not _NUMBER.fullmatch(text):

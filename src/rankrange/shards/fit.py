@@ -103,13 +103,13 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
         dtype = getattr(shards, "search_dtype", data.model.dtype)
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is discarded
-            start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
+            start = _search(sample, m, data.total, estimator, rng, search_rows, dtype)
         if m > 0 and hasattr(estimator, "tuning_"):
             start = _closer(sample, start, search_rows)
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
             if loses_a_class(sample, start, sample.m):
                 m, sample = 0, replace(sample, m=0, C=estimator.C_ * k)
-                start = _search(sample, m, k, data.total, estimator, rng, search_rows, dtype)
+                start = _search(sample, m, data.total, estimator, rng, search_rows, dtype)
         kind = getattr(shards, "full_data", FullData)
         full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
         log = Log(print if estimator.verbose else None)
@@ -361,7 +361,6 @@ def _rank(mass: float, sample: Objective) -> float:
 def _search(
     sample: Objective,
     m: float,
-    k: float,
     total: float,
     estimator: Any,
     rng: np.random.Generator,
@@ -381,14 +380,11 @@ def _search(
         upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
         upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
         wide = replace(sample, m=upper, k=lower)
-    warm = None
-    if estimator.warm_start and hasattr(estimator, "coef_"):
-        warm = estimator._warm(sample.design, sample.n_outputs)
     settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
     if m == 0:
-        return multistart(wide, warm, **settings).w
+        return multistart(wide, **settings).w
     part = _as_dtype(wide if size <= 2 * rows else _every(wide, size // rows), dtype)
-    ends = [multistart(part, warm, **settings) for _ in range(_SEARCHES)]
+    ends = [multistart(part, **settings) for _ in range(_SEARCHES)]
     return np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64)
 
 

@@ -111,9 +111,9 @@ class AutoCut(nn.Module):
             raise ValueError(
                 "m='auto' in a process group needs n_samples, got n_samples=None; pass n_samples=len(dataset)"
             )
+        if not n_classes:
+            self._without_classes()
         noise_model = self.noise_model
-        if not n_classes and isinstance(noise_model, ClassNoise):
-            noise_model = self.noise_model = LossCut().train(self.training)
         if isinstance(noise_model, LossCut) != (n_classes == 0):
             raise ValueError(
                 "an AoRRLoss(m='auto') takes either class targets or losses, got both; use one loss per task"
@@ -121,6 +121,11 @@ class AutoCut(nn.Module):
         noise_model.prepare(n_classes, device)
         if sample is not None:
             self.memory.prepare(sample, 1 if not n_classes else n_classes if n_classes <= SOFTMAX_UP_TO else 3, device)
+
+    def _without_classes(self) -> None:
+        """Use the noise model of losses, unless class targets were seen before."""
+        if isinstance(self.noise_model, ClassNoise) and len(self.noise_model.sums) == 0:
+            self.noise_model = LossCut().train(self.training)
 
     def _weigh(self, batch: Batch) -> Tensor:
         if batch.sample is None:
@@ -141,11 +146,13 @@ class AutoCut(nn.Module):
     def weights_of_all(self) -> Tensor:
         """Tensor (n,): the weight of each sample from its stored running mean; 1 for samples never visited.
 
-        n is the size of the data set if it was given, otherwise the largest visited index plus 1.
+        n is the size of the data set if it was given, otherwise the largest visited index plus 1 (0 if there is none).
         """
         memory, was_training = self.memory, self.noise_model.training
         visited = memory.visits[:-1].nonzero()[:, 0]
-        size = memory.n_samples or (int(visited.max()) + 1 if len(visited) else 0)
+        if len(visited) == 0:  # the memory may have no columns yet
+            return memory.rows.new_ones(memory.n_samples or 0)
+        size = memory.n_samples or int(visited.max()) + 1
         rows, has_visits = memory.rows[:size], memory.visits[:size] > 0
         target = memory.given[:size] if isinstance(self.noise_model, ClassNoise) else None
         n_classes = 0 if target is None else len(self.noise_model.sums)
@@ -181,8 +188,8 @@ class AutoCut(nn.Module):
         for key in [key for key in state_dict if key.startswith(f"{prefix}judge.")]:  # the old name, for one release
             state_dict[key.replace(f"{prefix}judge.", f"{prefix}noise_model.")] = state_dict.pop(key)
         saved = state_dict.get(f"{prefix}noise_model.sums")
-        if saved is not None and saved.dim() == 1 and isinstance(self.noise_model, ClassNoise):
-            self.noise_model = LossCut().train(self.training)
+        if saved is not None and saved.dim() == 1:
+            self._without_classes()
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, int]:

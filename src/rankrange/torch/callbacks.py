@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .label_noise import ClassNoise
 from .modules import AoRRLoss
 from .token_module import LinearAoRRLoss
 
@@ -39,13 +40,13 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        "kept": the mean weight of the last batch, without the ignored tokens of a `LinearAoRRLoss`; it is left out if
-        an `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
+        "kept": the mean weight of the last batch, without ignored targets; it is left out if all are ignored, and if an
+        `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
         "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
-        wrong labels (the mean over classes), or of noise among tokens or documents, or without classes the dropped
-        share of the losses; "share_0" and so on: the share in each class, if there are several; "suspects": the number
-        of suspects (`AoRRLoss.suspects`), or of documents of which more than half was dropped. Values that are not
-        finite, such as the cut for m = 0, are left out.
+        wrong labels (the mean over the classes with samples), or of noise among tokens or documents, or without classes
+        the dropped share of the losses; "share_0" and so on: the share in each class with samples, if there are several
+        classes; "suspects": the number of suspects (`AoRRLoss.suspects`), or of documents of which more than half was
+        dropped. Values that are not finite, such as the cut for m = 0, are left out.
 
     Examples
     --------
@@ -65,13 +66,13 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
         found = {}
         if hasattr(criterion, "last_weights"):
             weights = criterion.last_weights.float()
-            counted = last["tokens"].counted.sum() if "tokens" in last else weights.numel()
+            counted = last["tokens"].counted.sum() if "tokens" in last else last.get("counted", weights).numel()
             found["kept"] = float(weights.sum() / counted)
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)
         if criterion.m == "auto":
             shares = _shares(criterion)
-            found["share"] = float(shares.mean())
+            found["share"] = float(shares.nanmean())
             if len(shares) > 1:
                 found.update({f"share_{i}": value for i, value in enumerate(shares.tolist())})
             if suspects:
@@ -80,7 +81,12 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
 
 
 def _shares(criterion: Any) -> Tensor:
+    """The shares as a tensor of one dimension on the CPU; NaN for a class without samples."""
     shares = criterion.shares if isinstance(criterion, AoRRLoss) else criterion.share
+    if isinstance(criterion, AoRRLoss):
+        noise_model = criterion._automatic("share").noise_model
+        if isinstance(noise_model, ClassNoise):
+            shares = torch.where(noise_model.sums[:, 0] > 0, shares, torch.nan)
     return shares.detach().float().reshape(-1).cpu()
 
 

@@ -42,8 +42,11 @@ def open_cut(losses: Tensor) -> Tensor:
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
     """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept.
 
-    Counts that exceed n are an error.
+    Counts that exceed n are an error. The median and a single rank as a fraction have the counts of
+    `RankedRange.counts`.
     """
+    if type(keep) is not RankedRange:
+        return keep.counts(n)
     if torch.compiler.is_dynamo_compiling():  # n may be symbolic
         return _counts_in_batch(keep.m, keep.k, n)
     return _remembered_in_batch(keep.m, keep.k, n)

@@ -106,8 +106,8 @@ class ClassNoise(Resizable):
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
     def shares(self) -> Tensor:
-        """Tensor (classes,): the estimated share of wrong labels in each class; 1 for a class without samples."""
-        return 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6)
+        """Tensor (classes,): the estimated share of wrong labels in each class; 0 for a class without samples."""
+        return torch.where(self.sums[:, 0] > 0, 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6), 0.0)
 
     def trust(self) -> Tensor:
         """Tensor (classes,): trust_c of the module's docstring, from 0 (no label loses weight) to 1."""
@@ -162,5 +162,5 @@ class LossCut(Resizable):
         return torch.where(self.sums[0] >= PRIOR, TIMES * mean, torch.inf)
 
     def shares(self) -> Tensor:
-        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 1 if there were none."""
-        return (1.0 - self.sums[1] / self.sums[0].clamp(min=1.0)).reshape(1)
+        """Tensor (1,): the dropped share of the positive losses: 1 minus their mean weight; 0 if there were none."""
+        return ((self.sums[0] - self.sums[1]) / self.sums[0].clamp(min=1.0)).reshape(1)

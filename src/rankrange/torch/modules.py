@@ -83,7 +83,8 @@ class AoRRLoss(RangeLoss):
         A group whose batches are ranked together (see `ranked_range`). With m="auto" all its processes store the same
         running means.
     warmup : int or float, default=0
-        The number of first training batches that use all losses; a float is a fraction of `total_batches`.
+        The number of first training batches that use all losses; a float is a fraction of `total_batches`. Until they
+        are over, batches in evaluation mode use all losses as well, so that both losses are comparable.
     step : float, default=0.1
         Step size of the tracked cuts (ranking="stream"). With the default they follow the losses within about twenty
         batches.
@@ -220,10 +221,10 @@ class AoRRLoss(RangeLoss):
 
     @property
     def shares(self) -> Tensor:
-        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 1 for a class without samples.
+        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 0 for a class without samples.
 
-        Without classes it is the dropped share of the positive losses, by weight, of shape (1,). Before the first batch
-        it is empty.
+        Without classes it is the dropped share of the positive losses, by weight, of shape (1,), and 0 if there were
+        none. Before the first batch it is empty.
         """
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
@@ -232,7 +233,8 @@ class AoRRLoss(RangeLoss):
     def sample_weights(self) -> Tensor:
         """The current weight of each sample, by its index (m="auto"); 1 for samples that were not visited.
 
-        There are `n_samples` weights, or without `n_samples` as many as the largest visited index plus 1.
+        There are `n_samples` weights, or without `n_samples` as many as the largest visited index plus 1 (none
+        before the first training batch with indices).
         """
         return self._automatic("sample_weights()").weights_of_all()
 
@@ -293,10 +295,11 @@ class AoRRLoss(RangeLoss):
         flat = losses.reshape(-1)
         self._last.clear()
         self._last["losses"] = losses.detach()
+        warm = self.warmup > 0 and int(self.batches) < self.warmup
         if self.warmup and self.training:
             self.batches += 1
-            if int(self.batches) <= self.warmup:
-                return flat.sum() / max(len(flat), 1)
+        if warm:
+            return flat.sum() / max(len(flat), 1)
         if isinstance(self.aggregate, RankWeights):
             return rank_weighted_mean(flat, self.aggregate)
         if groups is None and index is not None and self.sample_groups is not None:
@@ -324,6 +327,7 @@ class AoRRLoss(RangeLoss):
         value, self._last["cut"] = self._aggregate(counted_losses, warm)
         weights = cut_weights(counted_losses.detach(), self._last["cut"])
         self._last["losses"] = losses.detach().reshape(shape)
+        self._last["counted"] = counted
         self._last["weights"] = weights.new_zeros(len(losses)).index_copy(0, counted, weights)
         if self.warmup and self.training:
             self.batches += 1

@@ -66,7 +66,8 @@ def linear_ranked_range(
     m, k : int, float or RankedRange
         How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. If the range is empty
         after fractions are rounded, one is kept. Counts that exceed the batch are an error on a CPU and make the loss
-        NaN on a GPU.
+        NaN on a GPU. One `RankedRange` as m defines both; the median and a single rank as a fraction synchronise with
+        the device.
     key : {"excess", "loss", "reference"}, optional
         The value to rank by. "excess", the default for tokens, is the loss (without label smoothing) minus the entropy
         of the prediction. "loss" is the default for sequences. "reference", the default if `reference` is given, is the
@@ -174,7 +175,9 @@ def _in_range(
     """
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
-        slot = torch.arange(_capacity(keep, len(keys)), device=keys.device)
+        # m and k of a median do not bound the number that it keeps, but `ranks_on_device` has counted on the host.
+        room = _capacity(keep, len(keys)) if type(keep) is RankedRange else int(many)
+        slot = torch.arange(room, device=keys.device)
         return order[(slot + first) % max(len(keys), 1)], slot < many, cut
     from .distributed import gather_rows, largest_over
 

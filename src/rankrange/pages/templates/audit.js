@@ -124,7 +124,7 @@ const page = (() => {
     cell("row", typeof suspect.row === "number" ? whole(suspect.row) : suspect.row, true);
     cell("given", suspect.given);
     cell("suggested", suspect.suggested);
-    cell("p", suspect.p > 0.995 ? ">99%" : percent(suspect.p), true);
+    cell("p", suspect.p > 0.995 ? ">99%" : suspect.p < 0.005 ? "<1%" : percent(suspect.p), true);
     cell("loss", number(suspect.loss), true);
     const action = cell("action", "");
     action.replaceChildren(make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut")));

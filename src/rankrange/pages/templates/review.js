@@ -41,7 +41,7 @@
     byId("card-decided").textContent = made ? choiceText(made) : "";
     byId("card-given").textContent = s.given;
     byId("card-suggested").textContent = s.suggested;
-    byId("card-p").textContent = s.p > 0.995 ? ">99%" : percent(s.p);
+    byId("card-p").textContent = s.p > 0.995 ? ">99%" : s.p < 0.005 ? "<1%" : percent(s.p);
     byId("card-why").textContent = s.why + ".";
     for (const button of card.querySelectorAll("[data-choice]")) button.classList.toggle("primary", button.dataset.choice === s.action);
     showLabel(s, made);
