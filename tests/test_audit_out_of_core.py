@@ -11,9 +11,12 @@ import pytest
 
 from rankrange import find_label_issues
 from rankrange.audit import audit_file
+from rankrange.audit.out_of_core import OutOfCoreAudit
 from rankrange.audit.out_of_core_models import outliers_of_all
 from rankrange.cli.entry import main
+from rankrange.errors import UserError
 from rankrange.outliers import outlier_posterior
+from rankrange.tables.read import open_table
 from shaped_tables import shaped
 
 pa = pytest.importorskip("pyarrow")
@@ -96,6 +99,15 @@ def test_a_table_beyond_memory_is_audited_in_passes(tmp_path, kind, capsys, monk
     assert "<html" in report.read_text()
     gc.collect()
     assert os.listdir(places) == []  # what was written on the way is gone
+
+
+def test_patterns_of_ignored_columns_match_as_in_memory(tmp_path):
+    path, _ = written(tmp_path, "parquet")
+    source = open_table(path)
+    audit = OutOfCoreAudit(source, "label", print, ignore=["pri*", "id"])
+    assert set(source.names) - set(audit.rest) == {"label", "price", "id"}
+    with pytest.raises(UserError, match="ignore must name a column, got 'prise'"):
+        OutOfCoreAudit(source, "label", print, ignore=["prise"])
 
 
 def test_its_model_predicts_a_table(tmp_path):

@@ -160,6 +160,12 @@ def test_robust_maximum_equals_its_definition_with_slack_variables(slack):
     assert RobustMaxClassifier(slack, C=10.0).fit(X, SIGN).objective_ == pytest.approx(problem.value, rel=1e-5)
 
 
+@pytest.mark.parametrize("weight", [np.arange(N) % 3, np.linspace(0.0, 1.0, N), None])
+def test_robust_maximum_marks_no_row_as_dropped_whatever_the_weights(weight):
+    fit = RobustMaxClassifier().fit(X, SIGN, sample_weight=weight)
+    np.testing.assert_array_equal(fit.dropped_, np.zeros(N, dtype=bool))
+
+
 @pytest.mark.parametrize("name", ["logistic", "hinge", "squared", "absolute"])
 @pytest.mark.parametrize("K", [200, 300])
 def test_wide_sparse_rows_end_where_the_same_rows_do_when_they_are_dense(name, K):

@@ -269,6 +269,8 @@ def test_a_prior_without_no_error_is_never_sure_of_clean_labels():
 
 def test_hostile_input_is_an_error_that_says_what_is_wrong():
     P, _, given_labels = table(50, 2)
+    with pytest.raises(ValueError, match="need predictions of at least two classes, got 1"):
+        LabelNoiseModel().fit({"a": np.ones((30, 1))}, np.zeros(30, dtype=int))
     with pytest.raises(ValueError, match="one shape"):
         LabelNoiseModel().fit({"a": P, "b": P[:, :1]}, given_labels)
     with pytest.raises(ValueError, match="positive weight"):

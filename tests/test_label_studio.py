@@ -631,3 +631,15 @@ def test_a_tool_is_named_once(audited, tmp_path, capsys):
     twice = [word for name in "ab" for word in ("--export", f"argilla={tmp_path / name}.json")]
     assert cli.main(["audit", str(audited[0]), "--target", "label", *twice]) == 2
     assert "once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sure", [False, True])
+def test_the_limit_is_the_number_of_tasks_with_and_without_suspects(sure):
+    given = np.arange(60) % 2
+    P = np.where(given[:, None] == np.arange(2), 0.95, 0.05)
+    P[:3] = P[:3, ::-1] if sure else 0.5
+    issues = find_label_issues(y=given, pred_probs=P)
+    assert len(issues) == (3 if sure else 0)
+    tasks = {limit: issues.to_label_studio([f"text {i}" for i in range(60)], limit=limit).tasks for limit in (0, 2, 5)}
+    assert {limit: len(found) for limit, found in tasks.items()} == {0: 0, 2: 2, 5: 5}
+    assert len(issues.to_label_studio(np.arange(60)).tasks) == (3 if sure else 20)

@@ -37,6 +37,29 @@ def test_marks_are_missing_in_columns_of_money_percent_and_dates(form):
     np.testing.assert_array_equal(TableEncoder().fit_transform(marked), TableEncoder().fit_transform(empty))
 
 
+def test_all_spellings_of_a_mark_are_counted():
+    texts = ["-", " -", "- ", "-", "NA", "na"] + [str(i / 7) for i in range(60)]
+    encoder = TableEncoder().fit({"x": texts})
+    assert encoder.report_[0].missing == 6
+    assert "6 cells with '-', 'NA', 'na' count as missing" in encoder.report_[0].how
+
+
+@pytest.mark.parametrize("cells", [[None, None], ["-", None], ["NA", "unknown"]])
+def test_a_column_of_numbers_may_have_only_missing_cells_in_a_new_table(cells):
+    encoder = TableEncoder().fit({"x": [1.0, 2.5, 3.0], "b": [True, False, True]})
+    new, same = (pa.table({"x": column, "b": column}) for column in (pa.array(cells, pa.string()), pa.nulls(2)))
+    np.testing.assert_array_equal(encoder.transform(new), encoder.transform(same))
+    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got text"):
+        encoder.transform(pa.table({"x": ["high", "-"], "b": [True, False]}))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.null()])
+def test_a_column_without_any_value_is_left_out(kind):
+    encoder = TableEncoder().fit(pa.table({"x": [1.0, 2.5, 3.0], "t": pa.array([None] * 3, kind)}))
+    assert encoder.feature_names_ == ["x"]
+    assert "no cell has a value" in encoder.report_[1].how
+
+
 def test_marks_among_texts_are_values():
     levels = ["none", "low", "high", "-"]
     encoder = TableEncoder().fit({"x": [levels[i % 4] for i in range(80)], "y": list(range(3)) * 26 + [0, 1]})

@@ -8,11 +8,11 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 from rankrange import RankedRangeClassifier, noise
-from rankrange.crossfit.folds import draw_folds
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
 from rankrange.crossfit.predictions import linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
-from rankrange.crossfit.trees import _LEAVES, _joined_leaves, smooth_forests
+from rankrange.crossfit.trees import _LEAVES, _joined_leaves, _rows_of_trees, smooth_forests
 
 
 def told(P, codes):
@@ -117,3 +117,16 @@ def test_numbered_levels_are_distinguished_if_two_labels_of_five_are_wrong():
     model = RankedRangeClassifier(DecisionTreeClassifier(), random_state=0).fit(X[:800], given)
     assert model.score(X[800:], y[800:]) > plain + 0.15
     assert "smooth" in model.tuning_["source"]
+
+
+@pytest.mark.parametrize("with_folds", [True, False])
+def test_a_tree_never_gets_fewer_rows_if_there_are_more(with_folds):
+    sizes = []
+    for n in (100, 6_000, 6_250, 6_260, 9_000, 12_600, 30_000):
+        folds = Folds.from_numbers(np.arange(n) % 5) if with_folds else None
+        rows, test_rows, _ = next(_rows_of_trees(n, 0, folds, None))
+        assert not np.intersect1d(rows, test_rows).size
+        sizes.append(len(rows))
+    assert sizes == sorted(sizes)
+    assert sizes[0] == (80 if with_folds else 50)
+    assert sizes[-1] == 5_000

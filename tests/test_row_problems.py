@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from rankrange.audit import row_problems  # noqa: E402
-from rankrange.audit.problems import KINDS, RowProblem, count_problems, problems_in_words, quantiles  # noqa: E402
+from rankrange.audit.column_problems import _explained_share  # noqa: E402
+from rankrange.audit.problems import KINDS, Column, RowProblem, count_problems, problems_in_words, quantiles  # noqa: E402
 from rankrange.audit.row_problems import _positions_in, find_row_problems, tail_limit  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 
@@ -344,3 +345,24 @@ def test_a_new_check_is_one_entry_in_a_table():
     assert count_problems(found) == {"outlier": 1, "whitespace": 2}
     assert "1 row with an outlier and 2 rows with whitespace" in problems_in_words(found)
     assert {problem.kind for problem in row_problems.most_certain(found, 2)} == {"outlier", "whitespace"}
+
+
+@pytest.mark.parametrize("task", ["numbers", "classes"])
+def test_a_value_without_training_rows_is_predicted_by_the_constant(task):
+    """Pairs of rows with their own value: a test row is predicted exactly, or by the constant if its pair is new."""
+    rng = np.random.default_rng(0)
+    pair = np.arange(300) // 2
+    y = np.repeat(rng.normal(size=150) if task == "numbers" else rng.choice([0, 1, 1], 150), 2)
+    target = find_target(pa.table({"y": y}), ["y"], task)
+    half = rng.random(300) < 0.5
+    share = _explained_share(
+        Column("t", "text", None, pair, [str(i) for i in range(150)]), target, np.arange(300), half
+    )
+    known = np.isin(pair, pair[half])[~half]
+    if task == "numbers":
+        loss = (np.argsort(np.argsort(y, kind="stable")) - 149.5) ** 2
+    else:
+        loss = (y != 1).astype(float)
+    expected = 1.0 - (loss[~half] * ~known).mean() / loss.mean()
+    assert share == pytest.approx(expected, abs=0.01)
+    assert 0.3 < share < 0.7

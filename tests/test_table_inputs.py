@@ -329,6 +329,55 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("usual", "stray"),
+    [
+        ("{d}-Sep-03", "2003-09-19"),
+        ("{d}-Sep-03", "1/2/03"),
+        ("{d}-Sep-03", "19-Abc-03"),
+        ("2003-09-{d}", "01/02/03"),
+        ("2003-09-{d}", "19.9.2003"),
+        ("{d}.9.2003", "2003-09-19"),
+        ("{d}.9.2003", "19.9.003"),
+    ],
+)
+def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
+    texts = [usual.format(d=d) for d in range(10, 31)]
+    table, forms = typed(pa.table({"d": texts}))
+    assert {value.year for value in table["d"].to_pylist()} == {2003}
+    new, _ = typed(pa.table({"d": [*texts, stray]}), forms)
+    assert new["d"].to_pylist() == [*table["d"].to_pylist(), None]
+
+
+def test_one_class_needs_no_target_encoding():
+    table = {"city": [f"v{i % 40}" for i in range(400)]}
+    one, none = TableEncoder().fit_transform(table, np.zeros(400, dtype=int)), TableEncoder().fit_transform(table)
+    np.testing.assert_array_equal(one, none)
+
+
+@pytest.mark.parametrize("option", ["group", "time"])
+def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
+    rng = np.random.default_rng(0)
+    table = {
+        "x": rng.normal(size=60),
+        "part a": np.arange(60) % 10,
+        "part b": np.arange(60) // 6,
+        "kind": ["a", "b"] * 30,
+    }
+    named = audit_table(table, "kind", models="linear", **{option: "part b"})
+    matched = audit_table(table, "kind", models="linear", **{option: "*b"})
+    np.testing.assert_array_equal(matched.result.wrong, named.result.wrong)
+    assert matched.feature_columns == named.feature_columns
+    with pytest.raises(
+        UserError, match=rf"{option} must be one column, got 'part\*', which matches 'part a', 'part b'"
+    ):
+        audit_table(table, "kind", **{option: "part*"})
+    assert audited(tmp_path, table, f"--{option}", "*b") == audited(tmp_path, table, f"--{option}", "part b")
+    capsys.readouterr()
+    assert cli.main(["audit", str(tmp_path / "table.csv"), "--target", "kind", f"--{option}", "part*"]) == 2
+    assert f"--{option} must be one column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"pred_probs": np.full((39, 2), 0.5)}, "with the 40 rows of the table"),

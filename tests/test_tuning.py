@@ -3,6 +3,7 @@
 import io
 from contextlib import redirect_stdout
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -379,6 +380,36 @@ def test_the_rule_counts_the_mass_of_each_class():
     heavier = replace(objective, sample_weight=weight, k=float(weight.sum()))
     assert not tuning.loses_a_class(heavier, against, 40.0)
     assert tuning.loses_a_class(heavier, against, 41.0)
+
+
+def test_the_reason_for_m_0_is_the_one_that_applies():
+    def reason(n, k, groups=None):
+        choice = tuning.choose_m(replace(objective(Logistic(), n), k=k), np.random.default_rng(0), groups=groups)
+        assert choice.m == 0
+        return choice.reason
+
+    assert reason(100, 1).startswith("k = 0.01 n")
+    assert "rows" in reason(15, 15)
+    assert "one group" in reason(100, 100, np.zeros(100))
+
+
+def test_each_m_that_would_drop_half_of_a_class_is_followed_by_a_smaller_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5000, 3))
+    y = np.where((X[:, 0] > 0) ^ (rng.random(5000) < 0.25), 1.0, -1.0)
+    tried = []
+
+    def lost(objective, W, m):
+        assert len(tried) < 5  # a choice without an end would fail here
+        tried.append(m / objective.total)
+        return tried[-1] > 0.15  # in place of a fit to all rows that drops more than half of a class
+
+    monkeypatch.setattr(tuning, "loses_a_class", lost)
+    ranked = Objective(Design(X, True), y, Logistic(), 1.0, m=0, k=5000)
+    choice = tuning.choose_m(ranked, np.random.default_rng(0), C=1.0)
+    assert len(tried) > 1
+    assert all(later < 0.99 * earlier for earlier, later in pairwise(tried))
+    assert choice.m <= 0.15 * 5000
 
 
 @pytest.mark.parametrize("share", [0.0, 0.15])

@@ -398,17 +398,20 @@ def _explained_share(column: Column, target: Target, sample: Array, half: Array)
     K = len(target.names)
     base = 1.0 - np.bincount(y, minlength=K).max() / len(y)
     counts = np.bincount(bins[half] * K + y[half], minlength=(bins.max() + 1) * K).reshape(-1, K)
-    wrong = float((counts.argmax(axis=1)[bins[~half]] != y[~half]).mean())
+    guess = np.where(counts.any(axis=1), counts.argmax(axis=1), np.bincount(y).argmax())
+    wrong = float((guess[bins[~half]] != y[~half]).mean())
     return 1.0 - wrong / max(base, 1e-12)
 
 
 def _variance_explained_share(bins: Array, y: Array, half: Array) -> float:
-    """The share of the variance of the ranks of y that the means of the bins explain, on the rows outside `half`."""
+    """The share of the variance of the ranks of y that the means of the bins explain, on the rows outside `half`.
+
+    The prediction for a bin without rows in `half` is the mean rank.
+    """
     ranks = np.empty(len(y))
     ranks[np.argsort(y, kind="stable")] = np.arange(len(y))
-    counts = np.bincount(bins[half])
-    means = np.bincount(bins[half], weights=ranks[half]) / np.maximum(counts, 1)
-    means = np.append(means, np.full(max(0, int(bins.max()) + 1 - len(means)), ranks.mean()))
+    counts, sums = (np.bincount(bins[half], w, int(bins.max()) + 1) for w in (None, ranks[half]))
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), ranks.mean())
     errors = ranks[~half] - means[bins[~half]]
     return 1.0 - float((errors**2).mean()) / float(ranks.var())
 

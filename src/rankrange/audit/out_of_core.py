@@ -24,7 +24,7 @@ from .. import __version__
 from ..core.arrays import Array
 from ..errors import UserError
 from ..tables.cell_values import numbers_of
-from ..tables.columns import typed
+from ..tables.columns import find_columns, typed
 from ..tables.encode import TableEncoder
 from ..tables.formats import batches, count_rows
 from ..tables.read import Source
@@ -74,8 +74,8 @@ class OutOfCoreAudit:
         self.models = models  # jobs have no effect, which `_settings` reports
         self.target_forms: dict[str, str] = {}
         self.source, self.column, self.progress, self.task, self.seed = source, column, progress, task, seed
-        self.ignore, self.forms = list(ignore), (dates, decimal)
-        self.rest = [name for name in source.names if name != column and name not in set(ignore)]
+        self.ignore, self.forms = find_columns(source.names, ignore, source.path, "ignore"), (dates, decimal)
+        self.rest = [name for name in source.names if name != column and name not in set(self.ignore)]
         self.start = time.perf_counter()
         if not self.rest:
             raise UserError(f"a table needs a column besides the target, got only {column} in {source.path}; add one")

@@ -27,7 +27,7 @@ from ..crossfit.folds import Folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..tables.columns import find_columns, typed
+from ..tables.columns import find_columns, find_one_column, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import Held
@@ -95,14 +95,14 @@ def audit_table(
     labels_by : str, optional
         The separator of labels within one cell, if a cell holds several.
     ignore : sequence of str, default=()
-        Columns that are left out.
+        Columns that are left out; patterns like that of `target` are allowed.
     group : str, optional
         A column of groups, such as the patient: rows of one group are never in both the training and the test rows. It
-        excludes `time`.
+        excludes `time`. A pattern must match one column.
     time : str, optional
         A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
         fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes, and columns
-        that drift are reported.
+        that drift are reported. A pattern must match one column.
     dates : {"day-first", "month-first"}, optional
         The meaning of 03/04/2025, if a column is ambiguous.
     decimal : {"point", "comma"}, optional
@@ -167,6 +167,8 @@ def audit_table(
     held, n_rows = source or Held(table), table.num_rows
     table = _with_arrays(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
+    group = find_one_column(table.column_names, group, Path(name), "group")
+    time = find_one_column(table.column_names, time, Path(name), "time")
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
     found = find_target(table, columns, task, labels_by, (dates, decimal))
     if check is not None:

@@ -219,10 +219,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     """The paths of the outputs, by option, and the opened table, after all quick checks.
 
-    Patterns in `arguments.target` and `arguments.ignore` are replaced by the names of columns.
+    Patterns in the arguments target, ignore, group and time are replaced by the names of columns.
     """
     from ..errors import UserError
-    from ..tables.columns import find_columns
+    from ..tables.columns import find_columns, find_one_column
     from ..tables.read import open_table
     from ..tables.write import check_paths
 
@@ -247,8 +247,8 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     arguments.target = find_columns(source.names, arguments.target, source.path, "--target")
     arguments.ignore = find_columns(source.names, arguments.ignore, source.path, "--ignore")
     for option in ("group", "time"):
-        if getattr(arguments, option) is not None:
-            find_columns(source.names, [getattr(arguments, option)], source.path, f"--{option}")
+        column = find_one_column(source.names, getattr(arguments, option), source.path, f"--{option}")
+        setattr(arguments, option, column)
     clash = [column for column in arguments.ignore if column in arguments.target]
     if clash:
         raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")

@@ -107,9 +107,11 @@ def choose_m(
     k_share = objective.k / objective.total
     shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
     shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    if objective.total < _MIN_ROWS or not len(shares) or _one_group(groups):
-        reason = f"fewer than {_MIN_ROWS} rows, or one group of rows: nothing is cut"
-        return Choice(0, None, {}, reason, (0.0, 0.0, 1.0), C=1.0 if C is None else C)
+    too_few = objective.total < _MIN_ROWS or _one_group(groups)
+    if too_few or not len(shares):
+        few = f"fewer than {_MIN_ROWS} rows, or one group of rows"
+        reason = few if too_few else f"k = {k_share:.3g} n is not above any candidate for m"
+        return Choice(0, None, {}, f"{reason}: nothing is cut", (0.0, 0.0, 1.0), C=1.0 if C is None else C)
     part, groups = _some_rows(objective, rng, groups, largest)
     strata = part.strata
     total = objective.total if total is None else total
@@ -145,7 +147,7 @@ def _best(
 
     The share is None if it is not needed. Candidates that drop a share of at least `most`, or more than half of a
     class, are excluded; for numeric targets also those above 1.5 times the upper limit of the share of outliers. With
-    more than 4,000 rows the estimated share is a further candidate.
+    more than 4,000 rows the estimated share is a further candidate, under the same limits.
     """
     part, tests = cross.objective, cross.tests
     parts = cross.scores(fits)
@@ -157,15 +159,15 @@ def _best(
         return fits, chosen, table, reason, None
     noise = _noise(part, strata, parts, tests, chosen, rng)
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
-    most = max(_NO_MORE * noise[2], float(SHARES[0]))
-    if part.loss.targets == "numbers" and fits.shares[chosen] > most:
-        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= most)), part, fits)
+    limit = max(_NO_MORE * noise[2], float(SHARES[0]))
+    if part.loss.targets == "numbers" and fits.shares[chosen] > limit:
+        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= limit)), part, fits)
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and many and noise[0] >= SHARES[0]:
         more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
-        if more.shares[-1] < most and not _lose_a_class(more)[-1]:
+        if more.shares[-1] < min(most, limit) and not _lose_a_class(more)[-1]:
             fits = more
             scores = cross.scored(more).only(np.append(allowed, True))
             chosen, table, reason = _gate(scores, part, fits, len(fits.shares) - 1)

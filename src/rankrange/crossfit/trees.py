@@ -260,16 +260,16 @@ def smooth_forests(
 def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -> Iterator[tuple[Array, Array, int]]:
     """For each tree its training rows, the rows that it predicts, and its seed.
 
-    Without folds, a tree is trained on half of the rows, at most 5,000, and predicts the others. With folds it is
-    trained on all training rows of a fold or, if these are more than 5,000, on half of them, at most 5,000. Rows of
-    mass 0 are not trained on.
+    Without folds, a tree is trained on half of the rows and predicts the others, with folds on the training rows of a
+    fold; both on at most 5,000 rows. Rows of mass 0 are not trained on.
     """
     rng, usable = np.random.default_rng(seed), np.ones(n, dtype=bool) if mass is None else mass > 0
     pairs = [(usable, None)] if folds is None else list(zip(folds.train & usable, folds.test, strict=True))
     for train, test in pairs * _SMOOTH_TREES:
         rows = np.flatnonzero(train)
-        if test is None or len(rows) > _FOREST_ON:
-            rows = np.sort(rng.choice(rows, min(-(-len(rows) // 2), _FOREST_ON), replace=False))
+        most = min(len(rows) if test is not None else -(-len(rows) // 2), _FOREST_ON)
+        if most < len(rows):
+            rows = np.sort(rng.choice(rows, most, replace=False))
         test_rows = np.delete(np.arange(n), rows) if test is None else np.flatnonzero(test)
         yield rows, test_rows, int(rng.integers(2**31))
 

@@ -72,6 +72,8 @@ class RobustMaxClassifier(AoRRClassifier):
         As in `AoRRClassifier`.
     objective_ : float
         The value of the objective above.
+    dropped_ : ndarray of bool of shape (n,)
+        False for all rows, because none is dropped.
 
     References
     ----------
@@ -117,6 +119,7 @@ class RobustMaxClassifier(AoRRClassifier):
             raise ValueError("RobustMaxClassifier has no m and k to choose; leave X_val and y_val out")
         if not (isinstance(self.slack, int | float) and 0 <= self.slack < np.inf):
             raise ValueError(f"slack must be a finite number of at least 0, got {self.slack!r}")
+        self.dropped_ = np.zeros(X.shape[0], dtype=bool)
         X, y, weight = canonical_rows(X, y, weight, factor)
         design = Design(X, bool(self.fit_intercept))
         objective = Objective(design, y, loss, float(self.C), n_outputs, sample_weight=weight)
@@ -136,7 +139,6 @@ class RobustMaxClassifier(AoRRClassifier):
         start = np.zeros((1, n_outputs, design.p))
         ends, values, n_iter = descend(batch, start, metric, max_iter=int(self.max_iter), tol=1e-3 * float(self.tol))
         self._store_weights(ends[0], design)
-        self.dropped_ = np.zeros(design.n, dtype=bool)
         self.objective_, self.n_iter_, self.converged_ = float(values[0]), n_iter, n_iter < self.max_iter
         if not self.converged_:
             warnings.warn(

@@ -292,7 +292,8 @@ class LabelIssues:
             raise ValueError(
                 f"data must have one entry per row, {len(self.given)}, got {len(cells[short[0]])} in {short[0]!r}"
             )
-        rows = self.table[:limit] if len(self) and (limit or 0) <= len(self) else self.top(limit or 20)
+        most = (len(self) or 20) if limit is None else limit
+        rows = self.table[:most] if most <= len(self) else self.top(most)
         questions = []
         for found in rows:
             shown = {name: str(values[self._position(found["row"])]) for name, values in cells.items()}

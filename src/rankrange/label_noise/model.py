@@ -184,7 +184,8 @@ class LabelNoiseModel:
         Raises
         ------
         ValueError
-            If the predictions differ in shape, or if no row has a prediction and a positive weight.
+            If the predictions differ in shape or have fewer than two classes, or if no row has a prediction and a
+            positive weight.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         _check_codes(codes, next(iter(every.values())).shape[1])
@@ -246,6 +247,9 @@ def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]
         raise ValueError(
             f"predictions must be arrays (n, classes) of one shape with n = {len(codes)} labels, got {sorted(shapes)}"
         )
+    n_classes = next(iter(shapes))[1]
+    if n_classes < 2:
+        raise ValueError(f"need predictions of at least two classes, got {n_classes}; pass a column for each class")
     return found
 
 

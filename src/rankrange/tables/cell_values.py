@@ -35,7 +35,11 @@ def marks_in(column: Any) -> dict[str, int]:
     """The markers of missing cells in a text column, stripped, and the number of cells with each."""
     codes, levels = codes_of(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    return {level.strip(): int(counts[i]) for i, level in enumerate(levels) if is_mark(level)}
+    found: dict[str, int] = {}
+    for level, count in zip(levels, counts.tolist(), strict=True):
+        if is_mark(level):
+            found[level.strip()] = found.get(level.strip(), 0) + count
+    return found
 
 
 def numbers_of(column: Any) -> tuple[Array | None, str, int]:

@@ -43,6 +43,17 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
     return list(found)
 
 
+def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option: str) -> str | None:
+    """Find the column with this name, or the only one that matches this pattern (`find_columns`); None for None."""
+    if wanted is None:
+        return None
+    found = find_columns(names, [wanted], path, option)
+    if len(found) > 1:
+        listed = ", ".join(shown(n) for n in found[:6]) + (" ..." if len(found) > 6 else "")
+        raise UserError(f"{option} must be one column, got {shown(wanted)}, which matches {listed}; name one of them")
+    return found[0]
+
+
 def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
     """Return the name if there is such a column; otherwise raise an error with a hint, such as a similar name."""
     if wanted in names:
@@ -174,9 +185,9 @@ def _texts(column: Any) -> list[str]:
 
 
 def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
-    if all(len(match[1]) == 4 for match in matches):
+    if all(_year_is_first(match) for match in matches):
         return "year-first"
-    if not all(len(match[1]) <= 2 and len(match[4]) in (2, 4) for match in matches):
+    if not all(_year_is_last(match) for match in matches):
         return None
     first, second = max(int(match[1]) for match in matches), max(int(match[3]) for match in matches)
     if max(first, second) > 31 or (first > 12 and second > 12):
@@ -196,9 +207,22 @@ def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) 
     )
 
 
+def _year_is_first(match: re.Match[str]) -> bool:
+    return len(match[1]) == 4
+
+
+def _year_is_last(match: re.Match[str]) -> bool:
+    return len(match[1]) <= 2 and len(match[4]) in (2, 4)
+
+
 def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
     """The format of dates with English month names, such as 19-Sep-03 and September 19, 2003; None for other texts."""
-    return "month-named" if all((m[2] or m[3])[:3].lower() in _MONTHS for m in matches) else None
+    return "month-named" if all(_month_of(match) in _MONTHS for match in matches) else None
+
+
+def _month_of(match: re.Match[str]) -> str:
+    """The first three letters of the month of a date with a named month."""
+    return (match[2] or match[3])[:3].lower()
 
 
 def _milliseconds(text: str, form: str) -> int | None:
@@ -208,11 +232,13 @@ def _milliseconds(text: str, form: str) -> int | None:
     """
     from datetime import datetime, timezone
 
-    if form == "month-named" and (found := _NAMED.fullmatch(text.strip())):
-        month = _MONTHS.index((found[2] or found[3])[:3].lower()) + 1
-        text, form = f"{found[1] or found[4]}.{month}.{found[5]}", "day-first"
+    if form == "month-named":
+        found = _NAMED.fullmatch(text.strip())
+        if found is None or _month_of(found) not in _MONTHS:
+            return None
+        text, form = f"{found[1] or found[4]}.{_MONTHS.index(_month_of(found)) + 1}.{found[5]}", "day-first"
     match = _DATE.fullmatch(text.strip())
-    if match is None:
+    if match is None or not (_year_is_first(match) if form == "year-first" else _year_is_last(match)):
         return None
     one, two, three = int(match[1]), int(match[3]), int(match[4])
     year, month, day = {"day-first": (three, two, one), "month-first": (three, one, two)}.get(form, (one, two, three))

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .cell_values import codes_of, is_text, marks_in, numbers_of
+from .cell_values import codes_of, is_mark, is_text, marks_in, numbers_of
 from .columns import typed
 from .texts import as_texts, encode_texts, encode_with_target, is_prose, learn_target_encoding, learn_texts
 
@@ -290,8 +290,8 @@ def _encode_numbers(settings: dict[str, Any], column: Any, out: Array) -> None:
 def _same_kind(settings: dict[str, Any], column: Any) -> Array:
     """The values of a column as floats; an error if its type is not that of the fit, such as numbers for dates.
 
-    Also accepted are the numbers 0 and 1 for yes and no, booleans for numbers, and columns without any value, unless
-    they have a text type.
+    Also accepted are the numbers 0 and 1 for yes and no, booleans for numbers, and columns without any value, which may
+    be texts that mark missing cells.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -299,6 +299,8 @@ def _same_kind(settings: dict[str, Any], column: Any) -> Array:
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     values, kind, _ = numbers_of(column)
+    if values is None and is_text(column.type) and all(is_mark(level) for level in codes_of(column)[1]):
+        values, kind = np.full(len(column), np.nan), "empty"
     name, of = settings["name"], settings.get("of", "numbers")
     of = of if of in ("dates", "times", "yes or no") else "numbers"
     remedy = "convert it"
@@ -328,6 +330,8 @@ def _learn_text(name: str, column: Any, y: Any = None) -> tuple[dict[str, Any] |
         return None, int(column.null_count), f"left out: cells of the type {column.type} are neither numbers nor text"
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     n_known, missing = int(counts.sum()), int((codes < 0).sum())
+    if n_known == 0:
+        return None, missing, "left out: no cell has a value"
     if len(levels) > MAX_LEVELS and is_prose(levels):
         return _learn_prose(name, column, missing)
     if len(levels) > _FEW and len(levels) > _IDENTIFIER * n_known:

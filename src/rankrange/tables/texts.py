@@ -110,12 +110,12 @@ def _side_by_side(words: Any, ngrams: Any) -> Any:
 def learn_target_encoding(codes: Array, levels: list[str], y: Any) -> dict[str, Any]:
     """Fit the target encoding: the mean of the target for each value, shrunk towards the overall mean.
 
-    {} if y is None or has several columns, or if there are more than ten classes.
+    {} if y is None or has several columns, or if there is one class or more than ten.
     """
     if y is None or np.ndim(y) != 1:
         return {}
     Y = _targets(np.asarray(y))
-    if Y.shape[1] > _MAX_OUTPUTS:
+    if not 1 <= Y.shape[1] <= _MAX_OUTPUTS:
         return {}
     means, centre = _target_means(codes, len(levels), Y, Y.mean(axis=0)), Y.mean(axis=0)
     return {"levels": levels, "means": means, "centre": centre, "scale": Y.std(axis=0), "width": Y.shape[1]}
