@@ -194,7 +194,7 @@ def main() -> None:
         "estimates": estimates(),
         "claims": held,
         "failed": failed,
-        "fits": bench.fits(),
+        "fits": bench.fits().table,
     }
     for name, content in tables.items():
         (OUT / f"{name}.txt").write_text(content, encoding="utf-8")
