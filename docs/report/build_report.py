@@ -183,11 +183,10 @@ def write_pdf(text: str) -> bool:
     return True
 
 
-def main() -> None:
-    OUT.mkdir(parents=True, exist_ok=True)
-    cost()
+def tables() -> dict[str, str]:
+    """The tables and sentences of the report by name, as Markdown."""
     held, failed = claims()
-    tables = {
+    return {
         "degenerate": degenerate(),
         "descent": descent(),
         "regret": regret(),
@@ -196,7 +195,12 @@ def main() -> None:
         "failed": failed,
         "fits": bench.fits().table,
     }
-    for name, content in tables.items():
+
+
+def main() -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    cost()
+    for name, content in tables().items():
         (OUT / f"{name}.txt").write_text(content, encoding="utf-8")
     made = write_pdf((HERE / "index.md").read_text(encoding="utf-8"))
     link = "{download}`This report as PDF <rankrange-report.pdf>`.\n" if made else "The PDF was not made here.\n"
