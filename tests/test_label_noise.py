@@ -241,16 +241,34 @@ def test_the_share_is_the_mean_of_p_wrong_by_weight(seed):
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
-def test_one_label_moves_the_others_by_little(rate):
-    P, _, given_labels = table(400, 2, margin=2.0, overlap=1.0, rates=rate, seed=7)
+@pytest.mark.parametrize("second", [False, True])
+def test_one_label_moves_the_others_by_little(rate, second):
+    """With a second member a label also moves the weights; in a clean table the first wrong labels say the most."""
+    P, true, given_labels = table(400, 2, margin=2.0, overlap=1.0, rates=rate, seed=7)
     model, rng = LabelNoiseModel(), np.random.default_rng(0)
-    before, moved = model.fit({"m": P}, given_labels).p_wrong, []
+    members = {"a": P}
+    if second:
+        members["b"] = np.column_stack([1.0 - true, true]) * 0.5 + 0.5 * rng.dirichlet([2.0, 2.0], 400)
+    before, moved = model.fit(members, given_labels).p_wrong, []
     for row in rng.choice(400, 20, replace=False):
         flipped = given_labels.copy()
         flipped[row] = 1 - flipped[row]
-        change = np.abs(model.fit({"m": P}, flipped).p_wrong - before)
+        change = np.abs(model.fit(members, flipped).p_wrong - before)
         moved.append(np.delete(change, row).max())
     assert np.median(moved) <= 0.05
+    assert second or rate == 0.0 or np.quantile(moved, 0.9) <= 0.05
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_p_wrong_does_not_jump_where_the_predicted_class_changes(n_classes):
+    """The curves of two classes do not meet at equal probabilities, so p_wrong moved by up to .5 there."""
+    P, _, codes = table(600, n_classes, margin=2.0, overlap=1.0, rates=np.linspace(0.0, 0.3, n_classes), seed=1)
+    posterior = LabelNoiseModel().fit({"m": P}, codes)
+    for label in range(n_classes):
+        sides = [np.append([0.4 + step, 0.4 - step], np.full(n_classes - 2, 0.2)) for step in (-1e-6, 1e-6)]
+        sides = np.array(sides) / np.sum(sides[0])
+        p_wrong = posterior.predict({"m": sides}, np.full(2, label)).p_wrong
+        assert abs(p_wrong[0] - p_wrong[1]) < 1e-3
 
 
 def test_rows_without_a_prediction_get_the_share():
@@ -314,7 +332,7 @@ def test_high_leverage_rows_with_the_predicted_labels_are_like_the_others():
     codes = (rng.random(40) < 0.8).astype(int)
     usual = np.where(codes == 0, 0.95, 0.01)
     p_wrong, share, (low, high) = high_leverage_labels(P, codes, usual)
-    np.testing.assert_allclose(p_wrong, usual, atol=0.01)
+    np.testing.assert_allclose(p_wrong, usual, atol=0.03)
     assert low <= share <= high
 
 
@@ -416,7 +434,7 @@ def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequenc
 
 @pytest.mark.parametrize(
     "settings_of_prior",
-    [{"no_error": -0.1}, {"unpredictable": 2.0}, {"rate_decay": 0.0}, {"hardness_sd": 0.0}, {"shift_sd": np.nan}],
+    [{"no_error": -0.1}, {"unpredictable": 2.0}, {"rate_decay": 0.0}, {"class_sd": 0.0}, {"steepness_sd": np.nan}],
 )
 def test_a_prior_that_is_no_distribution_is_refused_by_the_name_of_its_parameter(settings_of_prior):
     """Such a prior gave a share of NaN with the interval (0, 0)."""

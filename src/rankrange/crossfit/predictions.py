@@ -33,8 +33,8 @@ _NEIGHBOURS, POOL = 15, 20_000
 _PAIRS, _PAIRS_FEW, _FEW_COLUMNS = 1e9, 6e9, 6
 # Class shares of neighbours are shrunk towards the overall shares with the weight of this many rows.
 _SMOOTH = 2.0
-# Candidate temperatures for rows with missing cells, the largest numbers of rows and columns for fitting them, the
-# least gain in log likelihood, and the least probability.
+# Candidate temperatures; for rows with missing cells the largest numbers of rows and columns for fitting them and the
+# least gain in log likelihood; and the least probability.
 _TEMPERATURES = np.exp(np.arange(-1.5, 3.1, 0.25))
 _FITTED_ON, _FOLLOWED, _GAIN, _LEAST = 4_000, 5, 1.0, 1e-4
 
@@ -220,6 +220,13 @@ def _less_confident(P: Array, codes: Array, X: Any, transition: Array, markers: 
         lacking, P = markers[marker].of(X), P.copy()
         P[lacking] = _tempered(P[lacking], float(_TEMPERATURES[common + step] / _TEMPERATURES[common]))
     return P
+
+
+def calibrated(P: Array, codes: Array) -> Array:
+    """The probabilities (n, classes) at the temperature under which the labels are most likely."""
+    rows = np.arange(len(codes))
+    found = [_tempered(P, temperature) for temperature in _TEMPERATURES]
+    return max(found, key=lambda tempered: float(np.log(np.maximum(tempered[rows, codes], _LEAST)).sum()))
 
 
 def _tempered(P: Array, temperature: float) -> Array:

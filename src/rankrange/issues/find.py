@@ -1,10 +1,11 @@
 """`find_label_issues`: out-of-fold predictions of an ensemble, the posterior of wrong labels, the table of suspects.
 
 The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, l1-penalised fits
-if there are more columns than rows, and nearest neighbours if they improve the predictions. A classifier of the user
-replaces the linear fits; probabilities of the user replace all members but the neighbours. `label_noise` computes the
-probability that each label is wrong from their predictions. If there are linear fits, high-leverage rows are not used
-for training, and their rate of wrong labels is estimated separately.
+if there are more columns than rows, a strongly penalised linear fit for sparse text features, and nearest neighbours if
+they improve the predictions. A classifier of the user replaces the linear fits; probabilities of the user replace all
+members but the neighbours. `label_noise` computes the probability that each label is wrong from their predictions. If
+there are linear fits, high-leverage rows are not used for training, and their rate of wrong labels is estimated
+separately.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .out_of_fold import (
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
+    penalised_predictions,
     trimmed_predictions,
 )
 from .suspects import LabelIssues
@@ -157,8 +159,12 @@ def find_label_issues(
         members = {"model": predictions.member(0)}
     else:
         high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
-        data, predictions = _linear_predictions(data, estimator, high_leverage, folds.without(high_leverage), report)
+        trained = folds.without(high_leverage)
+        unscaled = data if estimator is None and _mostly_zero(data.X) else None
+        data, predictions = _linear_predictions(data, estimator, high_leverage, trained, report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
+        if unscaled is not None:
+            members["penalised"] = penalised_predictions(unscaled, trained)
     dense = _as_dense(data.X) if trees and data.X is not None else None
     if dense is not None:
         once = folds.once().without(high_leverage)
@@ -184,11 +190,14 @@ def _linear_predictions(
     half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
     out-of-fold log loss are kept.
     """
-    mostly_zero = sp.issparse(data.X) and 2 * data.X.nnz <= data.X.shape[0] * data.X.shape[1]
-    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + mostly_zero]
+    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + _mostly_zero(data.X)]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
     return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
+
+
+def _mostly_zero(X: Any) -> bool:
+    return sp.issparse(X) and 2 * X.nnz <= X.shape[0] * X.shape[1]
 
 
 def _as_dense(X: Any) -> Array | None:

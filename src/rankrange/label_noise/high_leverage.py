@@ -10,23 +10,20 @@ from ..core.arrays import Array
 # The prior probability that high-leverage rows are outliers with a rate of wrong labels of their own. Outliers are
 # rare, and a few contradicted labels are enough evidence.
 _OUTLIERS = 0.1
-# The rates of wrong labels of outliers, and the exponent of their prior: the probability of a rate is proportional to
-# this power, because such rows are mostly all wrong.
-_RATES = np.linspace(0.03, 0.99, 33)
-_MOSTLY_WRONG = 8.0
+# The rates of wrong labels of outliers, all equally likely.
+_RATES = np.arange(1, 100) / 100.0
 
 
 def high_leverage_labels(P: Array, codes: Array, usual: Array) -> tuple[Array, float, tuple[float, float]]:
     """p_wrong (n,) of high-leverage rows, the share of wrong labels among them, and its 95% interval.
 
-    Either these rows are like the others, with p_wrong `usual` (n,), or they are outliers with a high rate of wrong
-    labels. P (n, classes), for at least two classes, are predictions of models that were not fitted to any
+    Either these rows are like the others, with p_wrong `usual` (n,), or they are outliers with a rate of wrong labels of
+    their own. P (n, classes), for at least two classes, are predictions of models that were not fitted to any
     high-leverage row; `codes` (n,) are the given labels. The interval is widened if it does not contain the share.
     """
     of_label = P[np.arange(len(codes)), codes]
     right, wrong = (1.0 - _RATES[:, None]) * of_label, _RATES[:, None] * (1.0 - of_label) / (P.shape[1] - 1)
-    prior = _RATES**_MOSTLY_WRONG
-    prior = np.append(_OUTLIERS * prior / prior.sum(), 1.0 - _OUTLIERS)
+    prior = np.append(np.full(len(_RATES), _OUTLIERS / len(_RATES)), 1.0 - _OUTLIERS)
     likelihood = np.vstack([right + wrong, of_label])  # rows like the others have the predicted labels
     weights = softmax(np.log(np.maximum(likelihood, 1e-300)).sum(axis=1) + np.log(prior))
     p_wrong = weights @ np.vstack([wrong / np.maximum(right + wrong, 1e-300), usual])

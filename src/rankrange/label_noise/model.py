@@ -31,15 +31,13 @@ from scipy.special import log_softmax, logit, logsumexp, ndtr, softmax
 
 from ..core.arrays import Array
 from .prior import RATES, NoisePrior
-from .reliability import Groups, OddsCurves, by_hardness, latent_log_prior, rank_evidence
+from .reliability import Groups, OddsCurves, bounded, by_hardness, latent_log_prior, rank_evidence
 
-# Probabilities are at least this number divided by n, because n rows cannot show a higher certainty.
-_LEAST_OF_ROWS = 0.5
-# The number of EM steps for the weights of the members, and the largest number of rows that they use: enough for an
-# accuracy of the weights of .01 to .02.
-_EM_STEPS, _WEIGHT_ROWS = 300, 200_000
-# The number of rounds for the distribution of the wrong labels of each true class.
-_ROUNDS = 2
+# The number of EM steps for the weights of the members: enough for an accuracy of .01.
+_EM_STEPS = 100
+# A row counts as predicted to be of each class in proportion to this power of its probabilities, so that p_wrong does
+# not jump where two probabilities are equal. The log loss of development tables is the same with 8, higher with 1 or 2.
+_SHARPNESS = 4.0
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
 # The number of confidences in each of the two grids at which the mean curves are computed; in between, they are
@@ -198,7 +196,9 @@ class LabelNoiseModel:
                 "finite predictions and weights above 0"
             )
         training = {name: P[rows] for name, P in every.items()}
-        weights = dict(zip(every, mixture_weights(_of_labels(training, codes[rows]), mass[rows]).tolist(), strict=True))
+        likelihood = _of_labels(training, codes[rows])
+        found_weights = mixture_weights(likelihood, mass[rows], self.prior.dirichlet_rows)
+        weights = dict(zip(every, found_weights.tolist(), strict=True))
         P = _mixed(training, weights)
         rule, hypotheses = _learn(self.prior, P, codes[rows], mass[rows])
         mean = _mixed(every, weights)
@@ -215,29 +215,18 @@ class LabelNoiseModel:
         )
 
 
-def mixture_weights(likelihood: Array, mass: Array) -> Array:
-    """The mixture weights (members,) that maximise the likelihood of the labels, by EM.
+def mixture_weights(likelihood: Array, mass: Array, rows: float = NoisePrior.dirichlet_rows) -> Array:
+    """The most likely mixture weights (members,), by EM.
 
-    `likelihood` (members, n) has the probability of the given label under each member, `mass` (n,) the row weights.
-    With more than 200,000 rows, a fixed random sample of this size is used.
+    `likelihood` (members, n) has the probability of the given label under each member, `mass` (n,) the row weights. The
+    Dirichlet prior favours equal weights as so many `rows` would.
     """
-    some = _sample(len(mass))
-    likelihood, mass = likelihood[:, some], mass[some]
-    likelihood, mass = np.clip(likelihood, _least(mass), 1.0), mass / mass.sum()
+    n = float(mass.sum())
+    likelihood, mass, equal = bounded(likelihood, n), mass / n, rows / (rows + n)
     weights = np.full(len(likelihood), 1.0 / len(likelihood))
     for _ in range(_EM_STEPS if len(likelihood) > 1 else 0):
-        weights = weights * (likelihood @ (mass / (weights @ likelihood)))
+        weights = (1.0 - equal) * weights * (likelihood @ (mass / (weights @ likelihood))) + equal / len(likelihood)
     return np.asarray(weights)
-
-
-def _sample(n: int) -> Any:
-    """The rows to which mixture weights and calibration are fitted, as an index of arrays of n rows.
-
-    These are all rows, or a fixed random sample of 200,000.
-    """
-    if n <= _WEIGHT_ROWS:
-        return slice(None)
-    return np.sort(np.random.default_rng(0).choice(n, _WEIGHT_ROWS, replace=False))
 
 
 def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]:
@@ -275,30 +264,22 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
     """The gain in log likelihood of calibrated predictions over the class frequencies.
 
     Predictions are calibrated by a power that shrinks them towards the class frequencies, because overconfident
-    predictions may still be informative. The gain is at least 0. With more than 200,000 rows it is extrapolated from
-    those of `_sample`.
+    predictions may still be informative. The gain is at least 0.
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
-    some = _sample(len(codes))
-    logs, labels = np.log(np.clip(P[some], _least(mass), 1.0)) - usual, codes[some, None]
-    share = mass[some] / mass[some].sum()
+    logs, labels = np.log(bounded(P, mass.sum())) - usual, codes[:, None]
 
     def loss(power: float) -> float:
         found = np.take_along_axis(log_softmax(power * logs + usual, axis=1), labels, axis=1)[:, 0]
-        return float(share @ (usual[labels[:, 0]] - found))
+        return float(mass @ (usual[codes] - found))
 
-    return max(0.0, -mass.sum() * minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").fun)
-
-
-def _least(mass: Array) -> float:
-    return _LEAST_OF_ROWS / max(float(mass.sum()), 1.0)
+    return max(0.0, -minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").fun)
 
 
-def _confidence(P: Array, predicted: Array, least: float) -> Array:
-    """Array (n,): the log odds of the predicted class, whose probability is clipped to [least, 1 - least]."""
-    p = np.clip(P[np.arange(len(P)), predicted], least, 1.0 - least)
-    return np.asarray(np.log(p) - np.log1p(-p))
+def _confidence(P: Array, label: int, n: float) -> Array:
+    """Array (n,): the log odds of class `label`, whose probability is bounded for n rows."""
+    return np.asarray(logit(bounded(P[:, label], n)))
 
 
 def _rank_score(confidence: Array, mass: Array) -> Array:
@@ -321,14 +302,14 @@ class _Rule:
 
     `weights` (classes, rates) are the probabilities of each rate. `curves` (classes, rates, points) are the
     probabilities that the predicted class is the true one at each confidence in `points`. `to` (true, given) has the
-    distribution of the wrong labels of each true class. `least` is the lower bound of predicted probabilities.
+    distribution of the wrong labels of each true class. `n` is the number of rows of the fit, by weight.
     """
 
     weights: Array
     points: Array
     curves: Array
     to: Array
-    least: float
+    n: float
 
     @property
     def mean_rates(self) -> Array:
@@ -339,15 +320,18 @@ class _Rule:
         return _transition(self.mean_rates, self.to)
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
-        """The posterior of rows: an average over the rates of the predicted class, with mean rates of other classes.
+        """The posterior of rows: an average over predicted classes and their rates, with mean rates of other classes.
 
-        Rates with a probability of at most 1e-4 are left out. Rows with NaN in P get NaN.
+        Weights of at most 1e-4 are left out. Rows with NaN in P get NaN.
         """
-        p_true, predicted = np.zeros(P.shape), P.argmax(axis=1)
+        p_true = np.zeros(P.shape)
+        predicted = bounded(P, self.n) ** _SHARPNESS
+        predicted /= predicted.sum(axis=1, keepdims=True)
         for label in range(P.shape[1]):
-            rows = np.flatnonzero(predicted == label)
+            rows = np.flatnonzero(~(predicted[:, label] < _NEGLIGIBLE))
             for rate in np.flatnonzero(self.weights[label] > _NEGLIGIBLE).tolist() if len(rows) else ():
-                p_true[rows] += self.weights[label, rate] * self.given_rate(label, rate, P[rows], codes[rows])
+                weight = self.weights[label, rate] * predicted[rows, label, None]
+                p_true[rows] += weight * self.given_rate(label, rate, P[rows], codes[rows])
         p_true /= p_true.sum(axis=1, keepdims=True)
         return RowPosterior(1.0 - p_true[np.arange(len(codes)), codes], p_true)
 
@@ -356,10 +340,9 @@ class _Rule:
 
         `rate` is an index of `RATES`.
         """
-        confidence = _confidence(P, np.full(len(P), label), self.least)
-        true = np.interp(confidence, self.points, self.curves[label, rate])
+        true = np.interp(_confidence(P, label, self.n), self.points, self.curves[label, rate])
         # predictions of noisy labels are less confident than those of true classes
-        others = np.clip(P, self.least, 1.0) ** (1.0 / (1.0 - RATES[rate] - _incoming(P.shape[1])[rate]))
+        others = bounded(P, self.n) ** (1.0 / (1.0 - RATES[rate] - _incoming(P.shape[1])[rate]))
         others[:, label] = 0.0
         classes = (1.0 - true)[:, None] * others / others.sum(axis=1, keepdims=True)
         classes[:, label] = true
@@ -452,7 +435,7 @@ class _Hypotheses(NamedTuple):
 
 
 def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses]:
-    K, predicted, n, least = P.shape[1], P.argmax(axis=1), float(mass.sum()), _least(mass)
+    K, predicted, n = P.shape[1], P.argmax(axis=1), float(mass.sum())
     frequency = np.bincount(codes, weights=mass, minlength=K) / n
     possible = np.flatnonzero(prior.rates(K)[1] > 0.0)
     low, high = _incoming(K)[possible], RATES[possible]
@@ -460,34 +443,32 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
     curves = []
     for label in range(K):
         rows = np.flatnonzero(predicted == label)
-        odds, agree = _confidence(P[rows], predicted[rows], least), (codes[rows] == label).astype(np.float64)
+        odds, agree = _confidence(P[rows], label, n), (codes[rows] == label).astype(np.float64)
         by_rank = Groups.of(_rank_score(odds, mass[rows]), agree, mass[rows])
         share = float(frequency[label])
-        curves.append(OddsCurves.of(prior, Groups.of(odds, agree, mass[rows]), low, high, share))
+        curves.append(OddsCurves.of(prior, Groups.of(odds, agree, mass[rows]), low, high, share, n))
         evidence[label][:, possible] = rank_evidence(prior, by_rank, low, high, share, n)
     hypotheses = _Hypotheses.of(prior, evidence)
-    joint, points = by_hardness(hypotheses.joint), _points(K, least)
+    joint, points = by_hardness(hypotheses.joint), _points(n)
     means = np.zeros((K, len(RATES), len(points)))
     for label, found in enumerate(curves):
         means[label, possible] = found.mean(prior, joint[label][:, possible], points)
     even = (1.0 - np.eye(K)) / max(K - 1, 1)
-    rule = _Rule(joint.sum(axis=1), points, means, even, least)
-    for _ in range(_ROUNDS if K > 2 else 0):
-        p_true = rule.rows(P, codes).p_true
-        flow = np.stack(
-            [(mass[codes == label, None] * p_true[codes == label]).sum(axis=0) for label in range(K)], axis=1
-        )
-        np.fill_diagonal(flow, 0.0)
-        flow += prior.direction_rows * even
-        rule = replace(rule, to=flow / flow.sum(axis=1, keepdims=True))
-    return rule, hypotheses
+    rule = _Rule(joint.sum(axis=1), points, means, even, n)
+    if K == 2:
+        return rule, hypotheses
+    p_true = rule.rows(P, codes).p_true
+    flow = np.stack([mass[codes == label] @ p_true[codes == label] for label in range(K)], axis=1)
+    np.fill_diagonal(flow, 0.0)
+    flow += prior.dirichlet_rows * even
+    return replace(rule, to=flow / flow.sum(axis=1, keepdims=True)), hypotheses
 
 
-def _points(n_classes: int, least: float) -> Array:
-    """Sorted confidences, as log odds, from that of equal probabilities to the largest one.
+def _points(n: float) -> Array:
+    """Sorted confidences, as log odds, between the bounds of probabilities for n rows.
 
     They join a grid with equal steps of probabilities and one with equal steps of log odds, of 100 points each.
     """
-    lowest, highest = 1.0 / n_classes, 1.0 - min(least, 0.5 / n_classes)
-    by_probability = logit(np.linspace(lowest, highest, _POINTS))
-    return np.unique(np.concatenate([by_probability, np.linspace(logit(lowest), logit(highest), _POINTS)]))
+    low, high = bounded(np.array([0.0, 1.0]), n)
+    by_probability = logit(np.linspace(low, high, _POINTS))
+    return np.unique(np.concatenate([by_probability, np.linspace(logit(low), logit(high), _POINTS)]))

@@ -14,8 +14,8 @@ than the class frequencies. The log odds of t have a normal distribution around 
 
 **By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of the rows predicted to
 be of class c that have a higher confidence, and the curve is a s + b. Here f is the frequency of the true class, given
-the rates. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The mean of
-log a is linear in log h and log(1 - t), because the confidence is uninformative if the predictions are.
+the rates. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The steepness a
+is about proportional to (1 - t) / h: the confidence is uninformative if the predictions are.
 
 **By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
 calibrated predictions of clean labels. Here f is the frequency of the label. Predictions of noisy labels are less
@@ -28,28 +28,21 @@ is a smooth function of the labels.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_ndtr, logit, logsumexp, softmax
 
 from ..core.arrays import Array
-from .prior import LARGEST, NoisePrior
+from .prior import NoisePrior
 
 # The number of groups of rows with similar confidence, enough for curves with two parameters.
 _GROUPS = 40
-# Grids of the hardness of a table (its square root has equal steps), of the deviation of its log steepness in standard
-# deviations, and of the log odds of the hardness of a class. Steps of the last two are at most one standard deviation.
-HARDNESS = np.linspace(0.02, 0.995, 14) ** 2
-_DEVIATIONS = np.linspace(-2.0, 2.0, 5)
-_CLASS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
-# Grids of log a by rank, of log a by log odds, and of the shift by log odds. The first is coarse, because twice as many
-# points change the log loss of development tables by .0007.
-_LOG_STEEPNESS = np.linspace(-5.0, 5.0, 14)
-_LOG_SCALE = np.linspace(-4.0, 3.6, 16)
-_SHIFT = np.linspace(-2.5, 2.5, 9)
-# Class frequencies are kept this far from 0 and 1, where their log odds are infinite.
-_EDGE = 0.02
+# Grids: the log odds of the hardness of a table and of a class, log a of both kinds of curves, and deviations in
+# standard deviations.
+HARDNESS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
+_LOG_SCALE = np.linspace(-5.0, 5.0, 20)
+_DEVIATIONS = np.linspace(-2.5, 2.5, 9)
 
 
 class Groups(NamedTuple):
@@ -82,7 +75,8 @@ def latent_log_prior(prior: NoisePrior) -> Array:
 
     These are all pairs of a hardness and a deviation of the log steepness, and last the hardness t = 1.
     """
-    chance = (1.0 - HARDNESS) ** prior.hardness_decay  # equal steps of the square root stand for t^(-1/2)
+    hardness = expit(HARDNESS_LOG_ODDS)
+    chance = np.sqrt(hardness) * (1.0 - hardness) ** (1.0 + prior.hardness_decay)  # the density of the log odds
     logs = np.log(chance / chance.sum())[:, None] + _normal(_DEVIATIONS, 0)
     with np.errstate(divide="ignore"):
         return np.append(np.log1p(-prior.unpredictable) + logs.ravel(), np.log(prior.unpredictable))
@@ -90,7 +84,7 @@ def latent_log_prior(prior: NoisePrior) -> Array:
 
 def by_hardness(latents: Array) -> Array:
     """Sums of values (..., latent variables, rates) over the deviations: (..., hardness, rates), with t = 1 last."""
-    inner = latents[..., :-1, :].reshape(*latents.shape[:-2], len(HARDNESS), len(_DEVIATIONS), -1).sum(axis=-2)
+    inner = latents[..., :-1, :].reshape(*latents.shape[:-2], len(HARDNESS_LOG_ODDS), len(_DEVIATIONS), -1).sum(axis=-2)
     return np.concatenate([inner, latents[..., -1:, :]], axis=-2)
 
 
@@ -101,22 +95,22 @@ def rank_evidence(prior: NoisePrior, groups: Groups, low: Array, high: Array, fr
     of the class among the n labels. The likelihood is raised to the power `prior.evidence_power`. Rates that would need
     more wrong labels of the class than there are labels of other classes get little evidence.
     """
-    hardness = expit(_CLASS_LOG_ODDS)
-    hard = hardness * (1.0 - _true_frequency(frequency, low, high)[:, None])
-    steepness = np.exp(_LOG_STEEPNESS)[:, None]
+    hardness = expit(HARDNESS_LOG_ODDS)
+    hard = hardness * (1.0 - _true_frequency(frequency, low, high, n)[:, None])
+    steepness = np.exp(_LOG_SCALE)[:, None]
     shift = -logit(hard)[:, None, :] - np.log1p(steepness)
     curve = _bounded(prior, steepness[..., None] * groups.confidence + shift[..., None])
     likelihood = prior.evidence_power * _log_likelihood(groups, curve, low, high)
-    usual = prior.log_steepness + prior.steepness_slope * np.log(hard) + np.log1p(-hardness)
-    distance = _LOG_STEEPNESS[:, None, None] - usual[:, None, :, None] - prior.steepness_sd * _DEVIATIONS
+    usual = np.log(prior.steepness * (1.0 - hardness) / hard)
+    distance = _LOG_SCALE[:, None, None] - usual[:, None, :, None] - prior.steepness_sd * _DEVIATIONS
     by_class = logsumexp(likelihood[..., None] + _normal(distance / prior.steepness_sd, -3), axis=-3)
-    distance = _CLASS_LOG_ODDS[:, None] - logit(HARDNESS)[:, None, None, None]
-    by_table = logsumexp(by_class + _normal(distance / prior.hardness_sd, -2), axis=-2)
+    distance = HARDNESS_LOG_ODDS[:, None] - HARDNESS_LOG_ODDS[:, None, None, None]
+    by_table = logsumexp(by_class + _normal(distance / prior.class_sd, -2), axis=-2)
     evidence = by_table.transpose(0, 2, 1).reshape(-1, len(high))
-    agree = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
+    agree = bounded(frequency, n)
     constant = prior.evidence_power * (groups.agree.sum() * np.log(agree) + groups.disagree.sum() * np.log1p(-agree))
     # The wrong labels of this class are labels of other classes, so they cannot outnumber these.
-    odds = (1.0 - frequency + 0.5 / n) / (frequency + 0.5 / n)
+    odds = 1.0 / agree - 1.0
     possible = np.where(high > 0.0, log_ndtr((odds - high) / np.sqrt(odds / n)), 0.0)
     return np.vstack([evidence, np.full(len(high), constant)]) + possible
 
@@ -126,7 +120,7 @@ class OddsCurves(NamedTuple):
 
     `weights` (hardness, rates, curves) has the posterior probability of each curve of the grid, for each hardness below
     1. With t = 1 the curve is constant: `true` (rates,), the frequency of the true class. `frequency` is the share of
-    the class among the labels. All frequencies are clipped to [0.02, 0.98].
+    the class among the labels. All frequencies are `bounded`.
     """
 
     weights: Array
@@ -134,25 +128,24 @@ class OddsCurves(NamedTuple):
     true: Array
 
     @classmethod
-    def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float) -> OddsCurves:
+    def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float, n: float) -> OddsCurves:
         """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`.
 
         Here the likelihood is not raised to a power.
         """
-        frequency = float(np.clip(frequency, _EDGE, 1.0 - _EDGE))
-        logs = _log_odds_curves(groups.confidence, frequency)
+        frequency = float(bounded(frequency, n))
+        logs = _log_odds_curves(prior, groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
-        scale = -np.log(np.maximum(1.0 - low - high, 1.0 - LARGEST))  # predictions of noisy labels are less confident
-        calibrated = _square(_LOG_SCALE - scale[:, None], prior.log_scale_sd)[:, :, None] + _square(
-            _SHIFT, prior.shift_sd
-        )
+        scale = -np.log(1.0 - low - high)  # predictions of noisy labels are less confident
+        calibrated = _square(_LOG_SCALE - scale[:, None], prior.class_sd)[:, :, None] + _square(_DEVIATIONS, 1.0)
         mass = groups.agree + groups.disagree
-        hard = 1.0 - expit(logs) @ mass / max(float(mass.sum()), 1e-300)
-        hardness = logit(np.clip(hard / (1.0 - frequency), HARDNESS[0], HARDNESS[-1]))
-        consistent = _square(hardness - logit(HARDNESS)[:, None, None], prior.hardness_sd)
-        chance = (calibrated + consistent[:, None]).reshape(len(HARDNESS), len(low), -1)
+        hard = expit(-logs) @ mass / max(float(mass.sum()), 1e-300)
+        with np.errstate(divide="ignore"):
+            hardness = logit(np.minimum(hard / (1.0 - frequency), 1.0)).clip(*HARDNESS_LOG_ODDS[[0, -1]])
+        consistent = _square(hardness - HARDNESS_LOG_ODDS[:, None, None], prior.class_sd)
+        chance = (calibrated + consistent[:, None]).reshape(len(HARDNESS_LOG_ODDS), len(low), -1)
         weights = softmax(chance + likelihood.reshape(1, len(low), -1), axis=-1)
-        return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high))
+        return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high, n))
 
     def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
         """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last.
@@ -161,19 +154,26 @@ class OddsCurves(NamedTuple):
         """
         hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
         weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
-        curves = _bounded(prior, _log_odds_curves(confidence, self.frequency))
+        curves = _bounded(prior, _log_odds_curves(prior, confidence, self.frequency))
         return np.asarray(weights @ curves.reshape(-1, len(confidence)) + (hardness[-1] * self.true)[:, None])
 
 
-def _true_frequency(frequency: float, low: Array, high: Array) -> Array:
-    """Array (rates,): the frequency of the true class under each rate, from that of its label; in [0.02, 0.98]."""
-    return np.clip((frequency - low) / (1.0 - low - high), _EDGE, 1.0 - _EDGE)
+def bounded(probability: Any, n: float) -> Any:
+    """The probability, at least 1 / (n + 1) and at most n / (n + 1): n rows cannot show a higher certainty."""
+    return np.clip(probability, 1.0 / (n + 1.0), n / (n + 1.0))
 
 
-def _log_odds_curves(confidence: Array, frequency: float) -> Array:
+def _true_frequency(frequency: float, low: Array, high: Array, n: float) -> Array:
+    """Array (rates,): the frequency of the true class under each rate, from that of its label among n rows."""
+    return np.asarray(bounded((frequency - low) / (1.0 - low - high), n))
+
+
+def _log_odds_curves(prior: NoisePrior, confidence: Array, frequency: float) -> Array:
     """Array (scales, shifts, n): the log odds of the curves of the grid; `frequency` is that of the label."""
     usual = logit(frequency)
-    return np.asarray(usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + _SHIFT[:, None])
+    return np.asarray(
+        usual + np.exp(_LOG_SCALE)[:, None, None] * (confidence - usual) + prior.class_sd * _DEVIATIONS[:, None]
+    )
 
 
 def _bounded(prior: NoisePrior, logs: Array) -> Array:
