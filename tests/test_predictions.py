@@ -12,7 +12,7 @@ from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
 from rankrange.crossfit.predictions import linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
-from rankrange.crossfit.trees import _LEAVES, _joined_leaves, _rows_of_trees, smooth_forests
+from rankrange.crossfit.trees import _LEAVES, _rows_of_trees, _shares, smooth_forests
 
 
 def told(P, codes):
@@ -101,7 +101,7 @@ def test_small_leaves_are_joined_to_the_last_branch_that_holds_enough_rows():
     X = X.astype(np.float32)
     tree = ExtraTreeClassifier(min_samples_leaf=_LEAVES[0], max_features=2, random_state=0).fit(X, codes)
     inner, path = tree.tree_, tree.decision_path(X).toarray()
-    for size, P in zip(_LEAVES, _joined_leaves(tree, X), strict=True):
+    for size, P in zip(_LEAVES, _shares(tree, X, _LEAVES, 2).transpose(1, 0, 2), strict=True):
         enough = path.astype(bool) & (inner.n_node_samples >= size)
         last = enough.shape[1] - 1 - enough[:, ::-1].argmax(axis=1)  # nodes are numbered from the root on
         members = path[:, last].T.astype(float)

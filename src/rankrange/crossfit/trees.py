@@ -1,8 +1,8 @@
 """Out-of-fold predictions of trees: boosting with early stopping, and two kinds of forests.
 
-`tree_predictions` has boosting and a forest of small leaves, in which each tree leaves out about two fifths of the
-folds and predicts them. `smooth_forests` has extra trees with large leaves, which average out wrong labels; without
-folds their predictions are out of bag.
+`tree_predictions` has boosting and a forest, in which each tree leaves out about two fifths of the folds and predicts
+them, with small leaves and with large ones. `smooth_forests` has extra trees with large leaves; without folds their
+predictions are out of bag. Large leaves average out wrong labels.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ _BOOSTED_ON, _LARGER_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # With fewer rows, the larger model is not tried.
 _LARGER_FROM = 5_000
 _MIN_GAIN = 0.01
-# Trees of a forest, and the share of the folds that each leaves out and predicts.
-_TREES, _LEFT_OUT = 60, 0.4
+# Trees of a forest, the share of the folds that each leaves out and predicts, and the minimum leaf sizes of both
+# predictions.
+_TREES, _LEFT_OUT, _FOREST_LEAVES = 60, 0.4, (3, 30)
 # Forests with large leaves, which average out wrong labels: the number of trees (each on half of the rows), the minimum
 # leaf sizes of both predictions, and the largest number of columns per split, which is high because informative columns
 # would often be missed otherwise.
 _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
+
+# The members of `tree_predictions`.
+TREE_MEMBERS = ("boosting", "forest", "coarse_forest")
 
 
 def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
@@ -64,7 +68,7 @@ class TreeSettings:
 def tree_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settings: TreeSettings | None = None
 ) -> tuple[dict[str, Array], TreeSettings]:
-    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest, and the settings of boosting.
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest by leaf size, and the settings.
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
@@ -75,8 +79,8 @@ def tree_predictions(
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
     if settings is None:
         boosted, settings = task.fitted()
-        return {"boosting": task.out_of_fold(boosted), "forest": task.forest()}, settings
-    found = {"forest": task.forest()} if settings.forest else {}
+        return {"boosting": task.out_of_fold(boosted), **task.forest()}, settings
+    found = task.forest() if settings.forest else {}
     if settings.stop:
         found["boosting"] = task.out_of_fold(task.boosted((settings.stop,), settings.rich))
     return found, settings
@@ -114,10 +118,10 @@ class FoldTrees(NamedTuple):
         """Probabilities (n, n_classes) of rows of one fold, from trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
         trees = [tree for left, tree in self.forest if fold in left]
-        forest = np.zeros((len(rows), K))
+        found = np.zeros((len(rows), len(_FOREST_LEAVES), K))
         for tree in trees:
-            forest += _all_classes(tree, tree.predict_proba(rows), K)
-        return {"boosting": self.boosted.predict(fold, X), "forest": forest / len(trees)}
+            found += _shares(tree, rows, _FOREST_LEAVES, K) / len(trees)
+        return {"boosting": self.boosted.predict(fold, X), **_by_leaves(found)}
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
@@ -173,16 +177,16 @@ class _TreeTask:
         """The out-of-fold probabilities (n, n_classes) of boosted trees."""
         return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
 
-    def forest(self) -> Array:
-        """Probabilities (n, n_classes) of a forest: each tree predicts the folds that it leaves out."""
+    def forest(self) -> dict[str, Array]:
+        """Probabilities (n, n_classes) of a forest by leaf size: each tree predicts the folds that it leaves out."""
         X = np.ascontiguousarray(self.X, dtype=np.float32)
 
         def parts() -> Iterator[tuple[Array, Array]]:
             for left, tree in self.forest_trees():
                 test_rows = np.flatnonzero(self.folds.test[left].any(axis=0))
-                yield test_rows, _all_classes(tree, tree.predict_proba(X[test_rows], check_input=False), self.n_classes)
+                yield test_rows, _shares(tree, X[test_rows], _FOREST_LEAVES, self.n_classes)
 
-        return _mean(parts(), (len(self.codes), self.n_classes))
+        return _by_leaves(_mean(parts(), (len(self.codes), len(_FOREST_LEAVES), self.n_classes)))
 
     def forest_trees(self) -> Iterator[tuple[Array, Any]]:
         """Yield pairs: the folds that a tree leaves out, and the tree, which is fitted to a few thousand rows.
@@ -197,7 +201,7 @@ class _TreeTask:
         for left in order[: _TREES * out].reshape(_TREES, out):
             rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
             seed = int(rng.integers(2**31))
-            tree = DecisionTreeClassifier(min_samples_leaf=3, max_features="sqrt", random_state=seed)
+            tree = DecisionTreeClassifier(min_samples_leaf=_FOREST_LEAVES[0], max_features="sqrt", random_state=seed)
             yield left, tree.fit(X[rows], self.codes[rows], check_input=False)
 
     def log_likelihood(self, P: Array) -> float:
@@ -251,8 +255,7 @@ def smooth_forests(
             tree = ExtraTreeClassifier(
                 max_features=columns, min_weight_fraction_leaf=least, random_state=random_state
             ).fit(X[rows], codes[rows], sample_weight=weight, check_input=sparse)
-            found = [_all_classes(tree, P, n_classes) for P in _joined_leaves(tree, X[test_rows])]
-            yield test_rows, np.stack(found, axis=1)
+            yield test_rows, _shares(tree, X[test_rows], _LEAVES, n_classes)
 
     return tuple(_mean(parts(), (len(codes), len(_LEAVES), n_classes)).transpose(1, 0, 2))
 
@@ -274,17 +277,27 @@ def _rows_of_trees(n: int, seed: int, folds: Folds | None, mass: Array | None) -
         yield rows, test_rows, int(rng.integers(2**31))
 
 
-def _joined_leaves(tree: Any, X: Any) -> list[Array]:
-    """For each minimum size, the class shares (n, classes) in the smallest subtree of each row that is large enough."""
+def _shares(tree: Any, X: Any, sizes: tuple[int, ...], n_classes: int) -> Array:
+    """Array (n, sizes, n_classes): the class shares in the smallest subtree of each row that has at least `size` rows.
+
+    If even the whole tree has fewer, it is the subtree. X must be float32.
+    """
     inner, parent = tree.tree_, np.zeros(tree.tree_.node_count, dtype=np.intp)
     for children in (inner.children_left, inner.children_right):
         parent[children[children >= 0]] = np.flatnonzero(children >= 0)
-    at, found = inner.apply(X), []
-    for size in _LEAVES:
-        while (small := (inner.weighted_n_node_samples[at] < size - 0.5) & (at > 0)).any():
-            at = np.where(small, parent[at], at)
-        found.append(inner.value[at, 0] / inner.value[at, 0].sum(axis=1, keepdims=True))
+    leaf, node = inner.apply(X), np.arange(inner.node_count)
+    share = inner.value[:, 0] / inner.value[:, 0].sum(axis=1, keepdims=True)
+    found = np.zeros((len(leaf), len(sizes), n_classes))
+    for place, size in enumerate(sizes):
+        while (small := (inner.weighted_n_node_samples[node] < size - 0.5) & (node > 0)).any():
+            node = np.where(small, parent[node], node)
+        found[:, place, tree.classes_] = share[node][leaf]
     return found
+
+
+def _by_leaves(found: Array) -> dict[str, Array]:
+    """The two members of a forest, from predictions (n, sizes, classes)."""
+    return dict(zip(TREE_MEMBERS[1:], found.transpose(1, 0, 2), strict=True))
 
 
 def _mean(parts: Iterable[tuple[Array, Array]], shape: tuple[int, ...]) -> Array:

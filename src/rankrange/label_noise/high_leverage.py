@@ -17,8 +17,8 @@ _RATES = np.arange(1, 100) / 100.0
 def high_leverage_labels(P: Array, codes: Array, usual: Array) -> tuple[Array, float, tuple[float, float]]:
     """p_wrong (n,) of high-leverage rows, the share of wrong labels among them, and its 95% interval.
 
-    Either these rows are like the others, with p_wrong `usual` (n,), or they are outliers with a rate of wrong labels of
-    their own. P (n, classes), for at least two classes, are predictions of models that were not fitted to any
+    Either these rows are like the others, with p_wrong `usual` (n,), or they are outliers with another rate of wrong
+    labels. P (n, classes), for at least two classes, are predictions of models that were not fitted to any
     high-leverage row; `codes` (n,) are the given labels. The interval is widened if it does not contain the share.
     """
     of_label = P[np.arange(len(codes)), codes]

@@ -36,8 +36,9 @@ from scipy.special import expit, log_ndtr, logit, logsumexp, softmax
 from ..core.arrays import Array
 from .prior import NoisePrior
 
-# The number of groups of rows with similar confidence, enough for curves with two parameters.
-_GROUPS = 40
+# The number of groups of rows with similar confidence, and of confidences at which curves are computed: enough for
+# curves with two parameters.
+POINTS = 50
 # Grids: the log odds of the hardness of a table and of a class, log a of both kinds of curves, and deviations in
 # standard deviations.
 HARDNESS_LOG_ODDS = np.linspace(-8.0, 4.5, 26)
@@ -54,7 +55,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
-        """Divide the rows, in the order of their confidence, into at most 40 groups of about equal mass.
+        """Divide the rows, in the order of their confidence, into at most 50 groups of about equal mass.
 
         Rows with equal confidence stay together; groups without mass are left out. `agree` (n,) is 1 if the label is
         the predicted class and 0 otherwise.
@@ -62,7 +63,7 @@ class Groups(NamedTuple):
         values, value_of = np.unique(confidence, return_inverse=True)
         total, agreeing = (np.bincount(value_of, part, len(values)) for part in (weight, weight * agree))
         # Rounding errors of the sum must not move a value across the edge of a group.
-        group = np.ceil(_GROUPS * np.cumsum(total) / max(float(weight.sum()), 1e-300) - 1e-9)
+        group = np.ceil(POINTS * np.cumsum(total) / max(float(weight.sum()), 1e-300) - 1e-9)
         first = np.flatnonzero(np.diff(group, prepend=-1))
         mean = np.add.reduceat(total * values, first) / np.maximum(np.add.reduceat(total, first), 1e-300)
         total, agreeing = np.add.reduceat(total, first), np.add.reduceat(agreeing, first)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.transition import probabilities_of
-from ..crossfit.trees import FoldTrees
+from ..crossfit.trees import TREE_MEMBERS, FoldTrees
 from ..label_noise import Costs, LabelNoisePosterior
 from .shard_kernels import Model, fold_numbers
 
@@ -35,7 +35,7 @@ class FoldModels:
 
     def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
         """Probabilities (n, classes) by name of the member, from models fitted without the fold of the row."""
-        names = ["ordinary", "robust", *(["boosting", "forest"] if self.trees is not None else [])]
+        names = ["ordinary", "robust", *(TREE_MEMBERS if self.trees is not None else ())]
         found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
         for number in range(self.n_folds):
             rows = np.flatnonzero(fold == number)
