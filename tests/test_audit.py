@@ -77,10 +77,9 @@ def test_ready_probabilities_do_as_the_estimator_that_made_them():
     folds = list(KFold(5, shuffle=True, random_state=0).split(X))
     model = LogisticRegression()
     P = cross_val_predict(model, X, given, cv=folds, method="predict_proba")
-    a = find_label_issues(X, given, estimator=model, cv=folds, random_state=0)
+    a = find_label_issues(X, given, estimator=model, cv=folds, trees=False, random_state=0)
     b = find_label_issues(X, given, pred_probs=P, random_state=0)
-    np.testing.assert_allclose(a.members[0][2], b.members[0][2], atol=1e-4)
-    np.testing.assert_allclose(a.score, b.score, atol=0.05)  # beside an estimator there are also trees
+    np.testing.assert_allclose(a.score, b.score, atol=1e-4)
     alone = find_label_issues(y=given, pred_probs=P)
     np.testing.assert_allclose(alone.score, find_label_issues(X, given, pred_probs=P, neighbours=False).score)
 
@@ -264,11 +263,14 @@ def test_where_no_label_is_wrong_the_rate_is_nothing():
 
 
 def test_of_labels_that_nothing_predicts_none_is_called_wrong():
-    rng = np.random.default_rng(0)
-    issues = find_label_issues(rng.normal(size=(400, 3)), rng.integers(0, 2, 400), random_state=0)
-    assert len(issues) == 0
-    assert issues.noise_interval[0] == 0
-    assert issues.noise_interval[1] > 0.05
+    """Their p_wrong is about the estimated share, which is uncertain, so rows may be listed for a look."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        issues = find_label_issues(rng.normal(size=(400, 3)), rng.integers(0, 2, 400), random_state=0)
+        assert issues.p_wrong.max() < 0.5
+        assert set(issues["action"]) <= {"look"}
+        assert issues.noise_interval[0] == 0
+        assert issues.noise_interval[1] > 0.05
     for shown in (str(issues), issues._repr_html_() or str(issues)):
         assert "which is uncertain" in shown
     assert "p_wrong" in str(issues)  # the rows most worth a look are shown whatever is known of the share
