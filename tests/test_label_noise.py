@@ -434,7 +434,15 @@ def test_without_information_the_posterior_is_bayes_rule_with_the_class_frequenc
 
 @pytest.mark.parametrize(
     "settings_of_prior",
-    [{"no_error": -0.1}, {"unpredictable": 2.0}, {"rate_decay": 0.0}, {"class_sd": 0.0}, {"steepness_sd": np.nan}],
+    [
+        {"surprises": 0.0},
+        {"surprises": 0.5},
+        {"no_error": -0.1},
+        {"unpredictable": 2.0},
+        {"rate_decay": 0.0},
+        {"class_sd": 0.0},
+        {"steepness_sd": np.nan},
+    ],
 )
 def test_a_prior_that_is_no_distribution_is_refused_by_the_name_of_its_parameter(settings_of_prior):
     """Such a prior gave a share of NaN with the interval (0, 0)."""
@@ -462,3 +470,32 @@ def test_the_representation_of_a_posterior_is_short():
 def test_probabilities_of_one_class_are_refused_with_the_shape_that_is_needed():
     with pytest.raises(ValueError, match=r"one column per class, shape \(4, 2\), got \(4,\)"):
         find_label_issues(y=[0, 0, 1, 1], pred_probs=[0.1, 0.6, 0.8, 0.9])
+
+
+@pytest.mark.parametrize("rate_decay", [1e-6, 1e-3, 1e3])
+def test_every_positive_decay_of_the_rates_is_a_prior(rate_decay):
+    """With a very fast decay all rates underflowed, and the posterior was NaN."""
+    P, _, codes = table(300, 2, margin=2.0, overlap=1.0, rates=0.1, seed=0)
+    posterior = LabelNoiseModel(NoisePrior(rate_decay=rate_decay)).fit({"m": P}, codes)
+    assert 0.0 <= posterior.interval[0] <= posterior.share <= posterior.interval[1] <= 1.0
+    assert np.isfinite(posterior.p_wrong).all()
+
+
+@pytest.mark.parametrize("change", [lambda P: 3.0 * P, lambda P: np.log(P), lambda P: P - 0.5])
+def test_scores_that_are_no_probabilities_are_refused(change):
+    P, _, codes = table(100, 2, margin=2.0, overlap=1.0, rates=0.1, seed=0)
+    with pytest.raises(ValueError, match=r"must be probabilities.* of 'b'; convert"):
+        LabelNoiseModel().fit({"a": P, "b": change(P)}, codes)
+    posterior = LabelNoiseModel().fit({"a": P}, codes)
+    with pytest.raises(ValueError, match="must be probabilities"):
+        posterior.predict({"a": change(P)}, codes)
+
+
+def test_arguments_of_another_form_are_refused_by_name():
+    P, _, codes = table(100, 2, margin=2.0, overlap=1.0, rates=0.1, seed=0)
+    with pytest.raises(TypeError, match="predictions must be a mapping"):
+        LabelNoiseModel().fit(P, codes)
+    with pytest.raises(TypeError, match="prior must be a NoisePrior"):
+        LabelNoiseModel(prior={"no_error": 0.5})
+    with pytest.raises(ValueError, match="weight must have one number per label"):
+        LabelNoiseModel().fit({"a": P}, codes, weight=np.ones(5))

@@ -74,7 +74,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         losses=-np.log(np.clip(mean[np.arange(n), codes].astype(np.float64), 1e-30, 1.0)),
         wrong=wrong,
         order=order,
-        actions=np.where(listed["action"] == "", "look", listed["action"]),
+        actions=listed["action"],
         suggested=[names[c] for c in suggested[order]],
         expected=[_explanation(issues.members, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),

@@ -48,7 +48,7 @@ class Suspect(NamedTuple):
     loss : float
         The out-of-fold loss.
     action : str
-        "relabel", "drop" or "look".
+        "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few.
     why : str
         The reasons, in words.
     residual : float or None
@@ -361,7 +361,7 @@ class Audit:
         )
 
     def scores_note(self) -> str:
-        """A note on why the scores of the two models differ although the model of all rows drops none.
+        """A note on why the scores of the two models can differ although the model of all rows drops none.
 
         It is '' if this model drops rows, or if the models of the folds drop none either.
         """
@@ -371,7 +371,7 @@ class Audit:
         chosen = ", ".join(f"{m:,}" for m in j.fold_m)
         return (
             f"The model of all rows ignores none. The scores come from the models of {len(j.fold_m)} folds, each of "
-            f"which chose how many rows to ignore: {chosen}. So the scores of the two models differ."
+            f"which chose how many rows to ignore: {chosen}. So the scores of the two models can differ."
         )
 
     def _next(self) -> str:

@@ -26,7 +26,6 @@ from .task_result import (
     Measure,
     TaskResult,
     facts_of,
-    listed_actions,
     lost_groups,
     marked_at_chance,
 )
@@ -83,8 +82,9 @@ def classify_out_of_core(rows: Any, target: Target, X: Path, seed: int, trees: b
 def _listed(found: ShardIssues) -> tuple[Array, Array]:
     """The suspects and the first 20 rows of the ranking, and the action for each."""
     ranked = found.ranked
-    listed = (actions(ranked["p_wrong"], ranked["p_suggested"]) != "") | (np.arange(len(ranked)) < _LISTED)
-    return ranked[listed], listed_actions(ranked["p_wrong"], ranked["p_suggested"])[listed]
+    todo = actions(ranked["p_wrong"], ranked["p_suggested"])
+    listed = (todo != "") | (np.arange(len(ranked)) < _LISTED)
+    return ranked[listed], todo[listed]
 
 
 class _Explanations:

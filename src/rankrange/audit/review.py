@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
 from ..errors import UserError
-from ..label_noise import POSSIBLE, SURE
+from ..label_noise import POSSIBLE, SURE, actions
 from ..pages.text import visible
 from ..tables.read import rows_as_text
 from .decisions import (
@@ -28,7 +28,7 @@ from .decisions import (
     split_labels,
 )
 from .target import RowNames, Target
-from .task_result import TaskResult, listed_actions
+from .task_result import TaskResult
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,11 @@ def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResu
     stays = np.flatnonzero(((after >= POSSIBLE) | (before < POSSIBLE)) & ~is_decided[result.order])
     order = result.order[stays]
     relabel = (result.actions == "relabel") & (after >= (SURE if review.shift else np.minimum(before, SURE)))
-    actions = listed_actions(after, relabel.astype(np.float64))
     return replace(
         result,
         wrong=wrong,
         order=order,
-        actions=actions[stays],
+        actions=actions(after, relabel.astype(np.float64))[stays],
         suggested=[result.suggested[i] for i in stays],
         expected=[result.expected[i] for i in stays],
         against=result.against[stays],

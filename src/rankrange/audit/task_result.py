@@ -9,7 +9,6 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.transition import WIDTH
-from ..label_noise import actions
 from ..pages.text import number
 
 
@@ -100,7 +99,8 @@ class TaskResult:
     dropped : ndarray of shape (n,)
         Mask of the rows that the robust model ignores.
     order, actions : ndarray of shape (suspects,)
-        The positions of the suspects among the n rows, worst first, and the action for each.
+        The positions of the listed rows among the n rows, worst first, and the action for each; "" if they are only
+        listed because there are few suspects.
     suggested, expected : list of str
         For each suspect, the suggested target, and what the models predict, in words.
     against : ndarray of shape (suspects, features)
@@ -187,15 +187,6 @@ def lost_groups(groups: list[Group]) -> list[str]:
         for g in groups
         if g.rows and g.cut > 0.5 * g.rows
     ]
-
-
-def listed_actions(p_wrong: Array, p_best: Array) -> Array:
-    """The action for each listed row; "look" if the costs suggest no action.
-
-    `p_best` is the probability that the suggested target is right.
-    """
-    found = actions(p_wrong, p_best)
-    return np.where(found == "", "look", found)
 
 
 def show(measure: Any, value: float) -> str:

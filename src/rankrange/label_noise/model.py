@@ -160,6 +160,12 @@ class LabelNoiseModel:
 
     prior: NoisePrior = field(default_factory=NoisePrior)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.prior, NoisePrior):
+            raise TypeError(
+                f"prior must be a NoisePrior, got {self.prior!r}; pass for example NoisePrior(no_error=0.9)"
+            )
+
     def fit(self, predictions: Mapping[str, Array], codes: Array, weight: Array | None = None) -> LabelNoisePosterior:
         """Fit the weights of the members and the posterior of all hypotheses.
 
@@ -182,13 +188,17 @@ class LabelNoiseModel:
         Raises
         ------
         ValueError
-            If the predictions differ in shape or have fewer than two classes, or if no row has a prediction and a
-            positive weight.
+            If the predictions are not probabilities, differ in shape or have fewer than two classes, if the weights
+            are not (n,), or if no row has a prediction and a positive weight.
+        TypeError
+            If the predictions are not a mapping.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         _check_codes(codes, next(iter(every.values())).shape[1])
         known = np.all([np.isfinite(P).all(axis=1) for P in every.values()], axis=0)
         mass = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+        if mass.shape != codes.shape:
+            raise ValueError(f"weight must have one number per label, shape {codes.shape}, got {mass.shape}")
         rows = np.flatnonzero(known & (mass > 0.0))
         if not len(rows):
             raise ValueError(
@@ -230,6 +240,11 @@ def mixture_weights(likelihood: Array, mass: Array, rows: float = NoisePrior.dir
 
 
 def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]:
+    if not isinstance(predictions, Mapping):
+        raise TypeError(
+            f"predictions must be a mapping of names to arrays (n, classes), got {type(predictions).__name__}; pass "
+            'for example {"model": P}'
+        )
     found = {name: np.asarray(P, dtype=np.float64) for name, P in predictions.items()}
     shapes = {P.shape for P in found.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 2 or next(iter(shapes))[0] != len(codes):
@@ -239,6 +254,13 @@ def _checked(predictions: Mapping[str, Array], codes: Array) -> dict[str, Array]
     n_classes = next(iter(shapes))[1]
     if n_classes < 2:
         raise ValueError(f"need predictions of at least two classes, got {n_classes}; pass a column for each class")
+    for name, P in found.items():
+        values = P[np.isfinite(P)]
+        if len(values) and (values.min() < 0.0 or values.max() > 1.01):
+            raise ValueError(
+                f"predictions must be probabilities from 0 to 1, got {values.min():.3g} to {values.max():.3g} of "
+                f"{name!r}; convert scores by softmax, or divide each row by its sum"
+            )
     return found
 
 

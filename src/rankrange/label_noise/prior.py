@@ -79,6 +79,8 @@ class NoisePrior:
                 raise ValueError(f"{name} must be a probability from 0 to 1, got {value!r}")
             if not probability and value <= 0.0:
                 raise ValueError(f"{name} must be positive, got {value!r}")
+        if not 0.0 < self.surprises < 0.5:
+            raise ValueError(f"surprises must be above 0 and below 0.5, got {self.surprises!r}; 0.001 is usual")
 
     def rates(self, n_classes: int) -> tuple[Array, Array]:
         """Prior probabilities of the grid `RATES`: of a rate that all classes share, and of the rate of one class.
@@ -86,7 +88,7 @@ class NoisePrior:
         Rates from 1 - 1 / n_classes on, at which labels are random, have the probability 0, and so has a shared rate of
         0. There must be at least two classes.
         """
-        density = np.exp(-RATES / self.rate_decay) * np.gradient(RATES)
+        density = np.exp(-(RATES - RATES[1]).clip(0.0) / self.rate_decay) * np.gradient(RATES)
         density[(RATES == 0.0) | (1.0 - 1.0 / n_classes <= RATES)] = 0.0
         shared = density / density.sum()
         by_class = (1.0 - self.class_unaffected) * shared

@@ -127,7 +127,7 @@ const page = (() => {
     cell("p", suspect.p > 0.995 ? ">99%" : suspect.p < 0.005 ? "<1%" : percent(suspect.p), true);
     cell("loss", number(suspect.loss), true);
     const action = cell("action", "");
-    action.replaceChildren(make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut")));
+    action.replaceChildren(...(suspect.action ? [make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut"))] : []));
     const made = decisions.get(String(suspect.row));
     if (made) action.append(" ", make("span", made.decision, "tag good"));
     const why = cell("why", suspect.why);
@@ -192,7 +192,7 @@ const page = (() => {
   };
 
   if (table) {
-    fill(byId("action"), [...new Set(data.suspects.map((s) => s.action))].sort());
+    fill(byId("action"), [...new Set(data.suspects.map((s) => s.action))].filter(Boolean).sort());
     const counted = new Map();
     for (const s of data.suspects) counted.set(s.given, (counted.get(s.given) || 0) + 1);
     const given = [...counted.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
