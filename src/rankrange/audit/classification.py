@@ -29,6 +29,7 @@ _MEMBER_NAMES = {
     "boosting": "boosted trees",
     "forest": "a forest",
     "coarse_forest": "a forest with large leaves",
+    "penalised": "a strongly penalised linear model",
     "sparse": "a sparse linear model",
     "sparse robust": "a robust sparse linear model",
     "neighbours": "the labels of the nearest rows",
@@ -39,7 +40,7 @@ _MEMBER_NAMES = {
 def study_classification(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
     """Audit a target with classes, given the encoded rows X (n, features).
 
-    If no model predicts better than chance, there are no suspects.
+    If no model predicts better than chance, the result is marked so (`marked_at_chance`).
     """
     codes, names = target.y, target.names
     n, K = len(codes), len(names)
@@ -128,6 +129,7 @@ _NAMES = {
     "boosting": "boosted trees",
     "forest": "the forest",
     "coarse_forest": "the forest with large leaves",
+    "penalised": "the strongly penalised linear model",
     "sparse": "the sparse linear model",
     "sparse robust": "the robust sparse linear model",
     "neighbours": "the labels of the nearest rows",
