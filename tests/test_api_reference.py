@@ -21,6 +21,7 @@ MODULES = [
     "rankrange.estimators",
     "rankrange.issues",
     "rankrange.label_noise",
+    "rankrange.algorithms",
     "rankrange.metrics",
     "rankrange.noise",
     "rankrange.onnx",

@@ -20,6 +20,7 @@ ORDER = (
     "metrics",
     "noise",
     "risk",
+    "algorithms",
     "boosting",
     "datasets",
     "solvers",

@@ -48,6 +48,7 @@ _MODULE_OF = {
     "scan": "shards",
 }
 _SUBMODULES = (
+    "algorithms",
     "audit",
     "core",
     "crossfit",

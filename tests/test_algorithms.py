@@ -1,0 +1,159 @@
+"""The paper's algorithms as printed: their subgradients, the descent of DCA, and the library's optimum."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankrange import AoRRClassifier, algorithms
+
+
+def _table(seed: int, n: int = 60, d: int = 3, wrong: int = 6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = np.where(X @ rng.normal(size=d) + 0.3 * rng.normal(size=n) > 0, 1, -1)
+    y[:wrong] *= -1
+    return X, y
+
+
+def _labels(seed: int, n: int = 50, d: int = 4, labels: int = 5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    scores = X @ rng.normal(size=(d, labels)) + 0.2 * rng.normal(size=(n, labels))
+    return X, (scores >= np.sort(scores, axis=1)[:, -2:-1]).astype(int)  # two labels in each row
+
+
+def _largest(s, count: int) -> float:
+    return float(sum(sorted(s, reverse=True)[:count]))
+
+
+def _tkml_by_definition(Z, Y, top_k: int):
+    return np.array(
+        [max(0.0, 1.0 + sorted(z, reverse=True)[top_k] - min(z[y == 1])) for z, y in zip(Z, Y, strict=True)]
+    )
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=8),
+    st.lists(st.floats(-3, 3), min_size=8, max_size=8),
+    st.data(),
+)
+def test_weights_are_a_subgradient_of_the_sum_of_the_largest(values, other, data):
+    s = np.array(values)
+    m = data.draw(st.integers(0, len(s)))
+    moved = np.array(other[: len(s)])
+    q = algorithms._top(s, m)
+    assert q.sum() == pytest.approx(m)
+    assert _largest(moved, m) >= _largest(s, m) + q @ (moved - s) - 1e-9
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "softmax"])
+def test_slopes_are_derivatives(loss):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=20) if loss == "softmax" else rng.choice([-1, 1], size=20)
+    Z = rng.normal(size=(20, 3 if loss == "softmax" else 1))
+    individual = algorithms._loss_of(loss)
+    _, slope = individual(Z, y)
+    for column in range(Z.shape[1]):
+        step = np.zeros_like(Z)
+        step[:, column] = 1e-6
+        by_differences = (individual(Z + step, y)[0] - individual(Z - step, y)[0]) / 2e-6
+        np.testing.assert_allclose(slope[:, column], by_differences, atol=1e-7)
+
+
+def test_top_k_losses_are_the_definition_and_their_slopes_the_derivatives():
+    rng = np.random.default_rng(1)
+    Z, Y = rng.normal(size=(200, 5)), (rng.random((200, 5)) < 0.5).astype(int)
+    Y[np.arange(200), rng.integers(5, size=200)] = 1
+    for top_k in range(1, 5):
+        s, slope = algorithms._tkml_losses(Z, Y.astype(bool), top_k)
+        np.testing.assert_allclose(s, _tkml_by_definition(Z, Y, top_k))
+        direction = rng.normal(size=Z.shape)
+        ahead, behind = (_tkml_by_definition(Z + e * direction, Y, top_k) for e in (1e-7, -1e-7))
+        np.testing.assert_allclose((slope * direction).sum(axis=1), (ahead - behind) / 2e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dca_with_exact_inner_solves_never_increases_the_objective(seed):
+    cvxpy = pytest.importorskip("cvxpy")
+    X, y = _table(seed, n=30)
+    m, k, C = 3, 20, 10.0
+
+    def exact(theta, theta_hat):
+        w = cvxpy.Variable(X.shape[1])
+        losses = cvxpy.pos(1.0 - cvxpy.multiply(y, X @ w))
+        rest = cvxpy.sum_largest(losses, k) - theta_hat[0] @ w + (k - m) * cvxpy.sum_squares(w) / (2 * C)
+        cvxpy.Problem(cvxpy.Minimize(rest)).solve(solver=cvxpy.CLARABEL)
+        return w.value[None]
+
+    start = np.random.default_rng(seed).normal(size=(1, X.shape[1]))
+    values = algorithms.dca(X, y, m, k, loss="hinge", C=C, outer_steps=4, inner=exact, theta=start).objective
+    assert (np.diff(values) <= 1e-6 * values[:-1]).all()
+    assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_dca_reaches_the_optimum_of_a_convex_range(batch_size):
+    X, y = _table(0)
+    k, C = 40, 10.0
+    best = AoRRClassifier(m=0, k=k, C=C / k, fit_intercept=False, tol=1e-9).fit(X, y)
+    run = algorithms.dca(X, y, 0, k, C=C, outer_steps=3, step=0.05, inner_steps=4000, batch_size=batch_size)
+    losses = np.logaddexp(0.0, -y * (X @ best.coef_[0]))
+    optimum = _largest(losses, k) / k + (best.coef_**2).sum() / (2 * C)
+    assert optimum <= run.objective[-1] + 1e-9
+    assert run.objective[-1] <= optimum * (1.001 if batch_size is None else 1.05)
+    np.testing.assert_allclose(run.lam, sorted(losses, reverse=True)[k - 1], rtol=0.05 if batch_size is None else 0.5)
+
+
+def test_dca_without_wrong_labels_in_its_range_finds_the_library_optimum():
+    X, y = _table(3)
+    m, k, C = 6, 60, 10.0
+    best = AoRRClassifier(m=m, k=k, C=C / (k - m), fit_intercept=False, random_state=0).fit(X, y)
+    losses = np.logaddexp(0.0, -y * (X @ best.coef_[0]))
+    optimum = (_largest(losses, k) - _largest(losses, m)) / (k - m) + (best.coef_**2).sum() / (2 * C)
+    mean = algorithms.dca(X, y, 0, k, C=C, outer_steps=1, step=0.1)
+    run = algorithms.dca(X, y, m, k, C=C, outer_steps=10, step=0.1, theta=mean.theta)
+    assert optimum - 1e-9 <= run.objective[-1] <= 1.02 * optimum
+
+
+def test_thresholds_from_clean_rows_drop_about_the_wrong_labels():
+    rng = np.random.default_rng(5)
+    centres = 4.0 * np.eye(3)
+    truth = rng.integers(3, size=400)
+    X = np.column_stack([centres[truth] + rng.normal(size=(400, 3)), np.ones(400)])
+    given_labels = truth.copy()
+    given_labels[:60] = (truth[:60] + 1) % 3
+    run = algorithms.dca_without_k_and_m(
+        X[:300], given_labels[:300], X[300:], truth[300:], outer_steps=8, inner_steps=300, step=0.1
+    )
+    assert run.lam <= run.lam_hat
+    losses = algorithms._softmax(X[:300] @ run.theta.T, given_labels[:300])[0]
+    assert 45 <= (losses > run.lam_hat).sum() <= 90
+    assert ((X[:300] @ run.theta.T).argmax(axis=1) == truth[:300]).mean() > 0.95
+
+
+def test_top_k_descent_lowers_its_objective_to_that_of_the_definition():
+    X, Y = _labels(0)
+    run = algorithms.tkml(X, Y, 2, outer_steps=5, inner_steps=300)
+    assert run.objective[-1] == pytest.approx(_tkml_by_definition(X @ run.theta.T, Y, 2).mean())
+    assert run.objective[-1] < 0.8 * run.objective[0]
+
+
+def test_top_k_losses_in_a_ranked_range_track_their_thresholds():
+    X, Y = _labels(1)
+    m, k = 5, 40
+    run = algorithms.tkml_aorr(X, Y, 2, m, k, steps=600, step=0.05)
+    losses = sorted(_tkml_by_definition(X @ run.theta.T, Y, 2), reverse=True)
+    assert run.objective[-1] == pytest.approx(np.mean(losses[m:k]))
+    assert (run.lam_hat, run.lam) == pytest.approx((losses[m - 1], losses[k - 1]))
+    assert run.objective[-1] < 0.5 * run.objective[0]
+
+
+def test_without_dropped_rows_the_upper_threshold_is_infinite():
+    X, Y = _labels(2)
+    assert algorithms.tkml_aorr(X, Y, 1, 0, 50, steps=3).lam_hat == np.inf
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match=r"loss must be one of .*logistic"):
+        algorithms.dca(np.eye(2), np.array([1, -1]), 0, 2, loss="square")
