@@ -33,7 +33,7 @@ Watch = Callable[[Array], None]
 class Run(NamedTuple):
     """Where an algorithm ended.
 
-    Attributes
+    Parameters
     ----------
     theta : ndarray of shape (scores, d)
         The parameters after the last step.
@@ -170,12 +170,26 @@ def dca_without_k_and_m(
         Rows with some wrong labels.
     X_clean, y_clean : array_like
         Rows with correct labels only.
-    loss, outer_steps, inner_steps, step, batch_size, theta, watch, random_state
-        As in `dca`.
-    warm_up_steps, warm_up_step : int, float
-        Number and length of the steps on the average loss.
+    loss : {"softmax", "logistic", "hinge"}
+        The individual loss; `y` and `y_clean` are as in `dca`.
+    warm_up_steps : int
+        Number of steps on the average loss.
+    warm_up_step : float
+        Their length.
+    outer_steps, inner_steps : int
+        Number of tangents, and of steps for each.
+    step : float
+        The step length.
+    batch_size : int, optional
+        Rows per step, as in `dca`.
     upper, lower : callable, optional
         Operations 1 and 2: the threshold lambda_hat, and lambda, from the clean losses.
+    theta : array_like of shape (scores, d), optional
+        The start; by default 0.
+    watch : callable, optional
+        Called with theta after each inner step.
+    random_state : int, optional
+        Seed of the batches.
 
     Returns
     -------
@@ -245,8 +259,16 @@ def tkml(
         1 for the labels of a row, otherwise 0; each row has at least one.
     top_k : int
         Number of labels that are predicted, the paper's k (k' in Algorithm 3).
-    C, outer_steps, inner_steps, step, theta, watch
-        As in `dca`.
+    C : float
+        The paper's C, relative to the average loss.
+    outer_steps, inner_steps : int
+        Number of tangents, and of steps for each.
+    step : float
+        The step length.
+    theta : array_like of shape (labels, d), optional
+        The start; by default 0.
+    watch : callable, optional
+        Called with theta after each inner step.
 
     Returns
     -------
@@ -294,14 +316,24 @@ def tkml_aorr(
 
     Parameters
     ----------
-    X, Y, top_k
-        As in `tkml`; top_k is the paper's k'.
+    X : array_like of shape (n, d)
+        The rows.
+    Y : array_like of shape (n, labels)
+        1 for the labels of a row, otherwise 0; each row has at least one.
+    top_k : int
+        Number of labels that are predicted, the paper's k'.
     m, k : int
         Ranks of rows to drop, and the last rank to keep.
     steps : int
         Number of steps.
-    step, C, theta, watch
-        As in `dca`.
+    step : float
+        The step length.
+    C : float
+        The paper's C, relative to the average loss.
+    theta : array_like of shape (labels, d), optional
+        The start; by default 0.
+    watch : callable, optional
+        Called with theta after each step.
 
     Returns
     -------
