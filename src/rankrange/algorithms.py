@@ -41,6 +41,14 @@ class Run(NamedTuple):
         The lower and the upper threshold, as values of the loss; lam_hat is infinity if m = 0.
     objective : ndarray
         The objective at the start and after each outer step (in Algorithm 3, after each step).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.algorithms import dca
+    >>> run = dca(np.array([[-1.0], [1.0]]), np.array([-1, 1]), 0, 2, outer_steps=1, inner_steps=10)
+    >>> run.theta.shape, len(run.objective), run.lam_hat
+    ((1, 1), 2, inf)
     """
 
     theta: Array
@@ -195,6 +203,18 @@ def dca_without_k_and_m(
     -------
     Run
         The last theta and thresholds. The objective is that of the m and k that the thresholds amount to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.algorithms import dca_without_k_and_m
+    >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0], [3.0]])  # the last label is wrong
+    >>> run = dca_without_k_and_m(
+    ...     X, np.array([-1, -1, 1, 1, -1]), X[:4], np.array([-1, -1, 1, 1]),
+    ...     loss="logistic", outer_steps=3, inner_steps=200,
+    ... )
+    >>> np.sign(X @ run.theta.T).ravel()
+    array([-1., -1.,  1.,  1.,  1.])
     """
     X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
     X_clean, y_clean = np.asarray(X_clean, dtype=np.float64), np.asarray(y_clean)
@@ -274,6 +294,14 @@ def tkml(
     -------
     Run
         The last theta and the objective after each outer step; the thresholds are those of keeping all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.algorithms import tkml
+    >>> run = tkml(np.eye(3), np.eye(3), 1, outer_steps=5, inner_steps=200)
+    >>> (np.eye(3) @ run.theta.T).argmax(axis=1)
+    array([0, 1, 2])
     """
     X, Y, n = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=bool), len(X)
     theta = np.zeros((Y.shape[1], X.shape[1])) if theta is None else np.array(theta, dtype=np.float64)
@@ -339,6 +367,14 @@ def tkml_aorr(
     -------
     Run
         The last theta, the exact thresholds of its losses, and the objective at the start and after each step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.algorithms import tkml_aorr
+    >>> run = tkml_aorr(np.eye(3), np.eye(3), 1, 0, 3, steps=100)
+    >>> (np.eye(3) @ run.theta.T).argmax(axis=1)
+    array([0, 1, 2])
     """
     X, Y, n = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=bool), len(X)
     theta = np.zeros((Y.shape[1], X.shape[1])) if theta is None else np.array(theta, dtype=np.float64)
