@@ -116,7 +116,7 @@ def dca(
     --------
     >>> import numpy as np
     >>> from rankrange.algorithms import dca
-    >>> X = np.array([[-2.0, 1], [-1, 1], [1, 1], [2, 1], [9, 1]])  # the last label is wrong
+    >>> X = np.array([[-2.0, 1], [-1, 1], [1, 1], [2, 1], [3, 1]])  # the last label is wrong
     >>> run = dca(X, np.array([-1, -1, 1, 1, -1]), 1, 5, step=0.1)
     >>> np.sign(X @ run.theta.T).ravel()
     array([-1., -1.,  1.,  1.,  1.])
