@@ -50,9 +50,6 @@ def test_scores_errors_and_cost_are_those_by_row(kind):
     np.testing.assert_allclose(found.mean, right.mean, **tolerance)
     for candidate in range(3):
         np.testing.assert_allclose(found.errors(candidate), right.errors(candidate), **tolerance)
-    allowed = np.array([True, False, True])
-    np.testing.assert_allclose(found.only(allowed).mean, right.only(allowed).mean, **tolerance)
-    assert found.only(allowed).errors(0)[1] == 0.0
     ordinary = host.ordinary
     assert there._cost(ordinary) == pytest.approx(host._cost(ordinary), rel=1e-9)
     in_units = DeviceCrossFit(data, sampled, 4.0, objective, tests).scored(fits)  # a row has the mass 4

@@ -287,6 +287,59 @@ def test_a_share_that_scores_worse_is_not_taken_for_being_preferred():
     assert tuning._gate(RowScores(scores, model.mass), model, fits, preferred=2)[0] == 2
 
 
+class EqualScores:
+    """Candidates with the same score on every row, whose means were summed in different orders."""
+
+    mass = 100.0
+
+    def __init__(self, mean, last_digits):
+        self.mean = np.array([mean + i * np.spacing(mean) for i in last_digits])
+
+    def errors(self, candidate):
+        return np.zeros(len(self.mean))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()])
+def test_a_candidate_that_predicts_the_same_as_the_ordinary_fit_is_never_chosen(loss):
+    model = objective(loss, n=100)
+    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2]), ["none", "up", "up"], np.zeros((3, 1, 1, 1)))
+    for digits in np.random.default_rng(0).integers(1, 10**12, 200):  # means at which rounding to 12 digits changes
+        scores = EqualScores((digits + 0.5) / 1e12, [-8, 8, 0])
+        assert tuning._gate(scores, model, fits)[0] == 0
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared()])
+def test_an_excluded_candidate_is_never_chosen(loss):
+    model, rng = objective(loss, n=100), np.random.default_rng(0)
+    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2, 0.3]), ["none", *["up"] * 3], np.zeros((4, 1, 1, 1)))
+    chosen = set()
+    for _ in range(200):
+        scores = RowScores((rng.random((4, 100)) < rng.random((4, 1))).astype(float), model.mass)
+        allowed = np.append(True, rng.random(3) < 0.5)
+        best = tuning._gate(scores, model, fits, allowed)[0]
+        assert allowed[best]
+        chosen.add(best)
+    assert chosen == {0, 1, 2, 3}
+
+
+def test_the_choice_ends_if_every_m_drops_more_than_half_of_a_class(monkeypatch):
+    X, y = overlapping(100, flipped=0.2)
+    rounds = []
+
+    def always_the_first(*arguments, **settings):
+        rounds.append(1)
+        assert len(rounds) < 1000, "the choice does not end"
+        return 1, {}, "the first candidate"
+
+    monkeypatch.setattr(tuning, "_gate", always_the_first)
+    monkeypatch.setattr(tuning, "loses_a_class", lambda *arguments: True)
+    monkeypatch.setattr(tuning, "on_all_rows", lambda *arguments: (1.0, None))
+    model = Objective(Design(X, True), 2.0 * y - 1.0, Logistic(), 1.0, 1, m=0, k=100)
+    found = tuning.choose_m(model, np.random.default_rng(0), C=1.0, with_noise=False)
+    assert found.m == 0
+    assert "half of each class" in found.reason
+
+
 def test_progress_of_the_choice_is_shown(capsys):
     X, y = overlapping(100, flipped=0.2)
     AoRRClassifier(random_state=0, verbose=1).fit(X, y)

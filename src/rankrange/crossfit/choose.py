@@ -119,7 +119,7 @@ def choose_m(
     cross = cross_fit(part, split(part, strata, rng, plan_of(part), groups), C, n_jobs=n_jobs, total=total)
     candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
     most = np.inf
-    while True:
+    for _ in candidates.shares:
         fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most, with_noise)
         if C is None and chosen:
             fits = weaker_penalty(cross, fits, chosen, k_share)
@@ -131,6 +131,7 @@ def choose_m(
         if not loses_a_class(objective, start, m):
             return Choice(m, start, table, reason, noise, C=found)
         most = 0.99 * float(fits.shares[chosen])
+    return Choice(0, None, table, "no m keeps half of each class in the fit to all rows", noise, C=found)
 
 
 def _best(
@@ -153,7 +154,7 @@ def _best(
     parts = cross.scores(fits)
     allowed = (fits.shares < most) & ~_lose_a_class(fits)
     scores = cross.scored(fits)
-    chosen, table, reason = _gate(scores.only(allowed), part, fits)
+    chosen, table, reason = _gate(scores, part, fits, allowed)
     many = part.design.n > TWICE_UP_TO
     if not (with_noise or many or part.loss.targets == "numbers"):
         return fits, chosen, table, reason, None
@@ -161,7 +162,7 @@ def _best(
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
     limit = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > limit:
-        chosen, _, reason = _gate(scores.only(allowed & (fits.shares <= limit)), part, fits)
+        chosen, _, reason = _gate(scores, part, fits, allowed & (fits.shares <= limit))
         noise = _noise(part, strata, parts, tests, chosen, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and many and noise[0] >= SHARES[0]:
@@ -169,8 +170,8 @@ def _best(
         report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
         if more.shares[-1] < min(most, limit) and not _lose_a_class(more)[-1]:
             fits = more
-            scores = cross.scored(more).only(np.append(allowed, True))
-            chosen, table, reason = _gate(scores, part, fits, len(fits.shares) - 1)
+            allowed = np.append(allowed, True)
+            chosen, table, reason = _gate(cross.scored(more), part, fits, allowed, preferred=len(allowed) - 1)
     return fits, chosen, table, reason, noise
 
 
@@ -340,30 +341,38 @@ def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
 
 
 def _gate(
-    scores: Scored, objective: Objective, fits: Fits, preferred: int | None = None
+    scores: Scored, objective: Objective, fits: Fits, allowed: Array | None = None, preferred: int | None = None
 ) -> tuple[int, dict[str, Array], str]:
     """The index of the best candidate, or 0 (the ordinary fit) if it gains too little; the table; and the reason.
 
-    The gain must exceed one standard error, with few rows more. For numeric targets, the candidate with the smallest m
-    within one standard error of the best counts as the best. The `preferred` candidate does if its score is within two
-    standard errors of the best.
+    Only candidates that are `allowed` (a mask, by default all) are compared. The gain must exceed one standard error,
+    with few rows more. For numeric targets, the candidate with the smallest m within one standard error of the best
+    counts as the best. The `preferred` candidate does if its score is within two standard errors of the best.
     """
-    # Rounded: sums of the same terms may differ in the last digit, and the standard error of equal scores is 0.
-    mean = np.round(scores.mean, 12)
-    best = int(mean.argmax())
-    if objective.loss.targets == "numbers" and fits.shares.any():
+    compared = np.arange(len(fits.shares)) if allowed is None else np.flatnonzero(allowed)
+    gain = _gains(scores, 0)
+    best = int(compared[gain[compared].argmax()])
+    if objective.loss.targets == "numbers" and best and fits.shares.any():
         # Scores are flat in m once all outliers are cut, and the maximum is random: cut no more than needed.
-        as_good = mean[best] - mean <= scores.errors(best)
-        as_good[0] = best == 0
-        best = min(np.flatnonzero(as_good).tolist(), key=lambda i: (fits.shares[i], -mean[i]))
-    if preferred is not None and mean[best] - mean[preferred] <= 2.0 * scores.errors(best)[preferred]:
+        worse = -_gains(scores, best) > scores.errors(best)
+        best = min((i for i in compared[1:].tolist() if not worse[i]), key=lambda i: (fits.shares[i], -gain[i]))
+    if preferred is not None and -_gains(scores, best)[preferred] <= 2.0 * scores.errors(best)[preferred]:
         best = preferred
     errors = scores.errors(0)
-    table = {"m": fits.shares, "path": np.array(fits.names), "score": mean, "gain": mean - mean[0], "error": errors}
-    if mean[best] - mean[0] > errors[best] * (1.0 + _SMALL_SAMPLE / scores.mass):
+    score = scores.mean[0] + gain
+    table = {"m": fits.shares, "path": np.array(fits.names), "score": score, "gain": gain, "error": errors}
+    if gain[best] > errors[best] * (1.0 + _SMALL_SAMPLE / scores.mass):
         how = "is the estimated share of errors and scores as well as the best" if best == preferred else "scores best"
         return best, table, f"m = {fits.shares[best]:.3g} n {how}"
     return 0, table, "no m scores better than m = 0 by one standard error"
+
+
+def _gains(scores: Scored, candidate: int) -> Array:
+    """Array (candidates,): the score minus that of one candidate, exactly 0 if they differ only by rounding errors.
+
+    The standard error of equal scores is 0, so any difference would count as significant.
+    """
+    return np.round(scores.mean - scores.mean[candidate], 12)
 
 
 # Section 4.3: k = n / divisor once the training accuracy reaches the level.
@@ -378,14 +387,15 @@ def adapt_k(
     `result` is the solution at k = n, and `solve` fits an objective from a start. The schedule ends if k would not
     decrease, or would not exceed m. Returns the last objective and its solution.
     """
-    while True:
+    for _ in ADAPTIVE:
         accuracy = _training_accuracy(objective, result.w)
         divisor = max([1] + [divisor for level, divisor in ADAPTIVE if accuracy >= level])
         k = objective.total / divisor if objective.sample_weight is not None else objective.total // divisor
         if k >= objective.k or k <= objective.m:
-            return objective, result
+            break
         objective = objective.ranked(objective.m, k)
         result = solve(objective, result.w)
+    return objective, result
 
 
 def _training_accuracy(objective: Objective, W: Array) -> float:

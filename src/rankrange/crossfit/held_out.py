@@ -30,9 +30,6 @@ class Scored(Protocol):
     def errors(self, candidate: int) -> Array:
         """Array (candidates,): the standard error of the difference from one candidate."""
 
-    def only(self, allowed: Array) -> Scored:
-        """The same scores, but excluded candidates get the score of the first candidate and so are never the best."""
-
 
 class RowScores:
     """Scores (candidates, n) by row; NaN for rows that no fold tests."""
@@ -40,7 +37,6 @@ class RowScores:
     def __init__(self, scores: Array, mass: Array) -> None:
         tested = ~np.isnan(scores[0])
         self._mass, self._value = mass[tested].astype(np.float64), scores[:, tested]
-        self._scores = scores, mass
 
     @property
     def mass(self) -> float:
@@ -56,11 +52,6 @@ class RowScores:
         """Array (candidates,): the standard error of the difference from one candidate."""
         gain = self._value - self._value[candidate]
         return np.asarray(np.sqrt(((gain - gain @ self._mass[:, None] / self.mass) ** 2) @ self._mass) / self.mass)
-
-    def only(self, allowed: Array) -> RowScores:
-        """The same scores, but excluded candidates get the score of the first candidate."""
-        scores, mass = self._scores
-        return RowScores(np.where(allowed[:, None], scores, scores[0]), mass)
 
 
 def row_scores(objective: Objective, strata: Array, parts: list[tuple[Array, Array]], tests: Array) -> Array:

@@ -42,11 +42,6 @@ class MomentScores:
         different = square > 1e-13 * variances.max()  # otherwise the variance consists of rounding errors
         return np.asarray(np.sqrt(np.where(different, np.maximum(variance, 0.0), 0.0) / self.mass))
 
-    def only(self, allowed: Array) -> MomentScores:
-        """The same scores, but excluded candidates get the score of the first candidate."""
-        index = np.where(allowed, np.arange(len(self.mean)), 0)
-        return MomentScores(self.mass, self.mean[index], self.second[np.ix_(index, index)])
-
 
 class DeviceCrossFit(CrossFit):
     """Cross-fitting with one hold-out: fits are made on the host and scored on all other rows on the device.

@@ -154,8 +154,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Only with an aggregate over groups.
     tuning_ : dict
         The fits that were compared, if m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and
-        its standard "error". With a clean validation set the arrays are "m", "k", "lam_hat", "lam" and
-        "validation_loss", one entry per evaluation.
+        its standard "error". Fits that drop more than half of a class are listed, but not compared. With a clean
+        validation set the arrays are "m", "k", "lam_hat", "lam" and "validation_loss", one entry per evaluation.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
         models; the upper bound counts every label that these models mispredict. m_ / n may differ from the estimate,
