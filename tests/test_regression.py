@@ -175,6 +175,23 @@ def test_fits_are_equivariant(setting):
     np.testing.assert_allclose(shifted.bse_, errors, rtol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [1e-8, 1e-4, 1e4, 1e8])
+def test_mm_estimates_do_not_depend_on_units(factor):
+    """mm(X, a y) is a mm(X, y), and a column in other units has the inverse coefficient."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(60, 3))
+        y = X @ [1.0, -2.0, 0.3] + 0.1 * rng.standard_t(3, size=60)
+        y[:12] += 5.0
+        reference = mm(X, y, random_state=0)
+        of_y = mm(X, factor * y, random_state=0)
+        np.testing.assert_allclose(of_y.coef_ / factor, reference.coef_, rtol=1e-7)
+        np.testing.assert_allclose(of_y.intercept_ / factor, reference.intercept_, rtol=1e-6)
+        np.testing.assert_allclose(of_y.bse_ / factor, reference.bse_, rtol=1e-6)
+        of_x = mm(X * [factor, 1.0, 1.0], y, random_state=0)
+        np.testing.assert_allclose(of_x.coef_ * [factor, 1.0, 1.0], reference.coef_, rtol=1e-7)
+
+
 def test_half_keeps_the_rows_of_the_largest_breakdown_point():
     X, y = line()
     model = AoRRRegressor("half", random_state=0).fit(X, y)

@@ -13,7 +13,8 @@ from rankrange.core.losses import LOSSES, TKML
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import by_rank
 from rankrange.crossfit.choose import outlier_share
-from rankrange.crossfit.folds import Folds, draw_folds
+from rankrange.crossfit.fits import Fits
+from rankrange.crossfit.folds import CrossFit, Folds, draw_folds, split
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
 from rankrange.estimators import LogisticPerLabel, LSEPClassifier
@@ -352,3 +353,33 @@ def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
         before = mass[losses > losses[row]].sum()
         assert dropped[row] == (before + mass[row] / 2 < m)
         assert easy[row] == (before + mass[row] / 2 > k)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_the_criterion_of_the_penalty_cannot_tell_a_weight_from_repeated_rows(kind, seed, monkeypatch):
+    """The out-of-fold loss of the same fits is the same, although a row of weight 2 may be in two folds."""
+    monkeypatch.setattr("rankrange.crossfit.folds._cutting", lambda fits, shares: fits)
+    X, codes, numbers = rows(seed=seed)
+    y = np.where(codes == 1, 1.0, -1.0) if kind == "classes" else numbers
+    weight = np.where(codes == 1, 4.0, 1.0) if seed % 2 else WEIGHTS["0 to 3"]
+    kept, total = weight > 0, float(weight.sum())
+    loss = LOSSES["logistic" if kind == "classes" else "squared"]()
+    crosses = []
+    for features, target, mass in ((X[kept], y[kept], weight[kept]), (*repeated(weight, X, y), None)):
+        objective = Objective(Design(features, True), target, loss, total, k=total, sample_weight=mass)
+        tests = split(objective, objective.strata, np.random.default_rng(seed), (2, 5, 5))
+        crosses.append(CrossFit(objective, tests, C=0.1))
+    W = crosses[0].ordinary.W
+    costs = [cross._cost(Fits(cross.sets, np.zeros(1), ["none"], W)) for cross in crosses]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_chosen_penalty_of_a_classifier_cannot_tell_a_weight_from_repeated_rows(seed):
+    X, y, _ = rows(seed=seed)
+    X = np.column_stack([X, np.random.default_rng(seed).normal(size=(N, 12))])
+    weight = np.where(y == 1, 4.0, 1.0) if seed % 2 else WEIGHTS["0 to 3"]
+    by_weight, by_rows = (AoRRClassifier(m=0, C="auto", random_state=0) for _ in range(2))
+    kept = weight > 0
+    assert by_weight.fit(X[kept], y[kept], weight[kept]).C_ == by_rows.fit(*repeated(weight, X, y)).C_

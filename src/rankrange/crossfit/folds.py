@@ -429,17 +429,21 @@ class CrossFit:
     def _cost(self, fits: Fits) -> float:
         if self.objective.loss.targets == "numbers":
             return self._middle_error(fits)
-        mass = self.objective.mass.astype(np.float64)
         return sum(
-            float(mass[rows] @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
-            for rows, Z in self.scores(fits)
+            float(test[rows].astype(np.float64) @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
+            for (rows, Z), test in zip(self.scores(fits), self.tests, strict=True)
         )
 
     def _middle_error(self, fits: Fits) -> float:
-        """The mean of the smaller 70% of the out-of-fold errors, minimised over the shares to drop."""
+        """The mean of the smaller 70% of the out-of-fold errors, by mass, minimised over the shares to drop."""
         parts = self.scores(_cutting(fits, _CUTS))
         errors = np.concatenate([np.abs(self.objective.y[rows] - Z.reshape(len(Z), -1)) for rows, Z in parts], axis=1)
-        return float(np.sort(errors, axis=1)[:, : max(1, int(0.7 * errors.shape[1]))].mean(axis=1).min())
+        mass = np.concatenate([test[rows] for (rows, _), test in zip(parts, self.tests, strict=True)])
+        order = np.argsort(errors, axis=1)
+        mass, errors = mass.astype(np.float64)[order], np.take_along_axis(errors, order, axis=1)
+        limit = 0.7 * mass[0].sum()
+        kept = np.clip(limit - (np.cumsum(mass, axis=1) - mass), 0.0, mass)
+        return float(((kept * errors).sum(axis=1) / limit).min())
 
 
 def _cutting(fits: Fits, shares: Array) -> Fits:

@@ -84,7 +84,7 @@ def _steps(problem: TrimmedSquares, B: Array, most: int) -> tuple[Array, Array]:
         G, g = problem.systems(w)
         after = np.linalg.solve(G, g[:, :, None])[:, :, 0]
         residuals[moving] = problem.y - after @ problem.Z.T
-        far = np.abs(after - B[moving]).max(axis=1) > _TOL * (1 + np.abs(after).max(axis=1))
+        far = np.abs(after - B[moving]).max(axis=1) > _TOL * (s[moving] + np.abs(after).max(axis=1))
         B[moving], s[moving] = after, m_scale(residuals[moving], problem.p, s[moving], 1)
         moving = moving[far & (s[moving] > 0)]
     return B, s if most <= _SCREEN_STEPS else m_scale(residuals, problem.p, s)
@@ -97,6 +97,6 @@ def m_estimate(problem: TrimmedSquares, start: Located, c: float) -> Array:
         w = weight((problem.y - problem.Z @ b) / start.scale, c)
         G, g = problem.systems(w[None])
         last, b = b, np.linalg.solve(G[0], g[0])
-        if np.abs(b - last).max() <= _TOL * (1 + np.abs(b).max()):
+        if np.abs(b - last).max() <= _TOL * (start.scale + np.abs(b).max()):
             break
     return b
