@@ -28,3 +28,14 @@ def test_padded_indices_are_the_labels_of_the_mask(top_k, two_sided, dtype):
         found.append((losses.detach(), scores.grad))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("wrong", [6, 7, -2])
+def test_an_index_outside_of_the_labels_is_an_error(wrong):
+    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([[0, -1], [2, wrong], [5, -1]])
+    with pytest.raises(ValueError, match="count labels from 0"):
+        rrt.tkml(scores, target, 2)
+    # In a transform no value can be read, so the row is NaN; the others are what they were.
+    _, losses = torch.func.grad_and_value(lambda z: rrt.tkml(z, target, 2, reduction="none")[1])(scores)
+    assert losses.isnan()

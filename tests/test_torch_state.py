@@ -143,3 +143,35 @@ def test_ranks_inside_classes_take_the_same_share_of_each():
             ranked = weights[target == c][own.argsort(descending=True)]
             edges = [min(i + 1, k * size) - max(i, m * size) for i in range(size)]
             torch.testing.assert_close(ranked, torch.tensor(edges).clamp(min=0.0), atol=1e-5, rtol=0)
+
+
+def test_a_schedule_sets_m_and_k_at_once():
+    loss = rrt.AoRRLoss(m=0.0, k=0.3)
+    assert rrt.LinearSchedule(loss, m=0.5, k=1.0).step() == (0.5, 1.0)
+
+
+def test_a_state_of_a_given_m_is_refused_by_an_automatic_loss():
+    with pytest.raises((ValueError, RuntimeError), match="made with m='auto'"):
+        rrt.LinearAoRRLoss(m="auto").load_state_dict(
+            {"_extra_state": rrt.LinearAoRRLoss(m=0.2).state_dict()["_extra_state"]}, strict=False
+        )
+
+
+def test_losses_of_double_precision_are_ranked_in_it():
+    losses = 1.0 + torch.tensor([1e-12, 3e-12, 2e-12, 0.0], dtype=torch.float64)
+    weights = weights_inside_classes(losses, torch.zeros(4, dtype=torch.int64), 0.25, 0.75)
+    torch.testing.assert_close(weights, torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64))
+    loss = rrt.AoRRLoss(lambda scores, target: losses, m=0.25, k=0.75, per_class=True)
+    loss(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+    assert loss.last_weights.tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_a_fused_loss_can_be_copied_and_frees_the_batch():
+    hidden = torch.randn(8, 4, requires_grad=True)
+    layer = nn.Linear(4, 4)
+    loss = rrt.LinearAoRRLoss(m=0.25)
+    activations = layer(hidden)
+    loss(activations, torch.randn(5, 4), torch.arange(8) % 5)
+    copy.deepcopy(loss)
+    stored = loss._last["tokens"].hidden
+    assert not stored.requires_grad and stored.untyped_storage().nbytes() == 0

@@ -197,7 +197,7 @@ def long_rows_by_index(
     i = tl.arange(0, ENTRIES)
     index = tl.load(target_ptr + row * n_entries + i, mask=i < n_entries, other=-1).to(tl.int32)
     repeated = tl.sum(((index[:, None] == index[None, :]) & (i[None, :] < i[:, None])).to(tl.int32), 1) > 0
-    listed = (index >= 0) & ~repeated
+    listed = (index >= 0) & (index < n_labels) & ~repeated
     true_scores = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
     n_true = tl.sum(listed.to(tl.int32), 0)
     exceeds_k = (n_true > top_k) & TWO_SIDED

@@ -105,7 +105,8 @@ def label_mask(target: Tensor, n_labels: int) -> Tensor:
     # An extra column for the padding avoids a check on the host.
     mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
     index = target.long()
-    return mask.scatter(1, torch.where(index < 0, n_labels, index), True)[:, :n_labels]
+    outside = (index < 0) | (index >= n_labels)
+    return mask.scatter(1, torch.where(outside, n_labels, index), True)[:, :n_labels]
 
 
 def _of_rank(rows: Tensor, rank: int) -> Tensor:

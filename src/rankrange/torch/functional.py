@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from . import kernels
+from .compatibility import transforms_active
 from .cuts import counts_in_batch, cut_at_ranks, cut_weights, label_mask, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
         One score per label.
     target : Tensor
         A 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A target with the shape of
-        the scores is always a mask.
+        the scores is always a mask. An index outside of -1 to L - 1 is an error on a CPU; on a GPU, where a check would
+        wait for the device, and in transforms such as `torch.func.grad`, it makes the loss of its row NaN.
     top_k : int
         How many labels are predicted; fewer than L.
     two_sided : bool, default=True
@@ -158,10 +160,13 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
     target = _check_tkml(scores, target, top_k)
+    invalid = _invalid_rows(target, scores.shape[1])
     if kernels.fits_tkml(scores, target, top_k):
         losses = kernels.tkml(scores, target, top_k, two_sided)
     else:
         losses = _tkml_rows(scores, target, top_k, two_sided)
+    if invalid is not None:
+        losses = torch.where(invalid, torch.nan, losses)
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" and len(losses) else losses.sum()
@@ -211,6 +216,21 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
             f"{tuple(target.shape)}; pass label indices as integers"
         )
     return target
+
+
+def _invalid_rows(target: Tensor, n_labels: int) -> Tensor | None:
+    """The rows (B,) with an index that is neither a label nor the padding -1; None for a mask and for checked indices."""
+    if target.shape[1] == n_labels or target.numel() == 0:
+        return None
+    if target.is_cpu and not torch.compiler.is_compiling() and not transforms_active():
+        low, high = (int(end) for end in target.aminmax())
+        if low < -1 or high >= n_labels:
+            raise ValueError(
+                f"label indices must be from 0 to {n_labels - 1}, or -1 for padding, got {low} to {high}; count labels "
+                "from 0"
+            )
+        return None
+    return ((target < -1) | (target >= n_labels)).any(1)
 
 
 def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:

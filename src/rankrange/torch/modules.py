@@ -54,6 +54,10 @@ class RangeLoss(nn.Module):
     def k(self, k: Rank) -> None:
         self._keep = self._checked(self.m, k)
 
+    def set_range(self, m: Rank | str, k: Rank) -> None:
+        """Set m and k together; assigned one after the other, the first new value may contradict the other old one."""
+        self._keep = self._checked(m, k)
+
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(type(self), name, None)
         return attribute.fget(self) if isinstance(attribute, property) and attribute.fget else super().__getattr__(name)
@@ -346,8 +350,8 @@ class AoRRLoss(RangeLoss):
             return value
         target, n_classes = args[1].long(), args[0].shape[1]
         m, k = (float(rank) / len(losses) for rank in counts_in_batch(self._keep, len(losses)))
-        weights = cut_weights(losses.detach(), self._last["cut"]).to(torch.float32)
-        inside = weights_inside_classes(losses.detach().float(), target, m, k)
+        weights = cut_weights(losses.detach(), self._last["cut"])
+        inside = weights_inside_classes(losses.detach(), target, m, k)
         if self.guard is None:
             protect = torch.ones((), dtype=torch.bool, device=losses.device)
         else:

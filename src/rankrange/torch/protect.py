@@ -14,6 +14,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from .cuts import sum_dtype
 from .memory import Resizable, arrived, copy_to_host
 
 KEPT_TO_PROTECT, KEPT_TO_RELEASE = 0.7, 0.9
@@ -36,9 +37,11 @@ class ClassGuard(Resizable):
         self._copy: tuple[Tensor, object] | None = None
 
     def prepare(self, n_classes: int, device: torch.device) -> None:
-        if self.sums.shape[0] != n_classes or self.sums.device != device:
-            self.sums = torch.zeros(n_classes, 2, device=device)
-            self.on = torch.zeros((), dtype=torch.bool, device=device)
+        """Move the state to the device of a batch; only another number of classes starts it anew."""
+        if self.sums.shape[0] != n_classes:
+            self.sums, self.on = self.sums.new_zeros(n_classes, 2), torch.zeros_like(self.on)
+        if self.sums.device != device:
+            self.sums, self.on = self.sums.to(device), self.on.to(device)
 
     def forward(self, weights: Tensor, target: Tensor, share: float) -> Tensor:
         """Whether classes are protected from this batch on; only training mode updates this.
@@ -98,7 +101,7 @@ def weights_inside_classes(losses: Tensor, target: Tensor, m: float, k: float) -
     order = losses.argsort(descending=True, stable=True)
     order = order[target[order].argsort(stable=True)]  # class by class, the largest loss first
     ordered = target[order]
-    position = torch.arange(n, device=losses.device, dtype=torch.float32)
+    position = torch.arange(n, device=losses.device, dtype=sum_dtype(losses))
     first = torch.searchsorted(ordered, ordered).to(position.dtype)
     size = torch.searchsorted(ordered, ordered, right=True).to(position.dtype) - first
     rank = position - first

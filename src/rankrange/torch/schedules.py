@@ -51,8 +51,8 @@ class LinearSchedule:
 
     def _set(self) -> None:
         way = min(max((self.count - self.start) / self.steps, 0.0), 1.0)
-        for name, (begin, end) in self.ends.items():
-            setattr(self.loss, name, begin + way * (end - begin))
+        ranks = {name: begin + way * (end - begin) for name, (begin, end) in self.ends.items()}
+        self.loss.set_range(ranks.get("m", self.loss.m), ranks.get("k", self.loss.k))
 
     def state_dict(self) -> dict[str, Any]:
         """The state to save with a checkpoint: the number of calls of `step`, and the initial and final m and k."""

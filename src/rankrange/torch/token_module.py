@@ -191,7 +191,9 @@ class LinearAoRRLoss(RangeLoss):
         warm = self.batches < self.warmup
         if self.warmup and self.training:
             self.batches += 1
-        self._last = {"tokens": Tokens(tokens.hidden[:0], tokens.target[:0], tokens.counted, tokens.shape)}
+        # Only the mask and the shape are kept: a slice of the hidden states would keep the batch and its graph alive.
+        nothing = tokens.hidden.new_empty(0, tokens.hidden.shape[1]), tokens.target.new_empty(0)
+        self._last = {"tokens": Tokens(*nothing, tokens.counted, tokens.shape)}
         if self.noise is not None:
             value = self._by_token(tokens, head, index, warm)
         elif self.gains is not None:
@@ -335,10 +337,12 @@ class LinearAoRRLoss(RangeLoss):
         return found
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"batches": self.batches, "m": self._keep.m, "k": self._keep.k}
+        return {"batches": self.batches, "m": self._keep.m, "k": self._keep.k, "automatic": self.automatic}
 
     def set_extra_state(self, state: Any) -> None:
-        self.batches, self._keep = state["batches"], RankedRange(state["m"], state["k"])
+        m = "auto" if state.get("automatic", self.automatic) else state["m"]
+        self._keep = self._checked(m, state["k"])
+        self.batches = state["batches"]
 
     def extra_repr(self) -> str:
         return f"m={self.m!r}, k={self.k!r}, key={self.key!r}, per={self.per!r}, warmup={self.warmup}"
