@@ -49,6 +49,7 @@ _MODULE_OF = {
 }
 _SUBMODULES = (
     "audit",
+    "boosting",
     "core",
     "crossfit",
     "dask",
@@ -58,6 +59,7 @@ _SUBMODULES = (
     "label_noise",
     "metrics",
     "noise",
+    "onnx",
     "plots",
     "regression",
     "risk",
