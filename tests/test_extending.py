@@ -265,12 +265,6 @@ def test_find_label_issues_does_not_ignore_the_settings_of_a_linear_model(settin
             find_label_issues(*given, estimator=AoRRClassifier(**setting), random_state=0)
 
 
-def test_partial_fit_exists_for_the_ranked_range_only():
-    assert hasattr(AoRRClassifier(), "partial_fit")
-    with pytest.raises(AttributeError, match="partial_fit"):
-        _ = AoRRClassifier(aggregate=Harmonic()).partial_fit
-
-
 def test_a_validation_set_is_refused_if_m_has_no_effect():
     X, _, classes = rows()
     with pytest.raises(ValueError, match=r"choose m and k, which have no effect on RankWeights\('extremile'\)"):

@@ -169,12 +169,6 @@ def test_a_bad_c_is_named(C):
             model.fit(X, y)
 
 
-def test_a_stream_cannot_choose_c():
-    X, y = breast()
-    with pytest.raises(ValueError, match="partial_fit gets one batch at a time and cannot choose C"):
-        AoRRClassifier(m=0.1, k=1.0, C="auto").partial_fit(X, y, classes=[0, 1])
-
-
 @pytest.mark.parametrize("m", ["auto", 0.1])
 def test_the_fit_does_not_depend_on_the_number_of_jobs(m):
     X, y = noisy_wide(4500, 10)

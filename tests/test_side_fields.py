@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.datasets import make_regression
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
@@ -152,9 +152,7 @@ def fitted(model, on):
     """The names of what a fit stored; `on` says what it was fitted to."""
     X = np.random.default_rng(0).normal(size=(80, 2))
     y = (X[:, 0] > 0).astype(int)
-    if on == "stream":
-        model.partial_fit(X, y, **({"classes": [0, 1]} if isinstance(model, ClassifierMixin) else {}))
-    elif on == "scan":
+    if on == "scan":
         model.fit(ShardList(array_shards([X[:40], X[40:]], [y[:40], y[40:]])))
     else:
         model.fit(X, y)
@@ -184,20 +182,8 @@ def test_a_second_fit_leaves_nothing_of_the_first(case):
 def test_a_fit_leaves_nothing_of_a_fit_to_another_kind_of_rows(model):
     fresh = {on: fitted(clone(model), on) for on in ("arrays", "scan")}
     again = clone(model)
-    for on in ("stream", "scan", "arrays", "scan", "stream", "arrays"):
-        found = fitted(again, on)
-        assert on == "stream" or found == fresh[on]
-
-
-def test_a_stream_goes_on_from_the_last_fit_whatever_it_was_fitted_to():
-    """One step from the coefficients of the last fit, not from those of an older stream."""
-    for on in ("arrays", "scan"):
-        one, other = AoRRClassifier(0.1, random_state=0), AoRRClassifier(0.1, random_state=0)
-        fitted(one, "stream")
-        for model in (one, other):
-            fitted(model, on)
-            fitted(model, "stream")
-        np.testing.assert_allclose(one.coef_, other.coef_)
+    for on in ("scan", "arrays", "scan", "arrays"):
+        assert fitted(again, on) == fresh[on]
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 6])

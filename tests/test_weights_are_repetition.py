@@ -331,18 +331,6 @@ def test_the_robust_maximum_cannot_tell_a_weight_from_repeated_rows(weight, slac
     np.testing.assert_allclose(weights, np.bincount(np.repeat(np.arange(len(s)), w.astype(int)), each), atol=1e-9)
 
 
-@pytest.mark.parametrize(("m", "k"), [(0.0, 1.0), (0.1, 0.9)])
-def test_a_stream_cannot_tell_a_weight_from_repeated_rows(m, k):
-    (X, y, _), w = rows(), np.full(N, 2.0)
-    one, other = AoRRClassifier(m, k, C=1.0), AoRRClassifier(m, k, C=1.0)
-    for start in range(0, N, 40):  # parts of up to 128 rows are one step
-        part = slice(start, start + 40)
-        one.partial_fit(X[part], y[part], classes=[0, 1], sample_weight=w[part])
-        other.partial_fit(*repeated(w[part], X[part], y[part]), classes=[0, 1])
-    np.testing.assert_allclose(one.coef_, other.coef_)
-    np.testing.assert_allclose([one.lam_, one.lam_hat_], [other.lam_, other.lam_hat_])
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
     rng = np.random.default_rng(seed)

@@ -50,6 +50,7 @@ _MODULE_OF = {
 _SUBMODULES = (
     "algorithms",
     "audit",
+    "boosting",
     "core",
     "crossfit",
     "dask",
@@ -59,6 +60,7 @@ _SUBMODULES = (
     "label_noise",
     "metrics",
     "noise",
+    "onnx",
     "plots",
     "regression",
     "risk",

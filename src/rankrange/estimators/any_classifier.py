@@ -268,7 +268,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`.
+        """Logarithms of `predict_proba`; -inf for probability 0.
 
         Parameters
         ----------
@@ -280,4 +280,5 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         ndarray of shape (n_samples, n_classes)
             One column per class, in the order of `classes_`.
         """
-        return np.log(np.maximum(self.predict_proba(X), 1e-300))
+        with np.errstate(divide="ignore"):  # the logarithm of probability 0 is -inf
+            return np.log(self.predict_proba(X))

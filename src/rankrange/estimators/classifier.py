@@ -31,7 +31,6 @@ from .on_device import (
     tensor_scores,
 )
 from .on_scans import ScoresScans, checked_rows
-from .sparse import supports_partial_fit
 from .weights import class_factors, product_of
 
 # The temperature is first fitted to a sample of this size.
@@ -125,8 +124,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
     n_features_in_ : int
         Number of features.
     m_, k_, C_ : int, int and float
-        The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers, or
-        fractions after `partial_fit`.
+        The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
     lam_, lam_hat_ : float
         The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
         m = 0. It is an array with one cut per class for stratify=True, and per group for an aggregate over groups.
@@ -135,7 +133,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         share what is left of m_ and are marked as kept.
     temperature_ : float
         The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, with
-        another loss than "logistic", after `partial_fit`, and after a fit to a scan (`rankrange.scan`).
+        another loss than "logistic", and after a fit to a scan (`rankrange.scan`).
     ordinary_share_ : float
         The weight of the ordinary fit to all rows in `predict_proba`. It is 0 unless m="auto" dropped rows.
     objective_ : float
@@ -371,57 +369,6 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         codes = objective.strata
         advice = "the class may be rare, not mislabelled; stratify=True drops the same share of each class"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
-
-    def _has_partial_fit(self) -> bool:
-        """Whether `partial_fit` exists: True, or an AttributeError for `stratify`, an l1 penalty or an `aggregate`."""
-        if self.stratify:
-            raise AttributeError(
-                "partial_fit has one pair of cuts for all classes and cannot drop rows class by class, got "
-                "stratify=True; use fit, or stratify=False"
-            )
-        return supports_partial_fit(self)
-
-    @available_if(_has_partial_fit)
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> AoRRClassifier:
-        """Update the model with one more batch of rows.
-
-        m and k must be fractions; "auto" keeps all rows. C must be a number and refers to all rows so far, as in a fit
-        to all of them. The first call after `fit` starts from its coefficients.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows of the batch.
-        y : array_like of shape (n_samples,)
-            Class labels.
-        classes : array_like, optional
-            All classes that can occur; required in the first call, unless `fit` was called before.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; weight 2 equals the row twice.
-
-        Returns
-        -------
-        AoRRClassifier
-            The updated estimator.
-        """
-        self._check_params()
-        first = not hasattr(self, "stream_")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], reset=first)
-        if classes is not None and first:
-            self.classes_ = np.unique(classes)
-        elif not hasattr(self, "classes_"):
-            raise ValueError("the first call of partial_fit must name all classes; pass classes=np.unique(labels)")
-        unknown = np.setdiff1d(y, self.classes_)
-        if len(unknown):
-            raise ValueError(f"y must hold classes of the first call, got {unknown[:5]}; name all classes in that call")
-        codes = np.searchsorted(self.classes_, y)
-        self._check_classes(np.arange(len(self.classes_)))
-        loss, n_outputs = self._loss()
-        self._learn(
-            X, self._encode(codes, X.dtype), product_of(*self._weights(X, codes, sample_weight)), loss, n_outputs
-        )
-        self.temperature_, self.ordinary_share_ = 1.0, 0.0  # attributes of an earlier fit are no longer valid
-        return self
 
     def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:
         """The sample weights and the class weights of the rows; None if they are not given."""

@@ -34,7 +34,6 @@ from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, g
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows
 from .sparse import SparseCoef, check_l1_ratio, fit_sparse
-from .streaming import Stream
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
@@ -194,8 +193,8 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self.groups_ = group_table(names, codes, objective.mass.astype(np.float64), self.dropped_, losses, right)
 
     def _forget(self) -> None:
-        """Remove the attributes of an earlier fit with other settings; `partial_fit` then continues from this fit."""
-        for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_", "stream_"):
+        """Remove the attributes of an earlier fit with other settings."""
+        for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_"):
             self.__dict__.pop(name, None)
 
     def _choose(
@@ -316,36 +315,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
-
-    def _learn(self, X: Any, y: Array, weight: Array | None, loss: Any, n_outputs: int) -> None:
-        """Update the model with one batch of `partial_fit`."""
-        keep = self._range()
-        if (isinstance(keep.m, int) and keep.m > 0) or isinstance(keep.k, int):
-            raise ValueError(
-                f"partial_fit does not know the number of rows, so m and k must be fractions, got m={self.m!r}, "
-                f"k={self.k!r}; pass for example m=0.1, k=1.0"
-            )
-        if keep.m >= keep.k:
-            raise ValueError(
-                f"partial_fit does not know the number of rows, so it cannot keep a single rank, got {keep!r}; pass a "
-                "range of ranks around it, for example m=RankedRange(0.45, 0.55)"
-            )
-        design = Design(X, bool(self.fit_intercept))
-        if self.C == "auto":
-            raise ValueError(
-                "partial_fit gets one batch at a time and cannot choose C, got C='auto'; pass a number such as 1.0"
-            )
-        objective = Objective(design, y, loss, 1.0, n_outputs, sample_weight=weight)  # its C comes with each batch
-        shape = (n_outputs, design.p)
-        stream = Stream(self.stream_) if hasattr(self, "stream_") else Stream.start(shape)
-        if not hasattr(self, "stream_") and hasattr(self, "coef_"):  # continue from a fit
-            known = self._warm(design, n_outputs)
-            stream.W = stream.W if known is None else known
-        stream.learn(objective, float(self.C), float(keep.m), float(keep.k))
-        self.stream_: dict[str, Array] = stream.state()
-        self.m_, self.k_ = float(keep.m), float(keep.k)
-        self.lam_, self.lam_hat_ = stream.lam, stream.lam_hat
-        self._store_weights(stream.W, design)
 
     def _linear(self, X: Any) -> Any:
         """Scores (n, r) of the rows of X, on the same device as X."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..compatibility import check_sample_weight
@@ -25,7 +24,6 @@ from .linear import AoRRLinear, check_C, clean_rows, fitted_by_engine, group_cod
 from .on_device import prepared_for_device
 from .on_scans import ScoresScans
 from .robust_line import diagnose, prediction_error, summarise
-from .sparse import supports_partial_fit
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
@@ -455,45 +453,6 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         else:
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return diagnose(self, X, np.asarray(y, dtype=np.float64))
-
-    @available_if(supports_partial_fit)
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> AoRRRegressor:
-        """Update the model with one more batch of rows.
-
-        m and k must be fractions; "auto" keeps all rows. C must be a finite number and refers to all rows so far, as in
-        a fit to all of them. The first call after `fit` starts from its coefficients.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows of the batch.
-        y : array_like of shape (n_samples,)
-            Target values.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; weight 2 equals the row twice.
-
-        Returns
-        -------
-        AoRRRegressor
-            The updated estimator.
-        """
-        self._check_params()
-        check_C(self.C)
-        self._forget_rows()
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            y_numeric=True,
-            reset=not hasattr(self, "stream_"),
-        )
-        weight = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self._learn(X, y.astype(X.dtype, copy=False), weight, self._loss(), 1)
-        return self
 
     def _loss(self) -> Any:
         known = losses_for("numbers")

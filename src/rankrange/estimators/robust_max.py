@@ -151,8 +151,3 @@ class RobustMaxClassifier(AoRRClassifier):
     def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
         """Leave the scores as they are, because no row is dropped."""
         self.temperature_, self.ordinary_share_ = 1.0, 0.0
-
-    @property
-    def partial_fit(self) -> Any:
-        """Raise AttributeError: this estimator has no `partial_fit`."""
-        raise AttributeError("RobustMaxClassifier has no partial_fit; use fit")

@@ -51,17 +51,6 @@ def _refuse(estimator: Any, name: str, remedy: str) -> None:
     )
 
 
-def supports_partial_fit(estimator: Any) -> bool:
-    """Whether `partial_fit` exists: True, or an AttributeError for an l1 penalty or an `aggregate`."""
-    if estimator.l1_ratio:
-        raise AttributeError(f"partial_fit has an l2 penalty only, got l1_ratio={estimator.l1_ratio!r}; use fit")
-    if estimator.aggregate is not None:
-        raise AttributeError(
-            f"partial_fit supports the ranked range only, got aggregate={estimator.aggregate!r}; use fit"
-        )
-    return True
-
-
 def fit_sparse(
     estimator: Any, X: Any, y: Array, weight: Array | None, factor: Array | None, loss: Any, n_outputs: int, seed: int
 ) -> None:
