@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 from rankrange.torch.callbacks import (  # noqa: E402
+    _use_group,
     find_criterion,
     hugging_face_callback,
     lightning_callback,
@@ -234,3 +235,17 @@ def test_lightning_logs_what_the_loss_does(tmp_path):
     with path.open() as file:
         logged = set(next(csv.reader(file)))
     assert {"rankrange/kept", "rankrange/share", "rankrange/suspects_epoch"} <= logged
+
+
+def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    losses = [rrt.AoRRLoss(cross_entropy(), m="auto"), rrt.LinearAoRRLoss(m=0.1)]
+    alone = rrt.AoRRLoss(cross_entropy(), m=0.1, per_class=True)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for loss in (*losses, alone):
+            _use_group(loss)
+        assert all(loss.group is torch.distributed.group.WORLD for loss in losses)
+        assert alone.group is None
+    finally:
+        torch.distributed.destroy_process_group()

@@ -340,7 +340,7 @@ class CrossFit:
     objective : Objective
         The model and its rows; its m, k and C are ignored.
     tests : ndarray of shape (F, n)
-        Masses of the test rows of each fold; bool if each row counts once.
+        Masses of the test rows of each fold; bool if a fold tests the whole mass of its rows.
     C : float or None
         scikit-learn's C; None chooses it.
     train : ndarray of shape (F, n) or None
@@ -426,21 +426,27 @@ class CrossFit:
     def _fits(self, sets: Sets, W: Array) -> Fits:
         return Fits(sets, np.zeros(1), ["none"], W[None])
 
+    @property
+    def _test_masses(self) -> Array:
+        """The mass (F, n) of each row in each test fold; folds that are given as bool test the whole mass of a row."""
+        mass = self.objective.mass if self.tests.dtype == bool else 1.0
+        return np.asarray(self.tests * mass, dtype=np.float64)
+
     def _cost(self, fits: Fits) -> float:
         if self.objective.loss.targets == "numbers":
             return self._middle_error(fits)
         return sum(
-            float(test[rows].astype(np.float64) @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
-            for (rows, Z), test in zip(self.scores(fits), self.tests, strict=True)
+            float(mass[rows] @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
+            for (rows, Z), mass in zip(self.scores(fits), self._test_masses, strict=True)
         )
 
     def _middle_error(self, fits: Fits) -> float:
         """The mean of the smaller 70% of the out-of-fold errors, by mass, minimised over the shares to drop."""
         parts = self.scores(_cutting(fits, _CUTS))
         errors = np.concatenate([np.abs(self.objective.y[rows] - Z.reshape(len(Z), -1)) for rows, Z in parts], axis=1)
-        mass = np.concatenate([test[rows] for (rows, _), test in zip(parts, self.tests, strict=True)])
+        mass = np.concatenate([test[rows] for (rows, _), test in zip(parts, self._test_masses, strict=True)])
         order = np.argsort(errors, axis=1)
-        mass, errors = mass.astype(np.float64)[order], np.take_along_axis(errors, order, axis=1)
+        mass, errors = mass[order], np.take_along_axis(errors, order, axis=1)
         limit = 0.7 * mass[0].sum()
         kept = np.clip(limit - (np.cumsum(mass, axis=1) - mass), 0.0, mass)
         return float(((kept * errors).sum(axis=1) / limit).min())

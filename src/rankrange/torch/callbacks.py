@@ -155,6 +155,7 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
             """Set the loss of the trainer and add this callback; returns the callback."""
             _check_trainer(trainer, criterion)
             self.trainer = trainer
+            _use_group(criterion)
             trainer.data_collator = _IndexCollator(trainer.data_collator)
             if isinstance(criterion, AoRRLoss):
                 _use_classes(trainer, criterion)
@@ -216,6 +217,14 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
         raise ValueError(f"per='sequence' ranks documents, got {merged[0]}=True, which joins them; set it to False")
 
 
+def _use_group(criterion: AoRRLoss | LinearAoRRLoss) -> None:
+    """In a distributed run, give a loss without a group that of all processes; aggregates work on one batch."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    one_batch = getattr(criterion, "aggregate", None) is not None or getattr(criterion, "per_class", False)
+    if distributed and criterion.group is None and not one_batch:
+        criterion.group = torch.distributed.group.WORLD
+
+
 class _IndexCollator:
     """A collator that adds the key "index", if all samples have it; the wrapped collator may not support this key."""
 
@@ -246,7 +255,14 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
         more = [] if index is None else [index.to(logits.device)]
         value = criterion(logits, labels.to(logits.device), *more)
         # The trainer expects the share of this batch in the sum over the accumulated batches.
-        return value if num_items_in_batch is None else value * ((labels != -100).sum() / num_items_in_batch)
+        if num_items_in_batch is None:
+            return value
+        n_counted = (labels.to(logits.device) != -100).sum().float()
+        if criterion.group is not None:  # the value is that of all processes, so each of them takes the same share
+            from .distributed import sum_over
+
+            n_counted = sum_over(n_counted, criterion.group) / torch.distributed.get_world_size(criterion.group)
+        return value * (n_counted / num_items_in_batch)
 
     trainer.compute_loss_func = loss
     trainer.model.register_forward_pre_hook(take_index, with_kwargs=True)
@@ -255,12 +271,10 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
 def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
     """Replace the training loss by a function that passes hidden states and the last layer to the loss.
 
-    Evaluation does not change. In a distributed run a loss without a group gets the group of all processes.
+    Evaluation does not change.
     """
     original = trainer.compute_loss
     few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
-    if criterion.group is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        criterion.group = torch.distributed.group.WORLD
     checked = False
 
     def compute_loss(

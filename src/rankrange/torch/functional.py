@@ -219,7 +219,7 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
 
 
 def _invalid_rows(target: Tensor, n_labels: int) -> Tensor | None:
-    """The rows (B,) with an index that is neither a label nor the padding -1; None for a mask and for checked indices."""
+    """The rows (B,) with an index that is neither a label nor -1; None for a mask and for checked indices."""
     if target.shape[1] == n_labels or target.numel() == 0:
         return None
     if target.is_cpu and not torch.compiler.is_compiling() and not transforms_active():
