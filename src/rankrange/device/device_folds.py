@@ -58,6 +58,10 @@ class DeviceCrossFit(CrossFit):
             fitted = torch.as_tensor(np.asarray(self.tests[0]) == 0, device=sampled.device)
             self.outside = torch.ones(data.n, dtype=torch.bool, device=sampled.device)
             self.outside[sampled[fitted]] = False
+            # Of a row that stands for several equal ones, a part may be tested and the rest fitted.
+            share = self._test_masses[0] / np.maximum(self.objective.mass, 1e-300)
+            self.tested_share = torch.ones(data.n, dtype=torch.float64, device=sampled.device)
+            self.tested_share[sampled] = torch.as_tensor(share, dtype=torch.float64, device=sampled.device)
 
     def scored(self, fits: Fits) -> Scored:
         """The scores of each candidate on all rows outside its training set; with several folds as in `CrossFit`."""
@@ -114,7 +118,7 @@ class DeviceCrossFit(CrossFit):
         for rows in self._chunks(self.data.model.n_outputs):
             Z = _scores(self.data.X[rows].to(torch.float64), W, self.data.model.fit_intercept)[0]
             s = loss_and_slope(self.data.model, self.data.y[rows], Z)[0].clamp(min=0.0)  # margins for hinges
-            total += (s * self.data.mass(rows) * self.outside[rows]).sum()
+            total += (s * self.data.mass(rows) * self.tested_share[rows]).sum()
         return float(total)
 
 
