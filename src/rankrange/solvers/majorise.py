@@ -73,7 +73,7 @@ def bilevel(
     again = (lambda Z: objective.cutting(objective.losses(Z))) if each_step and objective.m > 0 else None
     # while the dropped rows still change, a rough solution is enough
     enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol
-    while True:
+    for _ in range(max_iter + 1):
         problem = objective.cutting(s)
         left = max(1, max_iter - n_iter)
         solution = convex.solve(
@@ -96,9 +96,10 @@ def bilevel(
             certificate = solution.gap if cut_is_clean(objective, s) else np.inf
             return finish(W, value, n_iter, certificate, tol, max_iter, log, losses=best)
         if n_iter >= max_iter:
-            reason = "the dropped rows still change"
-            return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best, reason=reason)
+            break
         enough = tol if settled else max(tol, min(enough, 0.1 * gained))
+    reason = "the dropped rows still change"
+    return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=best, reason=reason)
 
 
 def by_products(objective: Objective, W: Array | None, *, tol: float, max_iter: int, log: Log) -> Result:

@@ -13,6 +13,7 @@ and, with top_k > 1 and one label per row, doubly-stochastic mining (m = 0).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice, repeat
 
 import numpy as np
 
@@ -69,8 +70,8 @@ def minmax(
     lam = float(start.lam)
     lam_hat = float(start.lam_hat) - lam if objective.m > 0 else np.inf
     log("start", start.total / objective.kept + objective.penalty(W))
-    batches = _all_rows(objective) if whole else _batches(objective, int(batch_size or 0), rng)
-    for step, batch in zip(range(max_iter), batches, strict=False):
+    batches = repeat(objective, max_iter) if whole else _batches(objective, int(batch_size or 0), max_iter, rng)
+    for step, batch in enumerate(islice(batches, max_iter)):
         s, down, up = batch.moving_labels(W)
         if whole and step:
             log("minmax", objective.value_at(W, s))
@@ -101,18 +102,13 @@ def _tracked(batch: LabelObjective, s: Array, lam: float, lam_hat: float, rate: 
     return weights, new_lam, max(lam_hat, 0.0)
 
 
-def _all_rows(objective: LabelObjective) -> Iterator[LabelObjective]:
-    while True:
-        yield objective
-
-
-def _batches(objective: LabelObjective, size: int, rng: np.random.Generator) -> Iterator[LabelObjective]:
-    """Epochs of batches in random order, with the shares m/n and k/n; a last smaller batch is left out.
+def _batches(objective: LabelObjective, size: int, least: int, rng: np.random.Generator) -> Iterator[LabelObjective]:
+    """Epochs of batches in random order, with the shares m/n and k/n, at least `least`; smaller ones are left out.
 
     Without weights, m and k are rounded, and at least one loss is kept.
     """
     total = objective.total
-    while True:
+    for _ in range(-(-least // (objective.design.n // size))):
         order = rng.permutation(objective.design.n)
         for start in range(0, len(order) - size + 1, size):
             rows = order[start : start + size]

@@ -158,14 +158,14 @@ def _long_descent(
     Returns the ends, their values, the number of steps, and the last metric. The first one belongs to a minimum of few
     rows. If that is far from the minimum of all rows, a descent in this metric alone takes more than 100 steps.
     """
-    ends, used = starts, 0
-    while True:
-        most = min(_STALE, max_iter - used)
-        ends, values, more = _steps(objective, ends, Metric(curved), most, tol)
-        used += more
-        if more < most or used >= max_iter:
-            return ends, values, used, curved
+    ends, values, used = _steps(objective, starts, Metric(curved), min(_STALE, max_iter), tol)
+    for before in range(_STALE, max_iter, _STALE):
+        if used < before:
+            break
         curved = hessian(part, ends[0])
+        ends, values, more = _steps(objective, ends, Metric(curved), min(_STALE, max_iter - used), tol)
+        used += more
+    return ends, values, used, curved
 
 
 def _start_without_rare_rows(objective: Objective) -> Array:
@@ -266,7 +266,9 @@ def _searched_nearby(
     some dropped rows. With another m or C other rows are near the cut, so the descent on F may end in another minimum.
     """
     failures = used = 0
-    while failures < patience and used < max_iter:
+    for _ in range(max_iter):
+        if failures >= patience or used >= max_iter:
+            break
         trial, reached = W, value
         for problem, most, tol, beat in (
             (_NEARBY[failures](objective), 10, 1e-4, np.inf),

@@ -94,7 +94,7 @@ def newton(
     loop = _Loop(objective, tol, near, rng)
     iterate, gap, n_iter = evaluate_at(objective, W), np.inf, 0
     log(phase, iterate.value)
-    while True:
+    for _ in range(max_iter + 1):  # each round but the last takes a step
         proposal = loop.propose(iterate)
         gap = proposal.gap
         # While rows may still cross the upper cut, a further step may gain more than the gap.
