@@ -1,10 +1,11 @@
-"""The AoRR objective of a linear model: F(W) = (sum of the losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C).
+"""The AoRR objective of a linear model: F(W) = (sum of the losses ranked m+1..k) / (k - m) + penalty.
 
 Shapes, used by every solver:
 - W (r, p): one row of parameters per score; r = 1 unless the loss has one score per class. With an intercept
   p = d + 1, and the last column, which is not penalised, is the intercept.
 - scores (r, n), losses s (n,), weights q (n,). Scores are class-major, so every pass over them is contiguous.
 - With `sample_weight`, q_i lies in [0, weight_i], and m and k are masses, that is sums of weights.
+- The penalty is ((1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1) / C.
 - C is that of the paper, relative to the mean of the kept losses: (k - m) times scikit-learn's C, which is relative to
   their sum (`C_of_sum`). Estimators convert.
 
@@ -173,6 +174,7 @@ class _Problem:
     loss: Any
     C: float
     n_outputs: int = 1
+    l1_ratio: float = field(default=0.0, kw_only=True)
 
     def losses(self, Z: Array) -> Array:
         return self.loss.value(self.y, Z[0] if self.n_outputs == 1 else Z.T)
@@ -186,13 +188,30 @@ class _Problem:
         return s, slope.T
 
     def penalty(self, W: Array) -> float:
-        return float(np.vdot(W[:, : self.design.d], W[:, : self.design.d])) / (2.0 * self.C)
+        """The elastic net ((1 - l1_ratio)/2 ||coef||^2 + l1_ratio ||coef||_1) / C; 0 for an infinite C."""
+        coef = W[:, : self.design.d]
+        value = 0.5 * (1.0 - self.l1_ratio) * float(np.vdot(coef, coef))
+        if self.l1_ratio:
+            value += self.l1_ratio * float(np.abs(coef).sum())
+        return value / self.C
 
     def penalty_gradient(self, W: Array) -> Array:
-        gradient = W / self.C
+        """The gradient of the penalty; of |w| at zero it takes 0."""
+        gradient = W * ((1.0 - self.l1_ratio) / self.C)
+        if self.l1_ratio:
+            gradient += (self.l1_ratio / self.C) * np.sign(W)
         if self.design.fit_intercept:
-            gradient[:, -1] = 0.0
+            gradient[..., -1] = 0.0
         return gradient
+
+    def prox(self, W: Array, step: Array | float) -> Array:
+        """The V that minimises the penalty plus ||V - W||^2 / (2 step); `step` is a number or one per column."""
+        d = self.design.d
+        step = np.broadcast_to(step, W.shape)[..., :d] / self.C
+        V = W.copy()
+        shrunk = np.maximum(np.abs(W[..., :d]) - self.l1_ratio * step, 0.0)
+        V[..., :d] = np.sign(W[..., :d]) * shrunk / (1.0 + (1.0 - self.l1_ratio) * step)
+        return V
 
     def gap_left(self, gradients: Array) -> Array:
         """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
@@ -205,8 +224,8 @@ class _Problem:
         return 0.5 * self.C * coef + 2.0 * free
 
     def penalty_diagonal(self) -> Array:
-        """The second derivative of the penalty, one entry per column of W."""
-        diagonal = np.full(self.design.p, 1.0 / self.C)
+        """The second derivative of the squared part of the penalty, one entry per column of W."""
+        diagonal = np.full(self.design.p, (1.0 - self.l1_ratio) / self.C)
         if self.design.fit_intercept:
             diagonal[-1] = 0.0
         return diagonal
@@ -231,6 +250,8 @@ class Objective(_Problem):
         Inverse strength of the penalty, relative to the mean of the kept losses: k - m times scikit-learn's C.
     n_outputs : int, default=1
         Scores per row: 1, or the number of classes.
+    l1_ratio : float, default=0.0
+        The share of the l1 norm in the penalty: 0 is the squared norm alone, 1 the l1 norm alone.
     m, k : float
         The ranks to keep, m+1 to k, as masses.
     sample_weight : ndarray of shape (n,) or None
@@ -370,7 +391,7 @@ class Objective(_Problem):
             s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(design.scores(W)))
         chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
-        values = chosen.total / self.kept + (W[:, : self.design.d] ** 2).sum(axis=1) / (2.0 * self.C)
+        values = chosen.total / self.kept + np.array([self.penalty(w) for w in Ws])
         return values, (design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
 
     def _batch_of_several(self, Ws: Array) -> tuple[Array, Array]:
@@ -403,7 +424,11 @@ class Objective(_Problem):
         It is an upper bound on F, and equals F if the losses are s. Ties at a cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
-        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, self.kept, self.kept, caps)
+        return self._top_sum(self.kept, self.kept, caps)
+
+    def _top_sum(self, K: float, scale: float, caps: Array | None, tilt: Array | None = None) -> TopSum:
+        parts = (self.design, self.y, self.loss, self.C, self.n_outputs)
+        return TopSum(*parts, K, scale, caps, tilt, l1_ratio=self.l1_ratio)
 
     def caps_at(self, s: Array, rows: Array) -> Array:
         """The mass that is left of these rows after dropping at the losses s; rows tied at a cut count as dropped."""
@@ -426,9 +451,7 @@ class Objective(_Problem):
             s, slope = self.losses_and_slopes(self.design.scores(W))
             slope *= self.aggregate.upper(s, self.m, self.sample_weight) / self.kept
             tangent = self.design.adjoint(slope)
-        return TopSum(
-            self.design, self.y, self.loss, self.C, self.n_outputs, self.k, self.kept, self.sample_weight, tangent
-        )
+        return self._top_sum(self.k, self.kept, self.sample_weight, tangent)
 
     def average(self, rows: Array | None = None) -> TopSum:
         """The problem of the mean loss, with the same C, of all rows or of the rows of a mask (n,)."""
@@ -436,7 +459,7 @@ class Objective(_Problem):
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)
         total = self.design.n if caps is None else float(caps.sum())
-        return TopSum(self.design, self.y, self.loss, self.C, self.n_outputs, total, total, caps)
+        return self._top_sum(total, total, caps)
 
 
 @dataclass(frozen=True, eq=False)
