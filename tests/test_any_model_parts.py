@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_classification, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import confusion_matrix, log_loss
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -24,6 +24,7 @@ from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.simple_models import smooth_functions, smooth_multilabel
 from rankrange.outliers import outlier_posterior
+from rankrange.outliers.scatter import sizes
 from test_any_model import columns, mixed, moons, texts
 
 # ---- probabilities
@@ -339,3 +340,29 @@ def test_never_more_than_half_of_the_rows_are_dropped():
     X = rng.normal(size=(700, 4))
     y = np.where(rng.random(700) < 0.3, 8, 4 * (X[:, 0] > 0) + rng.integers(0, 4, 700))  # 580 rows were
     assert RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y).dropped_.mean() <= 0.5
+
+
+def test_rows_without_a_residual_do_not_lower_the_expected_size():
+    residual = np.random.default_rng(0).normal(size=400)
+    residual[:100] = np.nan  # as the first rows of a series, which no fold tests
+    found = sizes(residual)
+    np.testing.assert_array_equal(found[100:], sizes(residual[100:]))
+    np.testing.assert_allclose(found[:100], found[100:].mean())
+
+
+def test_a_series_has_residuals_in_the_same_units_in_every_fold():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, size=(600, 1))
+    y = X[:, 0] + rng.normal(size=600)
+    model = RankedRangeRegressor(LinearRegression(), cv=TimeSeriesSplit(5), random_state=0).fit(X, y)
+    spread = [np.median(np.abs(model.residuals_[rows])) for rows in np.array_split(np.arange(600), 6)[1:]]
+    assert max(spread) < 1.5 * min(spread)
+
+
+def test_the_interval_of_outliers_includes_those_that_shift_the_model():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, 2))
+    y = X[:, 0] + rng.normal(size=400)
+    y[:140] += 8.0
+    low, high = RankedRangeRegressor(LinearRegression(), n_repeats=2, random_state=0).fit(X, y).noise_interval_
+    assert low <= 0.35 <= high < 0.45

@@ -105,9 +105,53 @@ def test_factors_of_the_scale_are_those_of_R(alpha):
         n, p = reference["n"], reference["p_with_intercept"]
         known = reference[f"lts_{alpha}"]
         assert factors.kept_rows(alpha, n, p) == known["h"]
-        assert factors.share_of(known["h"], n, p) == alpha
+        assert abs(factors.share_of(known["h"], n, p) - alpha) <= 1.0 / (n - factors.half(n, p))
         found = factors.small_sample(n, p - 1, True, alpha, reweighted=False)
         assert found == pytest.approx(known["raw_cnp2"][1], rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.75, 0.7])
+def test_the_scale_is_corrected_for_the_alpha_that_was_given(alpha):
+    """Nine rows and two slopes: several alpha keep as many rows, and their correction factors differ by 9%."""
+    X, y = line(n=9, outliers=0)
+    model = lts(X, y, alpha=alpha, reweight=False, random_state=0)
+    h = 9 - int(model.m_)
+    factor = factors.small_sample(9, 2, True, alpha, reweighted=False) * factors.consistency(h / 9)
+    assert model.raw_scale_ == pytest.approx(factor * np.sqrt(smallest(model, X, y, h) / h), rel=1e-6)
+
+
+def test_a_warning_names_the_columns_that_are_constant_among_the_kept_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    X[:, 1] = np.where(np.arange(400) < 60, 20.0, 0.0)  # 85% zeros
+    y = X @ [1.0, 2.0, -1.0] + 0.1 * rng.normal(size=400)
+    y[:60] = np.linspace(-500.0, 500.0, 60)
+    with pytest.warns(UserWarning, match=r"constant among the \d+ kept rows, but for a few: x1 \("):
+        lts(X, y, random_state=0)
+    with pytest.warns(UserWarning, match=r"a few: x1 \(\d of 60 rows\)\."):
+        AoRRRegressor(0.4, 1.0, random_state=0).fit(X, y)
+    AoRRRegressor(0.1, 1.0, random_state=0).fit(*line())  # no column is lost: a warning would be an error here
+
+
+@pytest.mark.parametrize("kind", ["shifted", "wide"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.4])
+def test_the_interval_of_the_share_of_outliers_includes_clustered_ones(kind, share):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(400, 3))
+    y = X @ [2.0, -1.0, 0.5] + rng.normal(size=400)
+    wrong = y[: round(400 * share)]
+    wrong += rng.normal(8.0, 1.0, len(wrong)) if kind == "shifted" else rng.normal(0.0, 25.0, len(wrong))
+    low, high = AoRRRegressor(random_state=0).fit(X, y).noise_interval_
+    assert low <= share <= high + 0.02  # some wide outliers are small
+    assert high < share + 0.1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_repeated_rows_leave_no_warning_of_numpy():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 1))[rng.integers(0, 300, 3696)]
+    model = lts(X, 2.0 * X[:, 0] + 1.0, random_state=0)  # warnings of NumPy are errors in all tests
+    assert model.coef_ == pytest.approx([2.0])
 
 
 @needs_data

@@ -203,9 +203,10 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
         )
     n, d = np.shape(X)
     m = _share(float(alpha), n, d + bool(settings.get("fit_intercept", True)))
-    if isinstance(formula, str):
-        return FormulaRegressor(formula, m, 1.0, **settings).fit(data)
-    return AoRRRegressor(m, 1.0, **settings).fit(X, data)
+    by_formula = isinstance(formula, str)
+    model = FormulaRegressor(formula, m, 1.0, **settings) if by_formula else AoRRRegressor(m, 1.0, **settings)
+    model._alpha = float(alpha)  # the correction of the scale depends on it, and several alpha keep as many rows
+    return model.fit(data) if by_formula else model.fit(X, data)
 
 
 def _share(alpha: float, n: int, p: int) -> str | float:

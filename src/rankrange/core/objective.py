@@ -221,7 +221,8 @@ class _Problem:
         """
         d = self.design.d
         coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
-        return 0.5 * self.C * coef + 2.0 * free
+        # a zero gradient leaves no gap, also without a penalty (C = inf)
+        return np.multiply(0.5 * self.C, coef, out=np.zeros_like(coef), where=coef > 0.0) + 2.0 * free
 
     def penalty_diagonal(self) -> Array:
         """The second derivative of the squared part of the penalty, one entry per column of W."""

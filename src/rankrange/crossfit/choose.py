@@ -19,16 +19,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..core.transition import WIDTH, predicted_codes
+from ..core.transition import predicted_codes
+from ..outliers import outlier_share
 from ..solvers import Result
 from . import fits as paths
 from .fits import Fits
 from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Report, plan_of, silent, split
-from .held_out import OUTLYING, Scored
+from .held_out import Scored
 from .label_share import share_of_wrong_labels
 
 # Candidate shares. More than half of the labels can be wrong only if there are more than two classes.
@@ -158,12 +158,12 @@ def _best(
     many = part.design.n > TWICE_UP_TO
     if not (with_noise or many or part.loss.targets == "numbers"):
         return fits, chosen, table, reason, None
-    noise = _noise(part, strata, parts, tests, chosen, rng)
+    noise = _noise(part, strata, parts, tests, chosen, fits.shares, rng)
     # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
     limit = max(_NO_MORE * noise[2], float(SHARES[0]))
     if part.loss.targets == "numbers" and fits.shares[chosen] > limit:
         chosen, _, reason = _gate(scores, part, fits, allowed & (fits.shares <= limit))
-        noise = _noise(part, strata, parts, tests, chosen, rng)
+        noise = _noise(part, strata, parts, tests, chosen, fits.shares, rng)
     # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
     if chosen and many and noise[0] >= SHARES[0]:
         more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
@@ -304,40 +304,29 @@ def _noise(
     parts: list[tuple[Array, Array]],
     tests: Array,
     chosen: int,
+    shares: Array,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
 
     `parts` and `tests` are the scores and the test rows of the `CrossFit`; rows that no fold tests are ignored. For
-    labels, the predictions of the ordinary fit and of a smooth model are used as well.
+    labels, the predictions of the ordinary fit and of a smooth model are used as well; for numeric targets, the upper
+    limit also includes what the fits that drop the most rows contradict. `shares` are those of all candidates.
     """
-    candidates, n = sorted({0, chosen}), objective.design.n
+    numeric, n = objective.loss.targets == "numbers", objective.design.n
+    # The fits that drop the most rows may contradict rows that the chosen fit accommodates.
+    candidates = sorted({0, chosen, *(np.flatnonzero(shares == shares.max()).tolist() if numeric else ())})
     total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)
     for (rows, Z), test in zip(parts, tests, strict=True):
         total[:, :, rows] += Z[candidates] * test[rows]
         times[rows] += test[rows]
     scores = (total / np.where(times > 0, times, 1.0)).transpose(0, 2, 1)
-    if objective.loss.targets == "numbers":
+    if numeric:
         rows = np.flatnonzero(times)
-        return outlier_share(scores[-1, rows, 0] - objective.y[rows], objective.mass[rows].astype(np.float64))
+        residuals = scores[:, rows, 0] - objective.y[rows]
+        chosen_at = candidates.index(chosen)
+        return outlier_share(residuals[chosen_at], objective.mass[rows].astype(np.float64), residuals)
     return share_of_wrong_labels(objective, strata, scores, times > 0, rng)
-
-
-def outlier_share(residual: Array, mass: Array) -> tuple[float, float, float]:
-    """The share of outliers, and the lower and upper limit of its 95% interval.
-
-    It is the share of residuals beyond three robust standard deviations, corrected for the share of normal errors that
-    lie beyond them.
-    """
-    n = float(mass.sum())
-    order = np.argsort(np.abs(residual), kind="stable")
-    middle = order[np.searchsorted(np.cumsum(mass[order]), 0.7 * n)]
-    sigma = abs(float(residual[middle])) / ndtri(0.85)
-    expected = 2.0 * ndtr(-OUTLYING)
-    share = float(mass[np.abs(residual) > OUTLYING * sigma].sum()) / n
-    spread = WIDTH * np.sqrt(share * (1.0 - share) / n)
-    low, mid, high = ((s - expected) / (1.0 - expected) for s in (share - spread, share, share + max(spread, 3.0 / n)))
-    return max(0.0, mid), max(0.0, low), min(1.0, max(0.0, high))
 
 
 def _gate(

@@ -23,7 +23,7 @@ from ..inference.table import Summary
 from .linear import AoRRLinear, check_C, clean_rows, fitted_by_engine, group_codes
 from .on_device import prepared_for_device
 from .on_scans import ScoresScans
-from .robust_line import diagnose, prediction_error, summarise
+from .robust_line import diagnose, prediction_error, summarise, warn_of_constant_columns
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
@@ -254,6 +254,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             if self.reweight or self.efficiency is not None:
                 self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
                 self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
+        warn_of_constant_columns(self, X)
         return self
 
     def _forget_rows(self) -> None:
@@ -335,7 +336,8 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
                     "fit in memory and call summary() before saving"
                 )
             X, y = training
-            rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0))
+            alpha = 0.5 if isinstance(self.m, str) and self.m == "half" else getattr(self, "_alpha", None)
+            rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0), alpha)
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
             steps = bool(self.reweight), self.efficiency, int(self.n_starts)

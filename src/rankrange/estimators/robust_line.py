@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Up to this many rows, the bootstrap estimates standard errors.
 _FEW_ROWS = 200
+# The largest number of columns that a warning names.
+_NAMED = 5
 
 
 def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
@@ -56,6 +59,32 @@ def feature_names(model: Any) -> tuple[str, ...]:
     """The column names of the fitted DataFrame, or x0, x1, ..."""
     given = getattr(model, "feature_names_in_", None)
     return tuple(f"x{j}" for j in range(model.n_features_in_)) if given is None else tuple(map(str, given))
+
+
+def warn_of_constant_columns(model: AoRRRegressor, X: Any) -> None:
+    """Warn of columns that are constant among the rows that the trimmed fit keeps, but not in X.
+
+    A fit that may drop half of the rows can drop those in which a nearly constant column varies. It can fit any p of
+    them exactly, so a column counts as constant if at most p kept rows, less than a quarter of before, have another value.
+    """
+    kept = ~model.dropped_
+    if kept.all() or not kept.any():
+        return
+    usual = np.zeros(X.shape[1]) if hasattr(X, "toarray") else np.median(X[kept], axis=0)
+    before, after = (np.asarray((rows != usual).sum(axis=0)).ravel() for rows in (X, X[kept]))
+    lost = np.flatnonzero((after <= X.shape[1] + bool(model.fit_intercept)) & (4 * after < before))
+    if not len(lost):
+        return
+    names = feature_names(model)
+    named = [f"{names[j]} ({after[j]} of {before[j]} rows)" for j in lost[:_NAMED]]
+    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    warnings.warn(
+        "a coefficient needs kept rows in which its column varies, got columns that are constant among the "
+        f"{int(kept.sum()):,} kept rows, but for a few: {', '.join(named)}{more}. The dropped rows may be rare, not "
+        "wrong; lower m, or leave these columns out",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _resampled(fit: RobustFit, n: int) -> Array:

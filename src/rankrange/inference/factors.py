@@ -65,20 +65,9 @@ def kept_rows(alpha: float, n: int, p: int) -> int:
 
 
 def share_of(h: int, n: int, p: int) -> float:
-    """The alpha for which `kept_rows` returns h.
-
-    Several values of alpha do, because h is rounded; this is the fraction with the smallest denominator. It is 1/2 if h
-    is below `half`, and 1 if h is n.
-    """
+    """An alpha from 1/2 to 1 for which h rows are kept, up to rounding; several values of alpha keep as many."""
     least = half(n, p)
-    if h >= n or least >= n:
-        return 1.0
-    base, width = 2 * least - n, 2 * (n - least)
-    for denominator in range(1, 2 * width + 2):
-        numerator = -(-(h - base) * denominator // width)
-        if base * denominator + width * numerator < (h + 1) * denominator:
-            return min(max(numerator / denominator, 0.5), 1.0)
-    return min(max((h - base) / width, 0.5), 1.0)
+    return 1.0 if least >= n else min(max((h - 2 * least + n) / (2 * (n - least)), 0.5), 1.0)
 
 
 def consistency(share: float) -> float:

@@ -49,20 +49,23 @@ class RobustFit:
 class Rows:
     """The rows of a fit, transformed to nearly orthogonal columns. All steps use these coordinates.
 
-    C is that of scikit-learn. `rank` is the number of these columns, `slopes` that without the intercept.
+    C is that of scikit-learn, and `alpha` the share of rows to keep that the user gave, or None. `rank` is the number
+    of these columns, `slopes` that without the intercept.
     """
 
-    def __init__(self, X: Array, y: Array, fit_intercept: bool, C: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, X: Array, y: Array, fit_intercept: bool, C: float, rng: np.random.Generator, alpha: float | None = None
+    ) -> None:
         self.at = Coordinates(X, fit_intercept, rng)
         self.y, self.rng = y.astype(np.float64), rng
         self.Z, self.P = self.at.rows(slice(None)), self.at.penalty(C)
         self.n, self.rank = self.Z.shape
         self.problem = TrimmedSquares(self.Z, self.y, self.n, self.P)
-        self.slopes = self.rank - fit_intercept
+        self.slopes, self.alpha = self.rank - fit_intercept, alpha
 
     def small_sample(self, h: int, *, reweighted: bool) -> float:
         """The small-sample correction factor of the scale, for h kept rows."""
-        alpha = factors.share_of(h, self.n, self.rank)
+        alpha = factors.share_of(h, self.n, self.rank) if self.alpha is None else self.alpha
         return factors.small_sample(self.n, self.slopes, self.at.fit_intercept, alpha, reweighted=reweighted)
 
     def to_given(self) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincinv, gammaln, softmax
+from scipy.special import gammaincinv, gammaln, ndtri, softmax
 from scipy.stats import norm
 
 from ..core.arrays import Array
@@ -22,13 +22,18 @@ _SKEWED, _FEW = 3.0, 10
 # In standard deviations of clean residuals: no smaller residual is an outlier, every larger one is, and the least width
 # of outliers.
 _NEAR, _GROSS, _WIDE = 2.0, 30.0, 3.0
+# A residual of more robust standard deviations than this is an outlier.
+OUTLYING = 3.0
+# The scale of the densest half: rounds of the estimate, and the largest share of outliers that it allows for.
+_SCALE_STEPS, _MAX_SHARE = 10, 0.45
 
 
 @dataclass(frozen=True)
 class OutlierPosterior:
     """The probability `p_wrong` (n,) that each numeric target is wrong, and the `standardised` residuals (n,).
 
-    `rate` is the estimated share of outliers, with its 95% `interval`. `harm` is whether outliers harm the fits, in
+    `rate` is the estimated share of outliers, with its 95% `interval`, whose upper limit includes all residuals that
+    the densest half of them contradicts: predictions may have been shifted by clustered outliers. `harm` is whether outliers harm the fits, in
     which case dropping them improves predictions.
     """
 
@@ -37,6 +42,44 @@ class OutlierPosterior:
     interval: tuple[float, float]
     standardised: Array
     harm: bool = True
+
+
+def outlier_share(residual: Array, mass: Array, robust: Array | None = None) -> tuple[float, float, float]:
+    """The share of outliers, and the lower and upper limit of its 95% interval.
+
+    It is the share of residuals beyond three robust standard deviations, corrected for the share of normal errors that
+    lie beyond them. Clustered outliers shift and widen a fit that accommodates them, so that it sees none. The upper
+    limit is therefore at least that around the densest half of the residuals, of this fit and of `robust` (fits, n),
+    the residuals of fits that drop more rows.
+    """
+    sigma = quantile(np.abs(residual), CLEAN_SHARE, mass) / float(ndtri(0.5 + CLEAN_SHARE / 2))
+    share, low, high = _beyond(residual, sigma, mass)
+    every = [residual, *(() if robust is None else robust)]
+    return share, low, max(high, *(_contradicted(other, mass) for other in every))
+
+
+def _beyond(residual: Array, sigma: float, mass: Array) -> tuple[float, float, float]:
+    n, expected = float(mass.sum()), 2.0 * float(norm.sf(OUTLYING))
+    share = float(mass[np.abs(residual) > OUTLYING * sigma].sum()) / n
+    spread = WIDTH * np.sqrt(share * (1.0 - share) / n)
+    ends = (share, share - spread, share + max(spread, 3.0 / n))
+    share, low, high = (max(0.0, (end - expected) / (1.0 - expected)) for end in ends)
+    return share, low, min(1.0, high)
+
+
+def _contradicted(residual: Array, mass: Array) -> float:
+    """The upper limit of the share of residuals that do not belong to the normal around the densest half of them."""
+    order = np.argsort(residual, kind="stable")
+    r, until = residual[order], np.cumsum(mass[order])
+    last = np.searchsorted(until, until - mass[order] + 0.5 * until[-1] * (1.0 - 1e-9))
+    start = np.flatnonzero(last < len(r))
+    width = r[last[start]] - r[start]
+    best = int(width.argmin())
+    distance, share = r - (r[start[best]] + r[last[start[best]]]) / 2.0, 0.0
+    for _ in range(_SCALE_STEPS):  # the half of all rows is more than half of those that are not outliers
+        sigma = width[best] / 2.0 / float(ndtri(0.5 + 0.25 / (1.0 - min(share, _MAX_SHARE))))
+        share = float(mass[order][np.abs(distance) > OUTLYING * sigma].sum() / until[-1])
+    return _beyond(distance, sigma, mass[order])[2]
 
 
 def outlier_posterior(
@@ -86,6 +129,7 @@ def outlier_posterior(
         p = np.zeros_like(p)
     p_wrong, standardised = np.full(len(residual), rate), np.zeros(len(residual))
     p_wrong[present], standardised[present] = p, z
+    high = max(high, _contradicted(z, weight)) if len(z) else high
     return OutlierPosterior(p_wrong, rate, (low, high), standardised)
 
 

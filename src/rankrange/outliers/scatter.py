@@ -61,11 +61,11 @@ def _scale_of_part(residual: Array, mass: Array) -> float:
 def sizes(residual: Array) -> Array:
     """Absolute residuals, clipped at 3 robust standard deviations: the target of the model that predicts their size.
 
-    They are 0 for residuals that are not finite.
+    Rows without a residual have the mean of the others, so that they do not lower what is expected of similar rows.
     """
-    size = np.abs(residual)
-    limit = _CUT_BACK * robust_scale(residual[np.isfinite(residual)])
-    return np.where(np.isfinite(size), np.minimum(size, limit), 0.0)
+    known = np.isfinite(residual)
+    size = np.minimum(np.abs(residual), _CUT_BACK * robust_scale(residual[known]))
+    return np.where(known, size, size[known].mean() if known.any() else 0.0)
 
 
 def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
