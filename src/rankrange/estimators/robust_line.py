@@ -65,7 +65,7 @@ def warn_of_constant_columns(model: AoRRRegressor, X: Any) -> None:
     """Warn of columns that are constant among the rows that the trimmed fit keeps, but not in X.
 
     A fit that may drop half of the rows can drop those in which a nearly constant column varies. It can fit any p of
-    them exactly, so a column counts as constant if at most p kept rows, less than a quarter of before, have another value.
+    them exactly, so a column counts as constant if at most p kept rows, less than a quarter of before, differ from it.
     """
     kept = ~model.dropped_
     if kept.all() or not kept.any():

@@ -33,8 +33,8 @@ class OutlierPosterior:
     """The probability `p_wrong` (n,) that each numeric target is wrong, and the `standardised` residuals (n,).
 
     `rate` is the estimated share of outliers, with its 95% `interval`, whose upper limit includes all residuals that
-    the densest half of them contradicts: predictions may have been shifted by clustered outliers. `harm` is whether outliers harm the fits, in
-    which case dropping them improves predictions.
+    the densest half of them contradicts: predictions may have been shifted by clustered outliers. `harm` is whether
+    outliers harm the fits, in which case dropping them improves predictions.
     """
 
     p_wrong: Array
