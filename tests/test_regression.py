@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import KFold, cross_val_score
 
-from rankrange import AoRRRegressor
+from rankrange import AoRRRegressor, RankedRangeRegressor
 from rankrange.inference import bisquare, factors
 from rankrange.inference.bootstrap import draws
 from rankrange.inference.leverage import robust_distances
@@ -144,6 +144,15 @@ def test_the_interval_of_the_share_of_outliers_includes_clustered_ones(kind, sha
     low, high = AoRRRegressor(random_state=0).fit(X, y).noise_interval_
     assert low <= share <= high + 0.02  # some wide outliers are small
     assert high < share + 0.1
+
+
+def test_the_interval_of_any_regressor_includes_outliers_that_shift_it():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, 2))
+    y = X[:, 0] + rng.normal(size=400)
+    y[:140] += 8.0
+    low, high = RankedRangeRegressor(LinearRegression(), n_repeats=2, random_state=0).fit(X, y).noise_interval_
+    assert low <= 0.35 <= high < 0.45
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
