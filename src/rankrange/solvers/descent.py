@@ -161,7 +161,7 @@ class Metric:
         if hessian.ndim == 2:
             # Unit diagonal before factoring: columns may differ in scale by many orders of magnitude.
             normed = hessian / self._scale[:, None] / self._scale[None, :]
-            self._factor = _factor(normed, least_ridge)
+            self._factor = cholesky(normed, least_ridge)
 
     def solve(self, G: Array) -> Array:
         """H^-1 applied to the last axis of G."""
@@ -178,7 +178,7 @@ class Metric:
         return scaled if self._factor is None else scaled @ self._factor.T
 
 
-def _factor(matrix: Array, least: float) -> Array:
+def cholesky(matrix: Array, least: float) -> Array:
     """The upper Cholesky factor with the first ridge of `least`, 1e-7, 1e-4, 1 that works; the identity if none."""
     for ridge in (least, 1e-7, 1e-4, 1.0):
         raised = matrix.copy()
