@@ -5,6 +5,8 @@ Conventions:
 - z holds one score per sample (n,), or one per class or label (n, C).
 - `value` returns s (n,); `value_and_derivative` returns (s, ds/dz), where ds/dz has the shape of z. At a kink the
   derivative is a subgradient; at tied maxima it is the mean of the derivatives of the tied terms.
+- `fenchel` returns the convex conjugate at slopes a minus a z, and `balanced` makes weighted sums of slopes equal to a
+  target, for example 0 for an intercept without a penalty. They prove lower bounds on objectives.
 - Exact solvers need further methods, which `needs` checks: see `Smooth`, `SmoothOfClasses` and `PiecewiseLinear`.
 - A loss is convex in z; one that is not has `convex = False`.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
@@ -19,8 +21,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from scipy.special import xlog1py, xlogy
 
 from .arrays import Array
+
+# Tolerance for rounding errors of slopes at the end of their domain and of their sums.
+_ROUNDING = 1e-12
 
 
 @runtime_checkable
@@ -131,7 +137,35 @@ def softmax(Z: Array) -> Array:
     return P
 
 
-class Logistic:
+def shrunk_to_balance(a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
+    """The slopes a (n,) or (n, C), shrunk so that their sums over the rows, weighted by h, equal the target.
+
+    The positive or the negative slopes of each score are multiplied by a factor in [0, 1]; None if no factor suffices.
+    """
+    up, down = h @ np.maximum(a, 0.0), h @ np.maximum(-a, 0.0)
+    less_up = np.minimum(1.0, np.divide(down + target, up, out=np.ones_like(up), where=up > 0))
+    less_down = np.minimum(1.0, np.divide(up - target, down, out=np.ones_like(down), where=down > 0))
+    if np.min(less_up) < 0 or np.min(less_down) < 0:
+        return None
+    balanced = np.where(a > 0, less_up, less_down) * a
+    off = np.abs(h @ balanced - target) > _ROUNDING * (up + down + np.abs(target))
+    return None if np.any(off) else balanced
+
+
+class _Shrinking:
+    """The `balanced` of losses whose conjugate is finite at every slope between 0 and a derivative."""
+
+    def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
+        """Slopes of the form of a whose sums over the rows, weighted by h, equal the target; None if there are none."""
+        return shrunk_to_balance(a, h, target)
+
+
+def _within(b: Array, low: float, high: float) -> Array:
+    """0 where b is in [low, high] up to rounding errors, otherwise infinity."""
+    return np.where((b >= low - _ROUNDING) & (b <= high + _ROUNDING), 0.0, np.inf)
+
+
+class Logistic(_Shrinking):
     """log(1 + exp(-y z))."""
 
     targets: ClassVar[str] = "binary"
@@ -165,8 +199,13 @@ class Logistic:
         e = np.exp(-np.abs(z))
         return e / (1 + e) ** 2
 
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        p = np.clip(-y * a, 0.0, 1.0)
+        return xlogy(p, p) + xlog1py(1 - p, -p) - a * z + _within(-y * a, 0.0, 1.0)
 
-class Hinge:
+
+class Hinge(_Shrinking):
     """max(0, 1 - y z)."""
 
     targets: ClassVar[str] = "binary"
@@ -192,8 +231,12 @@ class Hinge:
         """The derivative of the weighted margins with respect to z."""
         return -y * a[:, 0]
 
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        return y * a * (1 - y * z) + _within(-y * a, 0.0, 1.0)
 
-class SquaredHinge:
+
+class SquaredHinge(_Shrinking):
     """max(0, 1 - y z)^2."""
 
     targets: ClassVar[str] = "binary"
@@ -210,6 +253,10 @@ class SquaredHinge:
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative: 2 if the loss is positive, otherwise 0."""
         return (2 * (y * z < 1)).astype(z.dtype)
+
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        return a**2 / 4 + y * a * (1 - y * z) + _within(-y * a, 0.0, np.inf)
 
 
 class Squared:
@@ -230,8 +277,16 @@ class Squared:
         """The second derivative, 2."""
         return np.full_like(z, 2)
 
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        return a**2 / 4 - a * (z - y)
 
-class Absolute:
+    def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
+        """The slopes, shifted so that their sum over the rows, weighted by h, equals the target."""
+        return a - (h @ a - target) / h.sum()
+
+
+class Absolute(_Shrinking):
     """|z - y|."""
 
     targets: ClassVar[str] = "numbers"
@@ -259,8 +314,12 @@ class Absolute:
         """The derivative of the weighted margins with respect to z."""
         return a[:, 0]
 
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        return -a * (z - y) + _within(a, -1.0, 1.0)
 
-class Huber:
+
+class Huber(_Shrinking):
     """The Huber loss: (z - y)^2 / 2 if |z - y| <= delta, otherwise delta (|z - y| - delta/2)."""
 
     targets: ClassVar[str] = "numbers"
@@ -283,6 +342,10 @@ class Huber:
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative: 1 within delta of y, otherwise 0."""
         return (np.abs(z - y) <= self.delta).astype(z.dtype)
+
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        return a**2 / 2 - a * (z - y) + _within(a / self.delta, -1.0, 1.0)
 
 
 class Softmax:
@@ -337,6 +400,37 @@ class Softmax:
         d += first
         return (peak - z.reshape(-1)[of_label]) + log_of_sum(others.copy(), 1 + others), d, others, of_label
 
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        p = a.copy()
+        p[np.arange(len(y)), y] += 1
+        inside = np.where((p >= -_ROUNDING).all(axis=1), 0.0, np.inf)
+        p = np.clip(p, 0.0, 1.0)
+        return xlogy(p, p).sum(axis=1) - (a * z).sum(axis=1) + inside
+
+    def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
+        """The probabilities, mixed with constant ones, so that the weighted sums of the slopes equal the target.
+
+        A class without mass gets probability 0, because its best intercept is minus infinity. None if no mixture will
+        do.
+        """
+        rows = np.arange(len(y))
+        p = a.copy()
+        p[rows, y] += 1
+        total = np.bincount(y, weights=h, minlength=p.shape[1])
+        p[:, total <= 0] = 0.0
+        p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
+        mean = h @ p
+        excess = mean - total - target
+        share = float(np.max(np.divide(excess, mean, out=np.zeros_like(mean), where=mean > 0)))
+        if share > 1 or np.any(excess[mean <= 0] > 0):
+            return None
+        if share > 0:
+            constant = np.maximum(mean - excess / share, 0.0)
+            p = (1 - share) * p + share * constant / constant.sum()
+        p[rows, y] -= 1
+        return p
+
 
 class CrammerSinger:
     """max(0, 1 + the highest score of another class - the score of class y)."""
@@ -383,7 +477,7 @@ class CrammerSinger:
         return others, np.maximum(0, 1 + (others.max(axis=1) - z[rows, y]))
 
 
-class OneVsRestSquaredHinge:
+class OneVsRestSquaredHinge(_Shrinking):
     """max(0, 1 - z_y)^2 plus max(0, 1 + z_c)^2 over the other classes c: one squared hinge per class."""
 
     targets: ClassVar[str] = "classes"
@@ -410,6 +504,12 @@ class OneVsRestSquaredHinge:
         sign = np.full_like(z, -1)
         sign[np.arange(len(y)), y] = 1
         return np.maximum(0, 1 - sign * z), sign
+
+    def fenchel(self, y: Array, z: Array, a: Array) -> Array:
+        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
+        sign = self._margins(y, z)[1]
+        b = -sign * a
+        return (b**2 / 4 - b * (1 - sign * z) + _within(b, 0.0, np.inf)).sum(axis=1)
 
 
 class TKML:

@@ -213,6 +213,20 @@ class _Problem:
         V[..., :d] = np.sign(W[..., :d]) * shrunk / (1.0 + (1.0 - self.l1_ratio) * step)
         return V
 
+    def penalty_gap(self, W: Array, V: Array) -> float:
+        """The penalty at W plus its conjugate at V (r, d) minus <V, coef>: 0 if V is a gradient of the penalty at W."""
+        coef, ratio = W[:, : self.design.d], self.l1_ratio
+        if not np.isfinite(self.C):
+            return 0.0 if not V.any() else np.inf
+        if ratio == 0:
+            off = V - coef / self.C
+            return 0.5 * self.C * float(np.vdot(off, off))
+        beyond = np.maximum(np.abs(V) - ratio / self.C, 0.0)
+        if ratio == 1 and beyond.any():
+            return np.inf
+        squares = 0.0 if ratio == 1 else 0.5 * self.C * float(np.vdot(beyond, beyond)) / (1 - ratio)
+        return self.penalty(W) + squares - float(np.vdot(V, coef))
+
     def gap_left(self, gradients: Array) -> Array:
         """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
 

@@ -20,6 +20,7 @@ from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.objective import Objective
 from .descent import Result, relative
+from .duality import gap_above_risk
 from .majorise import bilevel
 from .multistart import multistart
 
@@ -58,11 +59,13 @@ class Problem:
         return self.objective.losses(self.objective.design.scores(W)).astype(np.float64, copy=False)
 
     def bound(self, W: Array, width: float) -> float:
-        """A lower bound on the minimum, from the smoothed weights at W; with an intercept an estimate, as `left` is."""
-        s, slope = self.objective.losses_and_slopes(self.objective.design.scores(W))
+        """A lower bound on the minimum, from the smoothed weights at W; minus infinity if none is proved."""
+        Z = self.objective.design.scores(W)
+        s, slope = self.objective.losses_and_slopes(Z)
         s = s.astype(np.float64, copy=False)
         q = self.risk.smoothed(s, width).weights
-        return float(q @ s) + self.linear(W) - self.left(self.gradient(W, slope, q))
+        total = float(q @ s)
+        return total + self.linear(W) - gap_above_risk(self.objective, W, Z, q, slope, total, self.tilt)
 
     def left(self, gradient: Array) -> float:
         """The possible decrease of q . s plus the penalty, estimated from its gradient by `Objective.gap_left`."""
