@@ -136,7 +136,7 @@ def test_what_a_model_fitted_on_dates_cannot_read_is_an_error_with_the_remedy():
             encoder.transform({"visit": bad})
     assert encoder.transform({"visit": [None]}).shape == (1, 1)
     numbers = TableEncoder().fit({"x": [1.5, 2.5, 3.0] * 20})
-    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got dates"):
+    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got text"):
         numbers.transform({"x": ["2020-01-31"]})
 
 

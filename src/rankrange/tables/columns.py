@@ -1,10 +1,4 @@
-"""Column names and types: finds columns by name or pattern, and reads texts as dates, money, percent or numbers.
-
-Errors about unknown names suggest a similar name. Texts may be dates in the formats of many countries, money, percent,
-or numbers with decimal commas. The format is determined from the whole column: 03/04/2025 is ambiguous alone, but not
-in a column with 31/12/2025. Ambiguous columns raise an error, unless an option resolves them, and are never guessed.
-`typed` returns a table with converted columns, and the format of each, which reads another table in the same way.
-"""
+"""Columns of a table: found by name or pattern, and each converted once to numbers, or to codes of its texts."""
 
 from __future__ import annotations
 
@@ -12,15 +6,262 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ..core.arrays import Array
 from ..errors import UserError
-from ..pages.text import visible
-from .cell_values import is_mark, is_text
+from ..pages.text import number, visible
+from .cell_formats import DATES, DECIMALS, HUGE, NUMBER, TEXT, YES_OR_NO, find_form, is_mark, read_text
 
 # Delimiters of CSV files, and their names in messages.
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
+# The least number of words per cell of prose.
+_WORDS_OF_PROSE = 3.0
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a table, converted once.
+
+    Attributes
+    ----------
+    name : str
+        The name of the column.
+    kind : str
+        "numbers", "whole numbers", "yes or no", "dates", "times", "empty" (only nulls), "text", or "other" for cells
+        that are neither, such as lists.
+    values : ndarray or None
+        The numbers as floats, NaN if missing; dates are days since 1970. None for texts and other cells.
+    codes : ndarray or None
+        Of cells that are texts, also if they were read as numbers: positions in `levels`, -1 if missing. Other cells
+        all have code 0.
+    levels : list of str
+        The distinct texts as written, in the order of their first cells.
+    form : str
+        The format of the texts (`cell_formats.find_form`), by which another table is read in the same way.
+    """
+
+    name: str
+    kind: str
+    values: Array | None = None
+    codes: Array | None = None
+    levels: list[str] = field(default_factory=list)
+    form: str = TEXT
+
+    @classmethod
+    def of(
+        cls, name: str, column: Any, form: str | None = None, *, dates: str | None = None, decimal: str | None = None
+    ) -> Column:
+        """Convert a pyarrow column. If `form` is given, texts are read in this format; others count as missing.
+
+        Without it the format is determined, and an ambiguous one is an error unless `dates` or `decimal` resolves it.
+        Categories (dictionaries) are texts.
+        """
+        import pyarrow as pa
+
+        category = pa.types.is_dictionary(column.type)
+        if category and form not in (None, TEXT):
+            column, category = column.cast(column.type.value_type), False
+        if form != TEXT and not category:
+            kind, values = _native(column)
+            if values is not None:
+                return cls(name, kind, values, form=_FORM_OF.get(kind, NUMBER))
+        try:
+            codes, levels = _codes_of(column)
+        except (TypeError, ValueError, NotImplementedError):
+            return cls(name, "other", None, np.zeros(len(column), dtype=np.int64), [""])
+        if category or form == TEXT or not _is_text(column.type):
+            return cls(name, "text", None, codes, levels)
+        if form is None:
+            counts = np.bincount(codes[codes >= 0], minlength=len(levels)).tolist()
+            form = find_form(name, dict(zip(levels, counts, strict=True)), dates, decimal)
+        if form == TEXT:
+            return cls(name, "text", None, codes, levels)
+        read = {level: read_text(level, form) for level in levels if not is_mark(level)}
+        values = np.array([*(read.get(level, np.nan) for level in levels), np.nan])[codes]
+        return cls(name, _kind_of(form, np.array([*read.values()])), values, codes, levels, form)
+
+    def __len__(self) -> int:
+        cells = self.codes if self.values is None else self.values
+        return 0 if cells is None else len(cells)
+
+    def take(self, rows: Array) -> Column:
+        """The column of these rows."""
+        values, codes = (None if cells is None else cells[rows] for cells in (self.values, self.codes))
+        return replace(self, values=values, codes=codes)
+
+    @cached_property
+    def missing(self) -> Array:
+        """Mask of the cells without a value, including texts that are no number in a column of numbers."""
+        if self.values is not None:
+            return np.isnan(self.values)
+        return np.zeros(0, dtype=bool) if self.codes is None else self.codes < 0
+
+    @cached_property
+    def strays(self) -> Array | None:
+        """Mask of the texts in a column of numbers that are neither numbers nor marks; None without such texts."""
+        if self.values is None or self.codes is None:
+            return None
+        stray = np.array([*(not is_mark(level) for level in self.levels), False])[self.codes] & self.missing
+        return stray if stray.any() else None
+
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """The markers of missing cells in a column of numbers, stripped, and the number of cells with each."""
+        found: dict[str, int] = {}
+        if self.values is None or self.codes is None:
+            return found
+        counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels)).tolist()
+        for level, count in zip(self.levels, counts, strict=True):
+            if count and is_mark(level):
+                found[level.strip()] = found.get(level.strip(), 0) + count
+        return found
+
+    @cached_property
+    def is_prose(self) -> bool:
+        """Whether the texts are prose, by a sample of 500 distinct ones.
+
+        They must have at least three distinct words on average, and at least half of them must have a word in common
+        with some, but less than 60%, of the texts.
+        """
+        sample = self.levels[:: max(1, len(self.levels) // 500)][:500] if self.values is None else []
+        words = [set(text.casefold().split()) for text in sample]
+        if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
+            return False
+        counts: dict[str, int] = {}
+        for word in (word for index in words for word in index):
+            counts[word] = counts.get(word, 0) + 1
+        informative = {word for word, count in counts.items() if 1 < count < 0.6 * len(words)}
+        return sum(bool(index & informative) for index in words) >= 0.5 * len(words)
+
+    def texts(self) -> list[str]:
+        """The cells as texts; missing ones are ""."""
+        return [] if self.codes is None else [*map([*self.levels, ""].__getitem__, self.codes.tolist())]
+
+    def cell_text(self, row: int) -> str:
+        """The cell of a row as text; a missing text is "", a missing number "(missing)"."""
+        if self.values is not None:
+            return self.value_text(float(self.values[row]))
+        return "" if self.codes is None or self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
+
+    def value_text(self, value: float, digits: int = 5) -> str:
+        """A number of the column as text; dates are formatted as dates, and NaN as "(missing)"."""
+        if np.isnan(value):
+            return "(missing)"
+        if self.kind == "dates" and abs(value) < 2e6:
+            return str(np.datetime64(int(np.floor(value)), "D"))
+        return number(value, digits)
+
+
+_FORM_OF = {"dates": "year-first", "yes or no": YES_OR_NO}
+
+
+def read_columns(
+    table: Any, *, forms: Mapping[str, str] | None = None, dates: str | None = None, decimal: str | None = None
+) -> list[Column]:
+    """Convert the columns of a pyarrow Table or record batch.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or RecordBatch
+        The table.
+    forms : mapping of str to str, optional
+        The `form` of each column of an earlier call: texts are read in the same formats.
+    dates : {"day-first", "month-first"}, optional
+        The meaning of 03/04/2025, if the column is ambiguous.
+    decimal : {"point", "comma"}, optional
+        The meaning of 1,234, if the column is ambiguous.
+
+    Returns
+    -------
+    list of Column
+        The columns in the order of the table.
+
+    Raises
+    ------
+    UserError
+        If a column is ambiguous and the option was not given, or if an option has another value.
+    """
+    for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
+        if value is not None and value not in allowed:
+            raise UserError(f"{option} must be one of {', '.join(allowed)}, got {value!r}; leave it out to detect it")
+    found = forms or {}
+    return [
+        Column.of(name, cells, found.get(name), dates=dates, decimal=decimal)
+        for name, cells in zip(table.schema.names, table.columns, strict=True)
+    ]
+
+
+def _native(column: Any) -> tuple[str, Array | None]:
+    """The kind and the values of cells that are numbers, booleans, dates or times already; None for others."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    t = column.type
+    if pa.types.is_boolean(t):
+        return YES_OR_NO, _floats(pc.cast(column, pa.int8()))
+    if pa.types.is_integer(t):
+        return "whole numbers", _floats(column)
+    if pa.types.is_floating(t) or pa.types.is_decimal(t):
+        return "numbers", _floats(column)
+    if pa.types.is_date(t) or pa.types.is_timestamp(t):
+        return "dates", _floats(pc.cast(pc.cast(column, pa.timestamp("ms"), safe=False), pa.int64())) / 86_400_000.0
+    if pa.types.is_time(t) or pa.types.is_duration(t):
+        return "times", _floats(pc.cast(column, pa.int64() if t.bit_width == 64 else pa.int32()))
+    if pa.types.is_null(t):
+        return "empty", np.full(len(column), np.nan)
+    return "", None
+
+
+def _floats(column: Any) -> Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = pc.fill_null(pc.cast(column, pa.float64(), safe=False), np.nan)
+    values = np.array(cells.to_numpy(zero_copy_only=False) if isinstance(cells, pa.Array) else cells.to_numpy())
+    values[~(np.abs(values) < HUGE)] = np.nan
+    return values
+
+
+def _kind_of(form: str, values: Array) -> str:
+    if form == YES_OR_NO:
+        return form
+    if form not in (NUMBER, *DECIMALS):
+        return "dates"
+    return "whole numbers" if form == NUMBER and (values % 1 == 0).all() else "numbers"
+
+
+def _is_text(t: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(t) or pa.types.is_large_string(t) or str(t) == "string_view")
+
+
+def _codes_of(column: Any) -> tuple[Array, list[str]]:
+    """The code of each cell (-1 if missing), and the distinct values as text, in the order of their first cells.
+
+    A dictionary column keeps the order of its values, including those without a cell.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    encoded = chunked if pa.types.is_dictionary(chunked.type) else chunked.dictionary_encode()
+    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
+    parts = [pc.fill_null(pc.cast(chunk.indices, pa.int64()), -1).to_numpy() for chunk in encoded.chunks]
+    levels = [str(value) for value in encoded.chunk(0).dictionary.to_pylist()] if encoded.num_chunks else []
+    return (np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)), levels
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
 
 
 def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target") -> list[str]:
@@ -37,7 +278,7 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
         if not matching:
             raise UserError(
                 f"{option} must match some column, got {shown(name)}, which none of {path} matches; it has "
-                f"{', '.join(shown(n) for n in names[:6])}{' ...' if len(names) > 6 else ''}"
+                f"{_listed(names)}"
             )
         found.update(dict.fromkeys(matching))
     return list(found)
@@ -49,8 +290,9 @@ def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option
         return None
     found = find_columns(names, [wanted], path, option)
     if len(found) > 1:
-        listed = ", ".join(shown(n) for n in found[:6]) + (" ..." if len(found) > 6 else "")
-        raise UserError(f"{option} must be one column, got {shown(wanted)}, which matches {listed}; name one of them")
+        raise UserError(
+            f"{option} must be one column, got {shown(wanted)}, which matches {_listed(found)}; name one of them"
+        )
     return found[0]
 
 
@@ -66,7 +308,7 @@ def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "ta
     elif all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
         hint = "the first line must hold the names of the columns, and here it holds numbers; add a header"
     else:
-        hint = f"it has {', '.join(shown(n) for n in names[:6])}{' ...' if len(names) > 6 else ''}"
+        hint = f"it has {_listed(names)}"
     raise UserError(f"{option} must name a column, got {shown(wanted)}, which {path} does not have; {hint}")
 
 
@@ -82,249 +324,25 @@ def shown(name: str) -> str:
     return "'" + visible(name, 60) + "'"
 
 
-DATES = ("day-first", "month-first")
-DECIMALS = ("point", "comma")
-# The number of distinct texts to check first; most columns are neither dates nor money.
-_FIRST = 200
-# The least share of distinct texts that must have the format; the others count as missing.
-_MOSTLY = 0.95
-_DATE = re.compile(
-    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm])?)?"
-)
-_NAMED = re.compile(r"(?:(\d{1,2})[ .-]+([A-Za-z]{3,9})|([A-Za-z]{3,9})[ .]+(\d{1,2}))[ .,-]+(\d{4}|\d\d)")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CURRENCY = r"(?:[$€£¥₹₽₩₺₴¢]|USD|EUR|GBP|CHF|JPY|INR|CNY|CAD|AUD|SEK|NOK|DKK|PLN|BRL|Fr\.|kr|zł|R\$)"
-_AMOUNT = re.compile(
-    rf"(?P<minus>[-\u2212(])?\s*(?P<first>{_CURRENCY})?\s*(?P<sign>[-\u2212+])?\s*"
-    rf"(?P<digits>\d[\d.,'\u2019\s]*|[.,]\d+)\s*(?P<last>{_CURRENCY}|%)?\s*\)?"
-)
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(shown(n) for n in names[:6]) + (" ..." if len(names) > 6 else "")
 
 
-def typed(
-    table: Any, forms: Mapping[str, str] | None = None, *, dates: str | None = None, decimal: str | None = None
-) -> tuple[Any, dict[str, str]]:
-    """Convert text columns with dates, money, percent or decimal commas to dates and numbers.
+# ---- the interface of audits that still read columns one by one ------------------------------------------------------
 
-    Currencies and percent signs are dropped: 5% becomes 5. A column is converted if at least 95% of its distinct texts,
-    and of the first 200 of these, have one format; texts without this format become missing.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The table; columns of other types and of plain numbers do not change.
-    forms : mapping of str to str, optional
-        The formats from an earlier call. Only these columns are then converted, and `dates` and `decimal` are not used.
-    dates : {"day-first", "month-first"}, optional
-        The meaning of 03/04/2025, if the column is ambiguous.
-    decimal : {"point", "comma"}, optional
-        The meaning of 1,234, if the column is ambiguous.
+def typed(table: Any, forms: Any = None, *, dates: str | None = None, decimal: str | None = None) -> tuple[Any, Any]:
+    """Convert texts with dates, money or percent to dates and numbers, and return the table and their formats."""
+    import pyarrow as pa
 
-    Returns
-    -------
-    table : pyarrow.Table
-        The table with converted columns.
-    forms : dict
-        The format of each converted column, by name.
-
-    Raises
-    ------
-    UserError
-        If a column is ambiguous and the option was not given, or if an option has another value.
-    """
-    for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
-        if value is not None and value not in allowed:
-            raise UserError(f"{option} must be one of {', '.join(allowed)}, got {value!r}; leave it out to detect it")
     found: dict[str, str] = {}
-    for index, name in enumerate(table.column_names):
-        column = table.column(index)
-        if not is_text(_value_type(column)):
+    given = None if forms is None else {name: forms.get(name, TEXT) for name in table.schema.names}
+    for index, column in enumerate(read_columns(table, forms=given, dates=dates, decimal=decimal)):
+        if column.codes is None or column.values is None or column.form in (NUMBER, YES_OR_NO):
             continue
-        if forms is None:
-            form = _form_of(name, column, dates, decimal)
-        else:
-            form = forms.get(name)
-        if form is not None:
-            found[name] = form
-            table = table.set_column(index, name, _read_as(column, form))
+        found[column.name] = column.form
+        days = column.form not in DECIMALS
+        values = np.where(column.missing, 0.0, column.values)
+        cells = pa.array(np.round(values * 86_400_000.0).astype(np.int64) if days else values, mask=column.missing)
+        table = table.set_column(index, column.name, cells.cast(pa.timestamp("ms")) if days else cells)
     return table, found
-
-
-def _value_type(column: Any) -> Any:
-    import pyarrow as pa
-
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-
-
-def _form_of(name: str, column: Any, dates: str | None, decimal: str | None) -> str | None:
-    """The format of a text column; None for other texts, contradictory formats and plain numbers.
-
-    It is "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for numbers. An
-    ambiguous column is an error without `dates` or `decimal`. At most 200 distinct texts of the first 2,000 rows are
-    checked before all texts.
-    """
-    sample = (_texts(column.slice(0, 2000)) or _texts(column))[:_FIRST]
-    for pattern, decide in ((_DATE, _order_of_dates), (_NAMED, _named_dates), (_AMOUNT, _decimal_of)):
-        if sample and sum(pattern.fullmatch(text) is not None for text in sample) >= _MOSTLY * len(sample):
-            texts = _texts(column)
-            matches = [match for match in map(pattern.fullmatch, texts) if match is not None]
-            if len(matches) < _MOSTLY * len(texts):
-                return None
-            return decide(name, matches, decimal if pattern is _AMOUNT else dates)
-    return None
-
-
-def _texts(column: Any) -> list[str]:
-    """The distinct texts of a column, stripped, without markers of missing cells."""
-    import pyarrow.compute as pc
-
-    texts = [str(value).strip() for value in pc.unique(column).to_pylist() if value is not None]
-    return [text for text in texts if not is_mark(text)]
-
-
-# ---- dates -----------------------------------------------------------------------------------------------------------
-
-
-def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
-    if all(_year_is_first(match) for match in matches):
-        return "year-first"
-    if not all(_year_is_last(match) for match in matches):
-        return None
-    first, second = max(int(match[1]) for match in matches), max(int(match[3]) for match in matches)
-    if max(first, second) > 31 or (first > 12 and second > 12):
-        return None
-    if first > 12:
-        return "day-first"
-    if second > 12:
-        return "month-first"
-    if all(match[2] == "." for match in matches):
-        return "day-first"  # dates with points are never month-first
-    if dates is not None:
-        return dates
-    raise UserError(
-        f"dates must show which number is the day, got '{visible(matches[0][0], 40)}' and others like it in "
-        f"'{visible(name, 60)}', which can be read in two ways; pass dates='day-first' or dates='month-first', or "
-        "leave the column out with ignore="
-    )
-
-
-def _year_is_first(match: re.Match[str]) -> bool:
-    return len(match[1]) == 4
-
-
-def _year_is_last(match: re.Match[str]) -> bool:
-    return len(match[1]) <= 2 and len(match[4]) in (2, 4)
-
-
-def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str | None:
-    """The format of dates with English month names, such as 19-Sep-03 and September 19, 2003; None for other texts."""
-    return "month-named" if all(_month_of(match) in _MONTHS for match in matches) else None
-
-
-def _month_of(match: re.Match[str]) -> str:
-    """The first three letters of the month of a date with a named month."""
-    return (match[2] or match[3])[:3].lower()
-
-
-def _milliseconds(text: str, form: str) -> int | None:
-    """Milliseconds since 1970 (UTC) of a date in this format, or None if the text is not such a date.
-
-    Two-digit years are 1969 to 2068. Fractions of a second are dropped.
-    """
-    from datetime import datetime, timezone
-
-    if form == "month-named":
-        found = _NAMED.fullmatch(text.strip())
-        if found is None or _month_of(found) not in _MONTHS:
-            return None
-        text, form = f"{found[1] or found[4]}.{_MONTHS.index(_month_of(found)) + 1}.{found[5]}", "day-first"
-    match = _DATE.fullmatch(text.strip())
-    if match is None or not (_year_is_first(match) if form == "year-first" else _year_is_last(match)):
-        return None
-    one, two, three = int(match[1]), int(match[3]), int(match[4])
-    year, month, day = {"day-first": (three, two, one), "month-first": (three, one, two)}.get(form, (one, two, three))
-    if len(match[4]) == 2 and form != "year-first":
-        year += 2000 if year < 69 else 1900
-    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
-    if match[8]:
-        hour = hour % 12 + (12 if match[8].lower() == "pm" else 0)
-    try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
-    except ValueError:
-        return None
-    return int(moment.timestamp() * 1000)
-
-
-# ---- money, percent, decimal commas ----------------------------------------------------------------------------------
-
-
-def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str | None:
-    """The decimal separator, "point" or "comma"; None if all texts are plain numbers or some contradict each other.
-
-    It is "point" if no text has a separator. An error if it is ambiguous and `decimal` is not given.
-    """
-    plain = all(re.fullmatch(r"[-+]?\d*\.?\d*", match[0]) for match in matches)
-    if plain:
-        return None
-    orders = {found for match in matches if (found := _separator_shown(match["digits"]))}
-    if len(orders) == 2:
-        return None
-    if orders:
-        return orders.pop()
-    if not any("," in match["digits"] or "." in match["digits"] for match in matches):
-        return "point"
-    if decimal is not None:
-        return decimal
-    shown = next(match[0] for match in matches if "," in match["digits"] or "." in match["digits"])
-    raise UserError(
-        f"numbers must show whether the comma or the point is the decimal separator, got '{visible(shown, 40)}' and "
-        f"others like it in '{visible(name, 60)}', which can be read in two ways; pass decimal='point' or "
-        "decimal='comma', or leave the column out with ignore="
-    )
-
-
-def _separator_shown(digits: str) -> str | None:
-    """The decimal separator of one number, None if it is ambiguous (1,234) or has none (12).
-
-    It is "point" for 1,234.5, 12.50 or 1,234,567, and "comma" for 1.234,5, 12,5 or 1.234.567.
-    """
-    marks = [c for c in digits if c in ".,"]
-    if not marks:
-        return None
-    last = marks[-1]
-    if len(set(marks)) == 2:
-        return "point" if last == "." else "comma"
-    other = "comma" if last == "." else "point"
-    if len(marks) > 1:
-        return other  # 1.234.567: a repeated separator groups thousands
-    before, after = digits.strip().split(last)
-    if len(after.strip()) == 3 and 1 <= len(before.strip()) <= 3 and before.strip() != "0":
-        return None
-    return "point" if last == "." else "comma"
-
-
-def _amount(text: str, form: str) -> float | None:
-    match = _AMOUNT.fullmatch(text.strip())
-    if match is None:
-        return None
-    decimals, thousands = (".", ",") if form == "point" else (",", ".")
-    digits = re.sub(r"['\u2019\s]", "", match["digits"]).replace(thousands, "").replace(decimals, ".")
-    try:
-        value = float(digits)
-    except ValueError:
-        return None
-    minus = match["minus"] or (match["sign"] or "+") != "+"
-    return -value if minus else value
-
-
-def _read_as(column: Any, form: str) -> Any:
-    """Convert a column in this format; texts of another format become missing."""
-    import pyarrow as pa
-
-    kind = pa.float64() if form in DECIMALS else pa.timestamp("ms")
-    read = _amount if form in DECIMALS else _milliseconds
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    chunks = []
-    for chunk in encoded.chunks:
-        values = pa.array([None if t is None else read(str(t), form) for t in chunk.dictionary.to_pylist()], type=kind)
-        chunks.append(values.take(chunk.indices))
-    return pa.chunked_array(chunks, type=kind)

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..pages.text import visible
-from .cell_values import MISSING
+from .cell_formats import MISSING
 
 if TYPE_CHECKING:
     from .read import Source
@@ -349,7 +349,7 @@ def with_images(table: Any, folder: Path) -> Any:
 
 def _file_column(table: Any, folder: Path) -> str:
     """The first column whose cells are all names of files in the folder; an error if there is none."""
-    from .cell_values import is_text
+    from .columns import _is_text as is_text
 
     inside = folder.resolve()
     best = ("", 0)

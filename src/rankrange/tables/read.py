@@ -28,7 +28,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .cell_values import MISSING
+from .cell_formats import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .columns import find_column as find_column
 from .dataset_folder import load_folder
