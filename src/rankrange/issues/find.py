@@ -10,7 +10,6 @@ separately.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from .out_of_fold import (
     penalised_predictions,
     trimmed_predictions,
 )
+from .sentences import SURPRISING
 from .suspects import LabelIssues
 
 # The largest size of a sparse X that is converted to a dense array for trees.
@@ -48,6 +48,8 @@ def find_label_issues(
     cv: Any = 5,
     n_repeats: int | None = None,
     pred_probs: Any = None,
+    classes: Any = None,
+    labels: str = "annotated",
     neighbours: bool = True,
     trees: bool = True,
     learn_from: Any = None,
@@ -56,7 +58,6 @@ def find_label_issues(
     random_state: Any = None,
     n_jobs: int | None = None,
     verbose: int = 0,
-    calibrate: bool | None = None,
 ) -> LabelIssues:
     """Find the rows whose labels are probably wrong. Every prediction is out of fold.
 
@@ -83,8 +84,15 @@ def find_label_issues(
         How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for two classes
         and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
-        Out-of-fold probabilities of your own model, with columns in the order of the sorted classes. No model is fitted
-        then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be added.
+        Out-of-fold probabilities of your own model, with columns in the order of the sorted classes of y, or in that of
+        `classes`. No model is fitted then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be
+        added.
+    classes : array_like of shape (n_classes,), optional
+        The classes of the columns of `pred_probs`, if there are columns for classes that no row of y has.
+    labels : {"annotated", "observed"}, default="annotated"
+        How the labels came about. Annotated labels were assigned by people or programs and may be wrong. Observed
+        outcomes, such as a purchase or a default, cannot be: an unlikely outcome is then only surprising. No label is
+        called wrong, and the rows are ranked by the probability that the models gave the outcome (see `LabelIssues`).
     neighbours : bool, default=True
         Whether to add nearest neighbours to the ensemble, if they increase the likelihood.
     trees : bool, default=True
@@ -104,8 +112,6 @@ def find_label_issues(
         Number of parallel jobs for the folds, if the estimator is not an AoRRClassifier.
     verbose : int, default=0
         1 prints progress.
-    calibrate : bool, optional
-        Deprecated: p_wrong is a posterior probability and is not corrected any more. It has no effect.
 
     Returns
     -------
@@ -125,8 +131,12 @@ def find_label_issues(
     >>> bool((given[worst] != y[worst]).all())  # the twenty worst are all wrong
     True
     """
-    if calibrate is not None:
-        warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
+    if labels not in ("annotated", "observed"):
+        raise ValueError(
+            f"labels must be 'annotated' (assigned, so they may be wrong) or 'observed' (outcomes), got {labels!r}"
+        )
+    if classes is not None and pred_probs is None:
+        raise ValueError("classes names the columns of pred_probs, got classes alone; leave it out, or pass pred_probs")
     costs = Costs(drop=drop_cost, review=review_cost)
     if estimator is not None and pred_probs is not None:
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
@@ -136,23 +146,21 @@ def find_label_issues(
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
         _refuse(given, "a scan contains its labels and is read in a few passes")
+        if labels == "observed":
+            raise ValueError("labels='observed' needs rows in memory, got a scan; pass a sample of its rows as arrays")
         found_by_engine: LabelIssues = X.__rankrange_issues__(
             estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
         )
         return found_by_engine
     is_linear = estimator is None or isinstance(estimator, AoRRClassifier)
-    data = Data.checked(X, y, pred_probs is not None, any_X=not is_linear, learn_from=learn_from)
+    data = Data.checked(X, y, pred_probs is not None, any_X=not is_linear, learn_from=learn_from, classes=classes)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     high_leverage = np.zeros(len(data.codes), dtype=bool)
     if pred_probs is not None:
-        predictions = given_predictions(pred_probs, data)
-        return _tabulate(
-            data,
-            predictions,
-            _inferred(data, {"model": predictions.member(0)}, high_leverage, neighbours, rng, report),
-            costs,
-        )
+        predictions = given_predictions(pred_probs, data, classes)
+        found = _inferred(data, {"model": predictions.member(0)}, high_leverage, neighbours, rng, report)
+        return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if not is_linear:
         predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
@@ -171,7 +179,8 @@ def find_label_issues(
         for name, predict in MEMBERS.items():
             members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng)))
             report(f"{name} predicted all rows out of fold")
-    return _tabulate(data, predictions, _inferred(data, members, high_leverage, neighbours, rng, report), costs)
+    found = _inferred(data, members, high_leverage, neighbours, rng, report)
+    return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -221,6 +230,10 @@ class _Inferred(NamedTuple):
     share: float
     interval: tuple[float, float]
     high_leverage: Array
+
+    @property
+    def weighted_members(self) -> tuple[tuple[str, float, Array], ...]:
+        return tuple((name, self.posterior.weights[name], P) for name, P in self.members.items())
 
 
 def _inferred(
@@ -284,6 +297,43 @@ _COLUMNS: tuple[tuple[str, Any], ...] = (
 )
 
 
+def _empty_table(data: Data, order: Array, other: str, columns: tuple[tuple[str, Any], ...]) -> Array:
+    """A table of the rows in this order, with their names, their labels, and an empty column `other` of labels."""
+    row_field = ("row", np.intp if data.index is None else data.index.dtype)
+    labels = [(name, data.classes.dtype) for name in ("given", other)]
+    table = np.zeros(len(order), dtype=[row_field, *labels, *columns])
+    table["row"] = order if data.index is None else data.index[order]
+    table["given"] = data.classes[data.codes[order]]
+    return table
+
+
+def _ranked_outcomes(data: Data, found: _Inferred) -> LabelIssues:
+    """The result for observed outcomes: rows ranked by the probability of the outcome, none of them called wrong."""
+    mean = found.posterior.mean / found.posterior.mean.sum(axis=1, keepdims=True)
+    probability = mean[np.arange(len(data.codes)), data.codes]
+    order = np.argsort(probability, kind="stable")
+    table = _empty_table(data, order, "expected", (("probability", np.float64), ("loss", np.float64)))
+    table["expected"] = data.classes[mean[order].argmax(axis=1)]
+    table["probability"], table["loss"] = probability[order], -np.log(np.maximum(probability[order], 1e-12))
+    return LabelIssues(
+        table[table["probability"] < SURPRISING],
+        1.0 - probability,
+        np.zeros(len(order)),
+        data.classes[data.codes],
+        data.classes[mean.argmax(axis=1)],
+        0.0,
+        (0.0, 0.0),
+        float(found.posterior.weights.get("neighbours", 0.0)),
+        found.weighted_members,
+        high_leverage=found.high_leverage,
+        ranked=table,
+        index=data.index,
+        labels="observed",
+        contradicted=found.posterior.contradicted,
+        expected_surprises=float(mean[mean < SURPRISING].sum()),
+    )
+
+
 def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
     rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
     score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - mean[rows, codes])
@@ -292,11 +342,8 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
     other[rows, codes] = -1.0
     best_other = other.argmax(axis=1)
     order = np.argsort(-score, kind="stable")
-    labels = [(name, data.classes.dtype) for name in ("given", "suggested")]
-    row_field = ("row", np.intp if data.index is None else data.index.dtype)
-    table = np.zeros(len(order), dtype=[row_field, *labels, *_COLUMNS])
-    table["row"] = order if data.index is None else data.index[order]
-    table["given"], table["suggested"] = data.classes[codes[order]], data.classes[best_other[order]]
+    table = _empty_table(data, order, "suggested", _COLUMNS)
+    table["suggested"] = data.classes[best_other[order]]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
@@ -314,10 +361,13 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
         float(found.share),
         found.interval,
         float(found.posterior.weights.get("neighbours", 0.0)),
-        tuple((name, found.posterior.weights[name], P) for name, P in found.members.items()),
+        found.weighted_members,
         high_leverage=found.high_leverage,
         ranked=table,
         index=data.index,
         no_error=found.posterior.no_error,
         transition=found.posterior.transition,
+        contradicted=found.posterior.contradicted,
+        dropped_share=predictions.dropped_share,
+        C=predictions.C,
     )

@@ -32,6 +32,8 @@ from .questions import (
 _LABEL, _ROW, _KEY = "label", "row", "rankrange"
 _DROP = "drop this row"
 _CONTROL = {"classes": "choices", "labels": "choices", "numbers": "number"}
+# What is asked about an observed outcome.
+_RECORDED = ("recorded correctly", "to be checked at its source")
 
 
 class LabelStudioTasks(NamedTuple):
@@ -69,7 +71,8 @@ def label_studio_tasks(
 ) -> LabelStudioTasks:
     """Convert questions to tasks with their configuration.
 
-    `names` are the classes, and `task` is "classes", "labels" (multi-label) or "numbers". `text` and `image` are the
+    `names` are the classes, and `task` is "classes", "labels" (multi-label), "numbers" or "outcomes" (observed classes,
+    for which no label is suggested or asked). `text` and `image` are the
     names of the columns to show as a text and as an image; by default they are recognised by their cells.
     """
     text, image = media_columns(questions, text, image)
@@ -92,7 +95,7 @@ def _task(question: Question, task: str, first: str, text: str | None, image: st
     prediction = {
         "model_version": _KEY,
         "score": question.score,
-        "result": _result(question.suggested, task, first),
+        "result": [] if task == "outcomes" else _result(question.suggested, task, first),
     }
     return {"data": data, "predictions": [prediction]}
 
@@ -113,6 +116,11 @@ def _config(names: Sequence[str], task: str, first: str, text: bool, image: bool
     lines += ['  <Image name="image" value="$image"/>'] if image else []
     lines += ['  <Text name="text" value="$text"/>'] if text else []
     lines += ['  <Table name="cells" value="$cells"/>']
+    if task == "outcomes":
+        lines += [f'  <Choices name="{_ROW}" toName="{first}" choice="single">']
+        return "\n".join(
+            [*lines, *(f'    <Choice value="{text}"/>' for text in _RECORDED), "  </Choices>", "</View>", ""]
+        )
     if task == "numbers":
         lines += [f'  <Number name="{_LABEL}" toName="{first}"/>']
     else:

@@ -53,12 +53,14 @@ class Data:
     index: Array | None = None
 
     @classmethod
-    def checked(cls, X: Any, y: Any, has_probabilities: bool, any_X: bool, learn_from: Any = None) -> Data:
+    def checked(
+        cls, X: Any, y: Any, has_probabilities: bool, any_X: bool, learn_from: Any = None, classes: Any = None
+    ) -> Data:
         """Validate X and y as given by the user; X may be None if the user gave probabilities (`has_probabilities`).
 
         With a model of the user (`any_X`), X may be anything that this model accepts. The attribute X is then numeric,
-        or None if the given X cannot be converted. A single class is a ValueError, and so is a class with one row,
-        unless the user gave probabilities.
+        or None if the given X cannot be converted. `classes` has all classes, if y may lack some. A single class is a
+        ValueError, and so is a class with one row, unless the user gave probabilities.
         """
         if y is None or (X is None and not has_probabilities):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
@@ -72,7 +74,12 @@ class Data:
                     f"X and y must have the same number of rows, got {rows} and {len(y)}; pass one label per row"
                 )
             X = numeric_view(X) if any_X else X
-        classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        present, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if classes is not None:
+            classes = _all_classes(classes, present)
+            codes = np.searchsorted(classes, present)[codes]
+        else:
+            classes = present
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; check y")
         if not has_probabilities and counts.min() < 2:
@@ -94,6 +101,18 @@ class Data:
         if sp.issparse(self.X):
             return replace(self, X=sp.csr_matrix(self.X @ sp.diags(1.0 / unit)))
         return replace(self, X=(self.X - np.where(filled < 0.5, 0.0, mean).astype(self.X.dtype)) / unit)
+
+
+def _all_classes(classes: Any, present: Array) -> Array:
+    """The given classes, sorted; a repeated one, or a label that is none of them, is a ValueError."""
+    named = _labels("classes", classes)
+    found = np.unique(named)
+    if len(found) < len(named):
+        raise ValueError(f"classes must differ, got {len(named)} names of {len(found)} classes; name each column once")
+    absent = np.setdiff1d(present, found)
+    if len(absent):
+        raise ValueError(f"classes must include every label of y, got none for {absent[:5].tolist()}; add them")
+    return np.asarray(found)
 
 
 def _labels(name: str, y: Any) -> Array:
@@ -201,13 +220,14 @@ class Predictions:
 
     `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, R repeats and K classes. `best` is
     the index of the fit with the largest m, whose losses are reported. `cuts` (R, n) is the loss above which that fit
-    drops a row; for linear fits it is the cut lam_hat in the fold that left out the row. C is that of linear fits,
-    otherwise None.
+    drops a row; for linear fits it is the cut lam_hat in the fold that left out the row. `dropped_share` is the share
+    of rows that it drops; 0 if no fit drops any. C is that of linear fits, otherwise None.
     """
 
     logs: Array
     best: int
     cuts: Array
+    dropped_share: float = 0.0
     C: float | None = None
 
     def member(self, view: int) -> Array:
@@ -218,14 +238,19 @@ class Predictions:
         return np.asarray(np.exp(self.logs[view].mean(axis=0)))
 
 
-def given_predictions(pred_probs: Any, data: Data) -> Predictions:
-    """Validate the probabilities of the user and return them as the predictions of one fit."""
+def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predictions:
+    """Validate the probabilities of the user and return them as the predictions of one fit.
+
+    `classes` has the classes of the columns in their order, if they are not sorted or y lacks some of them.
+    """
     P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64, ensure_2d=False)
+    if classes is not None and not hasattr(pred_probs, "columns") and P.shape[1:] == (len(data.classes),):
+        P = P[:, np.argsort(_labels("classes", classes), kind="stable")]
     shape = (len(data.codes), len(data.classes))
     if P.shape != shape:
         raise ValueError(
             f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns "
-            "are in the order of the sorted classes of y"
+            "are in the order of the sorted classes of y; if y lacks some of the classes, pass classes="
         )
     if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise ValueError(
@@ -317,7 +342,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
-    return Predictions(logs, 2, cuts, fits.sets.C / objective.total)
+    return Predictions(logs, 2, cuts, float(fits.shares[2]), fits.sets.C / objective.total)
 
 
 def penalised_predictions(data: Data, folds: Folds) -> Array:

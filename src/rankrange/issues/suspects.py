@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +16,7 @@ from ..pages.text import visible
 from .label_studio import LabelStudioTasks, label_studio_tasks, read_label_studio
 from .named_rows import NamedRows, lines_of, shown_cell
 from .questions import Answer, Question, fingerprint, majority
+from .sentences import assumption, headline
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
 
@@ -64,6 +64,19 @@ class LabelIssues:
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes), optional
         Entry (i, j) is the expected share of the rows of true class i that have the label j.
+    contradicted : float, optional
+        The share of labels that the out-of-fold predictions contradict: their most probable class is another one.
+    dropped_share : float
+        The share of rows that the trimmed linear fit of the ensemble drops; 0 without one.
+    C : float, optional
+        The penalty of the linear fits, as in scikit-learn.
+    labels : {"annotated", "observed"}
+        How the labels came about, as given. For observed outcomes no label is called wrong: the tables have the columns
+        "row", "given", "expected" (the most probable outcome), "probability" (of the given outcome) and "loss", with
+        the least probable outcomes first; the suspects are outcomes with a probability below 5%. p_wrong and the
+        estimated share are then 0, and rows can be neither relabelled nor dropped.
+    expected_surprises : float
+        For observed outcomes: the number of outcomes below 5% that is expected if the predictions are calibrated.
 
     Examples
     --------
@@ -93,18 +106,11 @@ class LabelIssues:
     decisions: dict[Any, tuple[str, Any]] = field(default_factory=dict)
     no_error: float = float("nan")
     transition: Array | None = None
-
-    @property
-    def opinions(self) -> tuple[tuple[str, float, Array], ...]:
-        """Deprecated: the old name of `members`."""
-        warnings.warn("LabelIssues.opinions was renamed to members; use that name", FutureWarning, stacklevel=2)
-        return self.members
-
-    @property
-    def far(self) -> Array | None:
-        """Deprecated: the old name of `high_leverage`."""
-        warnings.warn("LabelIssues.far was renamed to high_leverage; use that name", FutureWarning, stacklevel=2)
-        return self.high_leverage
+    contradicted: float | None = None
+    dropped_share: float = 0.0
+    C: float | None = None
+    labels: str = "annotated"
+    expected_surprises: float = 0.0
 
     def top(self, n: int = 20) -> Array:
         """The n rows with the highest scores, flagged or not, with the columns of the table.
@@ -159,6 +165,11 @@ class LabelIssues:
         if decision not in CHOICES:
             raise ValueError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
         self._position(row)  # raises an error for an unknown row
+        if self.labels == "observed" and decision in ("relabel", "drop"):
+            raise ValueError(
+                f"an observed outcome is neither relabelled nor dropped, got {decision!r}; pass labels='annotated' to "
+                "find_label_issues if the labels were assigned"
+            )
         if label is not None and decision != "relabel":
             raise ValueError(f"a label goes with the decision 'relabel', got label={label!r} with {decision!r}")
         new = None
@@ -231,7 +242,8 @@ class LabelIssues:
 
     def __repr__(self) -> str:
         first = self.top(10) if len(self) < 10 else self.table[:10]
-        return "\n".join([_headline(self), *lines_of(first), *(["..."] if len(self) > 10 else [])])
+        heads = headline(self), assumption(self.labels)
+        return "\n".join([*heads, *lines_of(first), *(["..."] if len(self) > 10 else [])])
 
     def _repr_html_(self) -> str | None:
         """HTML for notebooks; None without Jinja2, and notebooks then show the text."""
@@ -261,6 +273,8 @@ class LabelIssues:
         self, data: Any, *, limit: int | None = None, text: str | None = None, image: str | None = None
     ) -> LabelStudioTasks:
         """The suspects as tasks for Label Studio, worst first; without suspects the 20 rows with the highest scores.
+
+        Tasks about observed outcomes suggest no label and ask whether the record is correct; they are not read back.
 
         Parameters
         ----------
@@ -297,10 +311,17 @@ class LabelIssues:
         questions = []
         for found in rows:
             shown = {name: str(values[self._position(found["row"])]) for name, values in cells.items()}
-            about = self._about(found["row"], round(float(found["p_wrong"]), 4))
-            suggested = [str(plain(found["suggested"]))]
-            questions.append(Question(about, shown, suggested, round(1.0 - about["p_wrong"], 4)))
-        return label_studio_tasks(questions, [str(plain(name)) for name in self._labels], "classes", text, image)
+            if self.labels == "observed":
+                score, suggested = round(float(found["probability"]), 4), []
+                about = self._about(found["row"], probability=score)
+                why = f"Models gave this outcome {score:.1%} and {plain(found['expected'])} the most."
+            else:
+                p_wrong = round(float(found["p_wrong"]), 4)
+                about, score, why = self._about(found["row"], p_wrong=p_wrong), round(1.0 - p_wrong, 4), ""
+                suggested = [str(plain(found["suggested"]))]
+            questions.append(Question(about, shown, suggested, score, why))
+        task = "outcomes" if self.labels == "observed" else "classes"
+        return label_studio_tasks(questions, [str(plain(name)) for name in self._labels], task, text, image)
 
     def decide_from(self, path: str | os.PathLike[str]) -> list[Any]:
         """Record the answers of reviewers in Label Studio; `decided` applies them.
@@ -347,7 +368,9 @@ class LabelIssues:
         for answer in read_label_studio(path):
             row = rows.get(answer.about["row"])
             p_wrong = answer.about["p_wrong"]
-            if row is None or any(answer.about[key] != value for key, value in self._about(row, p_wrong).items()):
+            if row is None or any(
+                answer.about[key] != value for key, value in self._about(row, p_wrong=p_wrong).items()
+            ):
                 raise UserError(
                     f"an export must be about these labels, got another row {answer.about['row']} in {path}"
                 )
@@ -369,11 +392,12 @@ class LabelIssues:
             )
         return ("keep", None) if label == answer.about["given"] else ("relabel", labels[label])
 
-    def _about(self, row: Any, p_wrong: float) -> dict[str, Any]:
+    def _about(self, row: Any, **probability: float) -> dict[str, Any]:
         """The fields that identify a row in an export."""
         given = str(plain(np.asarray(self.given)[self._position(row)]))
         about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
-        return {**about, "table": self._labels_fingerprint, "target": ["label"], "task": "classes", "p_wrong": p_wrong}
+        task = "outcomes" if self.labels == "observed" else "classes"
+        return {**about, "table": self._labels_fingerprint, "target": ["label"], "task": task, **probability}
 
     def to_cleanlab(self) -> Any:
         """All rows as a pandas DataFrame with the columns of cleanlab's `CleanLearning.get_label_issues`.
@@ -391,6 +415,8 @@ class LabelIssues:
         >>> issues.to_cleanlab().shape
         (4, 4)
         """
+        if self.labels == "observed":
+            raise ValueError("cleanlab's columns are about wrong labels, got labels='observed'; use to_pandas()")
         return _pandas("to_cleanlab").DataFrame(
             {
                 "is_label_issue": np.asarray(self.p_wrong) >= LIKELY,
@@ -409,20 +435,6 @@ def plain(value: Any) -> Any:
 
 # A 95% interval of the share of wrong labels that is wider than this is reported as uncertain.
 WIDE = 0.1
-
-
-def share_in_words(share: float, interval: tuple[float, float]) -> str:
-    """The share of wrong labels with its interval in words; with an interval wider than 0.1 it is called uncertain."""
-    low, high = interval
-    note = "" if high - low <= WIDE else ", which is uncertain"
-    return f"about {share:.1%} ({low:.1%} to {high:.1%}){note}"
-
-
-def _headline(issues: LabelIssues) -> str:
-    """The number of suspects and the share of wrong labels, as one sentence."""
-    share = share_in_words(issues.noise_estimate, issues.noise_interval)
-    suspects = "1 suspect" if len(issues) == 1 else f"{len(issues)} suspects"
-    return f"{suspects} among {len(issues.score)} rows; wrong labels: {share}"
 
 
 def _pandas(purpose: str) -> Any:
@@ -444,7 +456,7 @@ def issues_fragment(issues: Any, limit: int = 10) -> str:
 
     shown = fragment(
         "issues.html",
-        head=_headline(issues),
+        head=f"{headline(issues)}. {assumption(issues.labels)}",
         names=issues.table.dtype.names,
         rows=[[shown_cell(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
         more=max(0, len(issues) - limit),

@@ -65,6 +65,8 @@ class LabelNoisePosterior:
         the other classes divide the share equally.
     share, interval : float and tuple of float
         The expected share of wrong labels among the rows with a prediction, by weight, and its 95% interval.
+    contradicted : float
+        The share of labels that the mixture of the members contradicts: its most probable class is another one.
     no_error : float
         The probability that no label is wrong.
     transition : ndarray of shape (classes, classes)
@@ -93,6 +95,7 @@ class LabelNoisePosterior:
     p_true: Array = field(repr=False)
     share: float
     interval: tuple[float, float]
+    contradicted: float
     no_error: float
     transition: Array
     weights: dict[str, float]
@@ -122,18 +125,7 @@ class LabelNoisePosterior:
         Its method `predict` works as before.
         """
         none = np.empty(0)
-        return LabelNoisePosterior(
-            none,
-            none,
-            self.share,
-            self.interval,
-            self.no_error,
-            self.transition,
-            self.weights,
-            self.gains,
-            none,
-            self._rule,
-        )
+        return replace(self, p_wrong=none, p_true=none, mean=none)
 
 
 @dataclass(frozen=True)
@@ -218,10 +210,22 @@ class LabelNoiseModel:
         p_wrong, p_true = np.full(len(codes), share), np.full(mean.shape, (share / max(mean.shape[1] - 1, 1)))
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[predicted], p_true[predicted] = found
-        interval = hypotheses.interval(rule, P, codes[rows], mass[rows], share)
+        contradicted = float(mass[rows] @ (P.argmax(axis=1) != codes[rows]) / mass[rows].sum())
+        low, high = hypotheses.interval(rule, P, codes[rows], mass[rows], share)
+        interval = low, max(high, contradicted)
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**training, "ensemble": P}.items()}
         return LabelNoisePosterior(
-            p_wrong, p_true, share, interval, hypotheses.no_error, rule.transition, weights, gains, mean, rule
+            p_wrong,
+            p_true,
+            share,
+            interval,
+            contradicted,
+            hypotheses.no_error,
+            rule.transition,
+            weights,
+            gains,
+            mean,
+            rule,
         )
 
 

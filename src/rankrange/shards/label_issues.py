@@ -361,6 +361,7 @@ class ShardIssues:
             table=self._public(self.ordered),
             noise_estimate=self.posterior.share,
             noise_interval=self.posterior.interval,
+            contradicted=self.posterior.contradicted,
             neighbour_weight=0.0,
             ranked=self._public(self.ranked),
             no_error=self.posterior.no_error,

@@ -1,0 +1,70 @@
+"""Sentences about labels, which are the same in the terminal, in notebooks, on pages and in review tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The least share that is written as a number.
+_LEAST = 0.0005
+# Observed outcomes that models gave less than this are surprising.
+SURPRISING = 0.05
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with one decimal below 10%; never 0.0%."""
+    if share < _LEAST:
+        return "less than 0.1%"
+    return f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
+
+
+def assumption(labels: str) -> str:
+    """What is assumed about the origin of the labels, "annotated" or "observed", and the option to change it."""
+    if labels == "observed":
+        return (
+            "The target is taken as an observed outcome, so unlikely outcomes are surprising, not errors; if people or "
+            "programs assigned it, use labels='annotated'."
+        )
+    return (
+        "The labels are taken as annotations, which may be wrong; if they are outcomes that were observed, such as a "
+        "purchase or a default, use labels='observed'."
+    )
+
+
+def share_sentence(
+    share: float, interval: tuple[float, float], contradicted: float | None = None, noun: str = "labels"
+) -> str:
+    """The share of wrong labels with its 95% interval, beside the share that models contradict at all.
+
+    Errors near a class boundary look like hard rows, so predictions alone cannot tell how many of the contradicted
+    labels are wrong. `noun` is "labels" or, for a numeric target, "targets".
+    """
+    low, high = interval
+    ends = f"up to {percent(high)}" if low < _LEAST else f"{percent(low)} to {percent(high)}"
+    sentence = f"{ends} of the {noun} are wrong (95% interval)"
+    if contradicted is None:
+        return f"{percent(share)} of the {noun} are contradicted with confidence; {sentence}"
+    rest = "; the others may be errors or hard rows" if contradicted > share + _LEAST else ""
+    return (
+        f"models disagree with {percent(contradicted)} of the {noun} and contradict {percent(share)} with "
+        f"confidence{rest}; {sentence}"
+    )
+
+
+def reason(given: Any, suggested: Any, p_given: float, p_suggested: float, p_wrong: float) -> str:
+    """Why a label is suspect: the out-of-fold probabilities, and why p_wrong may be higher than they suggest."""
+    models = f"models give {given} {p_given:.0%} and {suggested} {p_suggested:.0%} out of fold"
+    # If one label in ten is wrong, p_wrong is 1/2 at about this probability of the label.
+    if p_wrong >= 0.5 and p_given > 0.1:
+        return f"{models}; models that learn from wrong labels are less certain than their errors are rare"
+    return models
+
+
+def headline(issues: Any) -> str:
+    """The number of suspects and the share of wrong labels; for observed outcomes the number of surprising rows."""
+    n, listed = len(issues.score), len(issues)
+    if issues.labels == "observed":
+        rows = f"{listed} of {n} rows {'has' if listed == 1 else 'have'} an outcome that models gave less than"
+        return f"{rows} {SURPRISING:.0%}; about {issues.expected_surprises:.0f} are expected by chance"
+    suspects = "1 suspect" if listed == 1 else f"{listed} suspects"
+    sentence = share_sentence(issues.noise_estimate, issues.noise_interval, issues.contradicted)
+    return f"{suspects} among {n} rows; {sentence}"
