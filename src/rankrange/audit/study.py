@@ -101,8 +101,8 @@ def audit_table(
         excludes `time`. A pattern must match one column.
     time : str, optional
         A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
-        fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes, and columns
-        that drift are reported. A pattern must match one column.
+        fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes. A pattern
+        must match one column.
     dates : {"day-first", "month-first"}, optional
         The meaning of 03/04/2025, if a column is ambiguous.
     decimal : {"point", "comma"}, optional
@@ -178,7 +178,7 @@ def audit_table(
     features = table.select(rest)
     progress(f"encoding {len(rest):,} columns")
     encoder = TableEncoder(dates, decimal)
-    X = encoder.fit_transform(features, found.y if _may_encode_by_target(found, group, time) else None)
+    X = encoder.fit_transform(features)
     features, _ = typed(features, encoder.forms_)
     clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
     plan = _plan_for(found, X, jobs, seed)
@@ -189,8 +189,7 @@ def audit_table(
     groups = [] if group is None else by_group(table.column(group), result)
     words = [*words, *in_words(groups, str(group), result.loss_name)]
     progress("checking rows for other problems")
-    checked = features if time is None else features.append_column(time, clock.column(0))
-    problems = find_row_problems(checked, found, time=time, row_numbers=names.numbers(found.rows), jobs=plan.jobs or 1)
+    problems = find_row_problems(features, found, row_numbers=names.numbers(found.rows))
     side = image_side(features)
     shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[index]["name"] for index in encoder.owner_]
@@ -224,11 +223,6 @@ def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progre
     if tell is not None:
         warnings.warn("the parameter tell was renamed to progress; pass progress=", FutureWarning, stacklevel=3)
     return tell if progress is None else progress
-
-
-def _may_encode_by_target(found: Target, group: str | None, time: str | None) -> bool:
-    """Whether columns may be encoded by the target, if it is not multi-label. Groups or a time column would leak it."""
-    return group is None and time is None and found.task != "labels"
 
 
 def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:

@@ -323,7 +323,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     """
     from rich.console import Console
 
-    from ..audit.row_problems import most_certain
+    from ..audit.problems import most_certain
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in audit.sentences():

@@ -1,0 +1,350 @@
+"""The checks of rows: planted problems are found, ordinary tables have none."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.problems import KINDS, RowProblem, count_problems, most_certain, problems_in_words  # noqa: E402
+from rankrange.audit.row_problems import (  # noqa: E402
+    CHECKS,
+    PLACEHOLDERS,
+    Check,
+    explained_share,
+    find_row_problems,
+    tail_limit,
+)
+from rankrange.audit.target import find_target  # noqa: E402
+
+
+def a_table(n=600, seed=0):
+    """Columns that depend on each other, on scales of their own, with digits as measured."""
+    rng = np.random.default_rng(seed)
+    height = rng.normal(170, 10, n).round(1)
+    weight = (70 + 0.9 * (height - 170) + rng.normal(0, 6, n)).round(1)
+    return {
+        "height": height,
+        "weight": weight,
+        "income": rng.lognormal(10, 0.7, n).round(0),
+        "visits": rng.poisson(3, n),
+        "town": rng.choice(["A", "B", "C"], n),
+        "y": np.where(rng.random(n) < 0.5, "u", "v"),
+    }
+
+
+def problems(table, task="auto", **options):
+    table = pa.table(table)
+    target = find_target(table, ["y"], task)
+    return find_row_problems(table.drop_columns(["y"]).take(target.rows), target, **options)
+
+
+def of_column(values, kind):
+    found = problems({"x": pa.array(values), "y": ["a", "b"] * (len(values) // 2)})
+    return [problem for problem in found if problem.kind == kind]
+
+
+def rows_of(found, kind):
+    return {row for problem in found if problem.kind == kind for row in problem.rows}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_ordinary_table_has_no_problems(seed):
+    assert problems(a_table(seed=seed)) == []
+    assert problems_in_words([]) == ""
+
+
+# ---- outliers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng, n: rng.normal(size=n),
+        lambda rng, n: rng.lognormal(0, 2, n),
+        lambda rng, n: rng.pareto(1.0, n),
+        lambda rng, n: rng.standard_cauchy(n),
+        lambda rng, n: rng.exponential(size=n),
+        lambda rng, n: rng.poisson(0.1, n),
+        lambda rng, n: np.where(rng.random(n) < 0.9, 0.0, rng.lognormal(0, 1, n)),
+        lambda rng, n: np.concatenate([rng.normal(0, 1, n - n // 5), rng.normal(30, 1, n // 5)]),
+    ],
+    ids=["normal", "lognormal", "Pareto", "Cauchy", "exponential", "counts", "mostly zero", "two clusters"],
+)
+def test_heavy_tails_skew_and_clusters_have_hardly_any_outliers(draw):
+    false = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        false += len({row for p in of_column(rng.permutation(draw(rng, 1000)), "outlier") for row in p.rows})
+    assert false <= 10  # of 10,000 rows
+
+
+@settings(deadline=None)
+@given(st.floats(0.1, 10.0), st.integers(50, 10**6))
+def test_the_limit_of_a_tail_is_equivariant_and_grows_with_the_rows(unit, n):
+    base = (0.6745, 1.2816, 1.6449)
+    limit = tail_limit(base, n)
+    assert tail_limit(tuple(unit * q for q in base), n) == pytest.approx(unit * limit)
+    assert tail_limit(base, 10 * n) > 0.8 * limit
+    assert tail_limit(base, n, 0.005) > limit
+    assert tail_limit((0.6745, 2.0, 5.0), n) > limit > 3.5
+
+
+def test_an_outlier_is_reported_with_its_value_and_the_usual_range():
+    table = a_table()
+    table["weight"][41] = 41200.0
+    (problem,) = problems(table, row_numbers=np.arange(600) + 1000)
+    assert (problem.kind, problem.rows, problem.column) == ("outlier", (1041,), "weight")
+    high = np.quantile(np.delete(table["weight"], 41), 0.99)
+    assert problem.sentence == f"weight is 41200 in row 1,041: 99% of the 599 other rows are below {high:.5g}"
+    assert problem.strength == 1.0
+    assert problems_in_words([problem]) == "Besides the target, there is 1 row with an outlier."
+
+
+def test_equal_outliers_are_one_finding_also_among_more_rows_than_are_sorted():
+    values = np.random.default_rng(0).normal(size=210_000)
+    values[100:900:50] = 5000.0
+    (problem,) = of_column(values, "outlier")
+    assert problem.rows == tuple(range(101, 901, 50))
+    assert "16 rows" in problem.sentence
+
+
+# ---- texts and placeholders ------------------------------------------------------------------------------------------
+
+
+def test_texts_among_numbers_are_impossible_and_named():
+    table = a_table()
+    cells = [str(value) for value in table["weight"]]
+    cells[9] = "heavy"
+    (problem,) = problems(table | {"weight": cells})
+    assert (problem.kind, problem.rows, problem.action) == ("impossible", (10,), "fix")
+
+
+@pytest.mark.parametrize("code", [code for code in PLACEHOLDERS if code not in (-1.0, -9.0)])
+def test_a_code_of_the_list_outside_of_all_other_values_is_one_finding(code):
+    values = np.random.default_rng(0).normal(3.0, 1.0, size=600).round(3)
+    values[::10], values[5] = code, 20_000.0 if abs(code) < 20_000 else 1e11  # one extreme cell does not hide it
+    (problem,) = of_column(values, "placeholder")
+    assert problem.rows == tuple(range(1, 601, 10))
+    assert "placeholder for a missing value" in problem.sentence
+    assert len(of_column(values, "outlier")) == 1
+
+
+def test_dates_have_placeholders_of_their_own():
+    days = np.datetime64("2019-01-01") + np.random.default_rng(0).integers(0, 900, 600)
+    days[::20] = np.datetime64("1900-01-01")
+    (problem,) = of_column(days, "placeholder")
+    assert problem.value == "1900-01-01"
+
+
+@pytest.mark.parametrize(("centre", "spread", "digits"), [(32.0, 0.2, 1), (72.0, 0.15, 0), (125.0, 0.7, 0)])
+def test_zeros_where_no_value_comes_near_zero_are_placeholders(centre, spread, digits):
+    values = (centre * np.exp(spread * np.random.default_rng(1).normal(size=700))).round(digits)
+    values[::4] = 0.0
+    (problem,) = of_column(values, "placeholder")
+    assert (len(problem.rows), problem.value) == (175, "0")
+
+
+def test_counts_and_measures_that_reach_zero_have_no_placeholder():
+    rng = np.random.default_rng(2)
+    for values in (
+        rng.poisson(3.0, size=600).astype(float),
+        rng.poisson(20.0, size=600).astype(float),
+        rng.exponential(size=600).round(2),
+        np.maximum(0.0, rng.normal(size=600)).round(3),
+        rng.normal(size=600),
+        rng.integers(0, 100, size=600).astype(float),  # 99 is the last of its kind
+        np.where(rng.random(600) < 0.9, 0.0, rng.lognormal(7.0, 1.0, 600)),  # a gain that most do not have
+        rng.integers(-1, 2, size=600).astype(float),
+        rng.standard_cauchy(size=600).round(2),
+        rng.lognormal(0.0, 2.0, size=600).round(3),
+        np.where(rng.random(600) < 0.02, 0.0, rng.gamma(1.2, 0.07, size=600)),  # an area that may be empty
+    ):
+        assert not of_column(values, "placeholder")
+
+
+def test_minus_one_beside_whole_numbers_of_zero_and_more_is_a_placeholder():
+    values = np.random.default_rng(3).integers(0, 400, size=600).astype(float)
+    values[::3] = -1.0
+    (problem,) = of_column(values, "placeholder")
+    assert len(problem.rows) == 200
+
+
+def test_two_equal_cells_are_a_placeholder_only_if_they_have_three_digits_and_nothing_lies_near():
+    rng = np.random.default_rng(0)
+    values = rng.normal(3.0, 1.0, size=500).round(3)
+    for code, found in ((-999.0, 1), (9999.0, 1), (-99.0, 0), (-998.0, 0)):
+        pair = np.concatenate([values[2:], [code, code]])
+        assert len(of_column(pair, "placeholder")) == found
+    for pair in ((-999.0, -20_000.0), (-999.0, -1000.0)):
+        assert not of_column(np.concatenate([values[2:], pair]), "placeholder")
+    tail = rng.lognormal(4.0, 1.5, size=500).round()
+    tail[:2] = 999.0  # one of many large values
+    assert not of_column(tail, "placeholder")
+
+
+# ---- duplicates ------------------------------------------------------------------------------------------------------
+
+
+def test_repeated_rows_are_found_with_the_same_target_and_with_another():
+    table = a_table()
+    again = {name: np.append(values, values[[3, 5, 5]]) for name, values in table.items()}
+    again["y"][-1] = "v" if again["y"][5] == "u" else "u"
+    found = problems(again)
+    assert rows_of(found, "duplicate") == {4, 601}
+    assert rows_of(found, "conflicting duplicate") == {6, 602, 603}
+    assert count_problems(found) == {"duplicate": 1, "conflicting duplicate": 3}
+    assert all("such pairs are expected by chance" in problem.sentence for problem in found)
+
+
+def test_equal_rows_of_columns_with_few_values_are_chance():
+    rng = np.random.default_rng(0)
+    table = {name: rng.integers(0, 3, 500) for name in ("a", "b", "c")} | {"y": rng.choice(["u", "v"], 500)}
+    assert problems(table) == []
+
+
+def many_numbers(n=800, p=9, seed=0):
+    X = np.random.default_rng(seed).normal(size=(n, p))
+    return X @ (np.eye(p) + 0.3), np.array(["u", "v"])[np.arange(n) % 2]
+
+
+def as_columns(X, y):
+    return {**{f"c{j}": X[:, j] for j in range(X.shape[1])}, "y": y}
+
+
+def test_rows_that_are_equal_but_for_a_few_cells_or_by_very_little_are_near_duplicates():
+    X, y = many_numbers()
+    X[700:705] = X[100:105]
+    for i, changed in enumerate(([0], [1, 2], [3, 7, 8], [0, 4], [2, 5, 6])):
+        X[700 + i, changed] = X[400 + i, changed]
+    X[710:720] = X[110:120] + 1e-4 * np.random.default_rng(1).normal(size=(10, X.shape[1]))
+    found = [p for p in problems(as_columns(X, y)) if p.kind == "near duplicate"]
+    assert {p.rows for p in found} == {(101 + i, 701 + i) for i in [*range(5), *range(10, 20)]}
+    sentence = next(p.sentence for p in found if p.rows == (103, 703))
+    assert [j for j in range(9) if f"c{j} (" in sentence] == [3, 7, 8]
+    assert {p.action for p in found} == {"look"}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_that_are_alike_by_nature_are_no_near_duplicates(seed):
+    rng = np.random.default_rng(seed)
+    walk = np.repeat(np.cumsum(rng.normal(size=(750, 6)), axis=0), 4, axis=0) + np.arange(3000)[:, None] % 4 * 1e-3
+    plane = rng.normal(size=(20_000, 2)) @ rng.normal(size=(2, 8))  # two numbers determine eight columns
+    for X in (walk, plane):
+        found = problems(as_columns(X, np.arange(len(X)) % 2))
+        assert rows_of(found, "duplicate") | rows_of(found, "near duplicate") == set()
+
+
+# ---- leaks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_a_column_that_determines_the_target_is_named(task):
+    table = a_table()
+    rng = np.random.default_rng(1)
+    table["y"] = rng.normal(size=600) if task == "numbers" else np.array(["u", "v"])[np.arange(600) % 2]
+    assert problems(table, task) == []
+    if task == "numbers":
+        table["result"] = 3 * table["y"] + 0.001 * rng.normal(size=600)
+    else:
+        table["result"] = np.where(table["y"] == "u", "code 7", "code 9")
+    found = problems(table, task)
+    assert [(p.kind, p.column, p.rows, p.action) for p in found] == [("leak", "result", (), "drop")]
+
+
+@pytest.mark.parametrize("zeros", [0.2, 0.5, 0.8])
+def test_a_copy_of_a_numeric_target_with_ties_is_a_leak(zeros):
+    """Ties have their average rank: ordinal ranks of equal targets cannot be predicted."""
+    table, rng = a_table(), np.random.default_rng(1)
+    table["y"] = np.where(rng.random(600) < zeros, 0.0, rng.lognormal(size=600))
+    table["paid"] = table["y"]
+    assert [(p.kind, p.column) for p in problems(table, "numbers")] == [("leak", "paid")]
+
+
+@pytest.mark.parametrize("task", ["numbers", "classes"])
+def test_a_value_without_training_rows_is_predicted_by_the_constant(task):
+    """Pairs of rows with their own value: a test row is predicted exactly, or by the constant if its pair is new."""
+    rng = np.random.default_rng(0)
+    pair = np.arange(300) // 2
+    y = np.repeat(rng.normal(size=150) if task == "numbers" else rng.choice([0, 1, 1], 150), 2)
+    target = find_target(pa.table({"y": y}), ["y"], task)
+    half = rng.random(300) < 0.5
+    share = explained_share(pair, target, np.arange(300), half)
+    known = np.isin(pair, pair[half])[~half]
+    loss = (y != 1).astype(float)
+    if task == "numbers":
+        loss = (np.argsort(np.argsort(y, kind="stable")) // 2 * 2 + 0.5 - 149.5) ** 2
+    expected = 1.0 - (loss[~half] * ~known).mean() / loss.mean()
+    assert share == pytest.approx(expected, abs=0.01)
+    assert 0.3 < share < 0.7
+
+
+# ---- the table of checks ---------------------------------------------------------------------------------------------
+
+
+def test_each_check_has_a_rule_in_one_sentence_and_a_parameter_that_counts():
+    assert {check.name for check in CHECKS} <= set(KINDS)
+    for check in CHECKS:
+        assert check.rule.endswith(".")
+        assert check.rule.count(". ") == 0
+    table = a_table()
+    table["weight"][41] = 41200.0
+    strict = [check._replace(parameter=1e-300) if check.name == "outlier" else check for check in CHECKS]
+    table["income"][7] = 3e6
+    assert len(problems(table, checks=strict)) < len(problems(table))
+
+
+def test_a_new_check_is_one_entry_in_a_table():
+    """A kind that has no words of its own is counted, named and listed after the others."""
+
+    def find_whitespace(rows, least):  # as in docs/development/extending.md
+        found = []
+        for column in rows.columns:
+            for code, text in enumerate(column.levels):  # no levels in a column of numbers
+                usual = text.strip()
+                at = rows.numbers[np.flatnonzero(column.codes == code)]
+                if text != usual and usual in column.levels and len(at) >= least:
+                    sentence = f"{column.name} is {text!r} in {len(at)} rows, and {usual!r} in others"
+                    found.append(
+                        RowProblem("whitespace", tuple(at.tolist()), column.name, text, usual, sentence, 0.9, "fix")
+                    )
+        return found
+
+    table = a_table()
+    table["town"] = ["A " if row in (2, 4) else "A" if row % 2 else "B" for row in range(len(table["income"]))]
+    table["income"][17] = 1e12
+    check = Check(
+        "whitespace", "A text with spaces around it also occurs without.", 1, find_whitespace
+    )
+    found = problems(table, checks=(check, *CHECKS))
+    assert [problem.kind for problem in found] == ["outlier", "whitespace"]
+    assert found[1].rows == (3, 5)
+    assert count_problems(found) == {"outlier": 1, "whitespace": 2}
+    assert "1 row with an outlier and 2 rows with whitespace" in problems_in_words(found)
+    assert {problem.kind for problem in most_certain(found, 2)} == {"outlier", "whitespace"}
+
+
+def test_the_first_problems_include_the_strongest_of_each_kind():
+    cells = [RowProblem("outlier", (i,), "x", "", "", "", 1.0) for i in range(50)]
+    many = RowProblem("placeholder", tuple(range(100, 17_524)), "x", "", "", "", 0.9)
+    shorter = RowProblem("placeholder", tuple(range(9)), "x", "", "", "", 0.9)
+    leak = RowProblem("leak", (), "x", "", "", "", 0.6)
+    shown = most_certain([*cells, shorter, many, leak], 10)
+    assert len(shown) == 10
+    assert {many, leak} <= set(shown[:3])
+    assert shorter not in shown[:3]
+
+
+def test_problems_are_part_of_the_result_of_an_audit():
+    table = a_table(200)
+    table["y"] = np.where(table["height"] + np.tile([0.5, -0.5], 100) > 170, "tall", "short")
+    table["income"][17] = 1e12
+    audit = audit_table(pa.table(table), "y", models="linear")
+    assert "1 row with an outlier" in " ".join(audit.sentences())
+    listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
+    assert listed["counts"]["outlier"] == 1
+    assert set(listed["counts"]) <= set(KINDS)
