@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from rankrange import AoRRClassifier, datasets
-from rankrange.core.losses import LOSSES, CrammerSinger, Softmax
+from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
-from rankrange.solvers import bilevel, certify, dca, multistart
+from rankrange.solvers import bilevel, certify, convex, dca, multistart
 from rankrange.solvers.descent import Log
-from rankrange.solvers.inner import bounds, convex
+from rankrange.solvers.inner import bounds
 from rankrange.solvers.trivial import constant_is_best
 
 BINARY = ("logistic", "hinge")
@@ -62,7 +62,7 @@ def starts_for(shape):
 
 def assert_bound(problem, best, start, budgets=BUDGETS):
     for budget in budgets:
-        early = convex.solve(problem, start, tol=1e-12, max_iter=budget)
+        early = convex.minimise(problem, start, tol=1e-12, max_iter=budget)
         assert early.value == pytest.approx(problem.value(early.W), rel=1e-12)
         assert early.value - best <= early.gap * early.value + 1e-7 * abs(best)
 
@@ -79,7 +79,7 @@ def test_the_gap_is_a_bound_at_every_step_from_every_start(name, K):
 
 
 @pytest.mark.parametrize("K", [40, 12])
-@pytest.mark.parametrize("loss", [Softmax(), CrammerSinger()])
+@pytest.mark.parametrize("loss", [Softmax()])
 def test_the_gap_is_a_bound_with_several_unbalanced_classes(loss, K):
     X, _ = unbalanced()
     y = np.where(np.arange(40) % 8 == 0, 1, np.where(np.arange(40) % 8 == 1, 2, 0))
@@ -265,7 +265,7 @@ def test_a_class_that_is_cut_whole_does_not_spoil_the_bound():
     X, y = rng.normal(size=(300, 3)), rng.integers(4, size=300)
     objective = Objective(Design(X, True), y, LOSSES["softmax"](), 50.0, 4, m=0, k=300)
     kept = objective.average(y < 3)
-    W = convex.solve(kept, np.zeros((4, 4)), tol=1e-8, max_iter=200).W
+    W = convex.minimise(kept, np.zeros((4, 4)), tol=1e-8, max_iter=200).W
     bound = bounds.Bounds(kept).bound_of_weights(kept.design.scores(W))
     assert bound <= kept.value(W)
     assert bound >= kept.value(W) * (1 - 1e-4)

@@ -205,6 +205,34 @@ class Logistic(_Shrinking):
         return xlogy(p, p) + xlog1py(1 - p, -p) - a * z + _within(-y * a, 0.0, 1.0)
 
 
+class Envelope:
+    """A smoothed piecewise linear loss: the maximum over rho in [low, 1] of rho margin - width/2 (rho - centre)^2.
+
+    `loss` is Hinge or Absolute, with the margin 1 - y z and low = 0, or z - y and -1; `centre` is (n,).
+    """
+
+    def __init__(self, loss: Any, width: float, centre: Array) -> None:
+        self.loss, self.width, self.centre = loss, width, centre
+        self.targets = loss.targets
+
+    def rho(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The maximising rho (n,), and the margins."""
+        margin = self.loss.margins(y, z)[:, 0].astype(np.float64, copy=False)
+        low = -1.0 if getattr(self.loss, "signed_margins", False) else 0.0
+        return np.clip(self.centre + margin / self.width, low, 1.0), margin
+
+    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
+        """The smoothed losses, and rho times the derivative of the margin."""
+        rho, margin = self.rho(y, z)
+        s = rho * margin - 0.5 * self.width * (rho - self.centre) ** 2
+        return s, self.loss.margins_adjoint(y, rho[:, None])
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        """The second derivative: 1 / width between the ends of rho, otherwise 0."""
+        rho, margin = self.rho(y, z)
+        return (rho == self.centre + margin / self.width) / self.width
+
+
 class Hinge(_Shrinking):
     """max(0, 1 - y z)."""
 
@@ -411,18 +439,19 @@ class Softmax:
     def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
         """The probabilities, mixed with constant ones, so that the weighted sums of the slopes equal the target.
 
-        A class without mass gets probability 0, because its best intercept is minus infinity. None if no mixture will
-        do.
+        A class without mass gets probability 0, because its best intercept is minus infinity: that of class y gets its
+        share. None if no mixture will do.
         """
         rows = np.arange(len(y))
         p = a.copy()
         p[rows, y] += 1
         total = np.bincount(y, weights=h, minlength=p.shape[1])
-        p[:, total <= 0] = 0.0
-        p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
+        absent = total <= 0
+        p[rows, y] += p[:, absent].sum(axis=1)
+        p[:, absent] = 0.0
         mean = h @ p
         excess = mean - total - target
-        share = float(np.max(np.divide(excess, mean, out=np.zeros_like(mean), where=mean > 0)))
+        share = float(np.max(np.divide(excess, mean, out=np.zeros_like(mean), where=(excess > 0) & (mean > 0))))
         if share > 1 or np.any(excess[mean <= 0] > 0):
             return None
         if share > 0:

@@ -27,6 +27,7 @@ import scipy.sparse as sp
 
 from .arrays import Array
 from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top_within
+from .risks import TopRisk
 
 # Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
@@ -111,6 +112,32 @@ class Design:
                 weighted[:, self.d] = root[part]
             total += weighted.T @ weighted
         return total
+
+    def rows(self, rows: Array) -> Array:
+        """Some rows (rows, p), with a column of ones if there is an intercept, dense and in float64."""
+        X = self.X[rows]
+        out = np.ones((len(rows), self.p))
+        out[:, : self.d] = X.toarray() if self.sparse else X
+        return out
+
+    def columns(self, chosen: Array) -> Any:
+        """Some columns, of which the last may be the intercept's: a dense array or a sparse CSC matrix (n, q)."""
+        block = self._by_columns[:, chosen[chosen < self.d]]
+        if not len(chosen) or chosen[-1] < self.d:
+            return block
+        ones = np.ones((self.n, 1))
+        return sp.hstack([block, ones], format="csc") if self.sparse else np.column_stack([block, ones])
+
+    @cached_property
+    def _by_columns(self) -> Any:
+        return sp.csc_matrix(self.X) if self.sparse else self.X
+
+    @staticmethod
+    def between(left: Any, h: Array, right: Any) -> Array:
+        """left' diag(h) right for two results of `columns`, dense."""
+        if sp.issparse(left):
+            return (left.T @ right.multiply(h[:, None]).tocsc()).toarray()
+        return (left.T * h) @ right
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
         """`gram`, or only its diagonal (p,) if `factored` is False, as with more than 1000 columns."""
@@ -503,6 +530,13 @@ class TopSum(_Problem):
     tilt: Array | None = None
 
     @property
+    def risk(self) -> TopRisk:
+        """The sum of the largest losses as a risk."""
+        return TopRisk(
+            np.ones(self.design.n) if self.caps is None else self.caps.astype(np.float64), self.K, self.scale
+        )
+
+    @property
     def capacity(self) -> float:
         """The sum of the caps."""
         return self.design.n if self.caps is None else float(self.caps.sum())
@@ -550,3 +584,11 @@ class TopSum(_Problem):
         """The gradient at W, given the slopes (r, n) and the weights q (n,) of the losses there."""
         gradient = self.design.adjoint(slope * (q / self.scale)) + self.penalty_gradient(W)
         return gradient if self.tilt is None else gradient - self.tilt
+
+
+@dataclass(frozen=True, eq=False)
+class RiskProblem(_Problem):
+    """A convex problem: a risk of the losses (`core.risks`) plus the penalty, minus the linear function <tilt, W>."""
+
+    risk: Any = None
+    tilt: Array | None = None

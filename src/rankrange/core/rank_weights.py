@@ -67,7 +67,7 @@ class Spectrum:
 
     def weights(self, values: Array, mass: Array | None = None) -> Array:
         """Weights of the values (n,) that sum to 1; ties share in proportion to their mass."""
-        order, cell, p = self._cells(values, mass)
+        order, cell, p = self.cells(values, mass)
         first = np.flatnonzero(np.append(True, np.diff(values[order]) != 0))
         group = np.cumsum(np.append(False, np.diff(values[order]) != 0))
         total = np.add.reduceat(p, first)
@@ -83,7 +83,7 @@ class Spectrum:
         share of the mass. The maximising q is a projection, which is computed by isotonic regression of the sorted
         values.
         """
-        order, cell, p = self._cells(values, mass)
+        order, cell, p = self.cells(values, mass)
         positive = p > 0
         order, cell, p = order[positive], cell[positive], p[positive]
         s = values[order]
@@ -114,7 +114,7 @@ class Spectrum:
         total = np.append(0.0, np.cumsum(density * np.diff(self.knots)))
         return float(total[-1]), Spectrum(self.knots, total / total[-1])
 
-    def _cells(self, values: Array, mass: Array | None) -> tuple[Array, Array, Array]:
+    def cells(self, values: Array, mass: Array | None) -> tuple[Array, Array, Array]:
         """The order of the values from the largest, and in that order the weight of each value and its mass share.
 
         Ties do not share these weights.

@@ -1,0 +1,413 @@
+"""The solver of every convex problem of the product: risk of the losses x loss x penalty x rows, with a duality gap.
+
+min over W of max over q of q . losses + penalty. Subtracting width/2 times a squared distance of the weights q from a
+centre makes the maximum smooth; a piecewise linear loss, itself a maximum, is smoothed in the same way. Newton's method
+minimises the smooth problem. When it has less to gain than the smoothing hides, the centre moves to the current weights
+and the width shrinks. Steps are solved by conjugate gradients, preconditioned by the Hessian of a sample of the rows:
+with few rows that is one factorisation, with many a few products with X. With an l1 penalty a step minimises the
+quadratic model plus the penalty over a working set of coefficients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from ..core.losses import Envelope, needs
+from ..core.risks import Smooth
+from .descent import Metric, relative
+from .duality import gap_above_risk
+from .quadratic_net import quadratic_net
+
+# The factor by which the width shrinks, the smallest share of the first one, and the tried first ones.
+_SHRINK, _LEAST, _FIRST = 0.2, 1e-4, (1.0, 0.1, 1e-2, 1e-3)
+# The smoothing changes when a step gains less than the first share of what it hides, if the gap is not far above that
+# either; or when it gains less than the second share.
+_HIDDEN, _SOLVED = 0.1, 1e-4
+# Gaps are computed when a step and the smoothing have at most this many tolerances to gain.
+_NEAR = 100.0
+# The sample of the preconditioner: rows per column, and at least this many.
+_ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
+# Conjugate gradients of one step: the largest number, and the relative residual.
+_CG_STEPS, _CG_TOL = 100, 0.05
+# The largest change of a score in a step, relative to the largest score.
+_FARTHEST = 10.0
+# The first size of a working set of coefficients; it doubles in each step.
+_WORKING = 64
+
+
+class Solution(NamedTuple):
+    """A solution: coefficients, their scores, the value, its relative gap, and the number of steps."""
+
+    W: Array
+    scores: Array
+    value: float
+    gap: float
+    n_iter: int
+
+
+class _At(NamedTuple):
+    """The smoothed problem at W, whose scores are Z: its value, the losses, their slopes (r, n), and the risk."""
+
+    W: Array
+    Z: Array
+    total: float
+    s: Array
+    slope: Array
+    risk: Smooth
+
+
+def minimise(
+    problem: Any, W: Array | None = None, *, tol: float = 1e-6, max_iter: int = 200, scores: Array | None = None
+) -> Solution:
+    """Minimise a convex problem from W until the relative gap is at most `tol`; the result is never above the start.
+
+    Parameters
+    ----------
+    problem : TopSum or RiskProblem
+        The problem. Its loss must be convex with curvature or margins, otherwise a TypeError is raised.
+    W : ndarray of shape (r, p) or None
+        The initial coefficients; None means zero.
+    tol : float, default=1e-6
+        The relative duality gap at which to stop.
+    max_iter : int, default=200
+        Maximum number of Newton steps; with 0 only the gap at W is computed.
+    scores : ndarray of shape (r, n) or None
+        The scores of W, if they are known.
+
+    Returns
+    -------
+    Solution
+        The best point, with the relative gap that is proved; infinite if nothing is.
+    """
+    needs(problem.loss, problem.n_outputs, "the convex solver", "Use another loss.")
+    W = np.zeros((problem.n_outputs, problem.design.p)) if W is None else W
+    Z = problem.design.scores(W) if scores is None else scores
+    smoothing = _Smoothing(problem, W, Z)
+    at = smoothing.at(W, Z)
+    best, bound, n_iter, size = (W, Z, smoothing.exact_value(W, Z)), -np.inf, 0, _WORKING
+    for _ in range(3 * max_iter):
+        value = smoothing.exact_value(at.W, at.Z)
+        if value < best[2]:
+            best = at.W, at.Z, value
+        hidden = value - at.total
+        gradient = smoothing.gradient(at)
+        direction = _direction(smoothing, at, gradient, size, tol * abs(value))
+        slope = smoothing.slope_along(at, gradient, direction)
+        dZ = problem.design.scores(direction)
+        settled = not slope < -_HIDDEN * hidden
+        if settled or max(hidden, -slope) <= _NEAR * tol * abs(value):
+            gap = smoothing.gap(at, value)
+            bound = max(bound, value - gap, value - smoothing.gap_ahead(at, dZ, value))
+            if relative(best[2] - bound, best[2]) <= tol:
+                break
+            settled = settled and (gap <= 2.0 * hidden or not slope < -_SOLVED * hidden)
+        if n_iter >= max_iter:
+            break
+        if settled and smoothing.advance(at):
+            at = smoothing.at(at.W, at.Z)
+            continue
+        reached = smoothing.search(at, direction, dZ, slope)
+        n_iter, size = n_iter + 1, 2 * size
+        if reached is None:
+            if not smoothing.advance(at):
+                break
+            reached = smoothing.at(at.W, at.Z)
+        at = reached
+    if not np.isfinite(bound):
+        at = smoothing.at(*best[:2])
+        bound = best[2] - smoothing.gap(at, best[2])
+    return Solution(*best, relative(best[2] - bound, best[2]), n_iter)
+
+
+class _Smoothing:
+    """A problem with the centre and the width of its smoothing; without any if its weights and slopes are smooth."""
+
+    def __init__(self, problem: Any, W: Array, Z: Array) -> None:
+        self.problem, self.risk = problem, problem.risk
+        self.linear = hasattr(problem.loss, "margins")
+        self.exact = self.risk.fixed and not self.linear
+        self.smooth_problem = problem
+        self.width = 1.0
+        self._set_centre(Z)
+        # Without a penalty and if no weight is free, the intercept has no curvature.
+        self.ridge = np.maximum(problem.penalty_diagonal(), 1e-14)
+        if problem.design.fit_intercept:
+            self.ridge[-1] = 1e-9
+        if not self.exact:
+            self._choose_width(W, Z)
+
+    def _losses(self, Z: Array) -> Array:
+        return self.problem.losses(Z).astype(np.float64, copy=False)
+
+    def _set_centre(self, Z: Array) -> None:
+        """The centre is the exact weights at the scores Z, and the exact derivative of a piecewise linear loss."""
+        s = self._losses(Z)
+        self.centre = self.risk.densities(self.risk.exact(s)[1])
+        self.rho = None
+        if self.linear:
+            margin = self.problem.loss.margins(self.problem.y, Z[0])[:, 0]
+            signed = getattr(self.problem.loss, "signed_margins", False)
+            self.rho = np.sign(margin) if signed else (margin > 0).astype(np.float64)
+
+    def _choose_width(self, W: Array, Z: Array) -> None:
+        """The widest of several first widths, unless the weights of a narrower one prove a clearly smaller gap at W."""
+        s = self._losses(Z)
+        value = self.exact_value(W, Z)
+        q = self.risk.exact(s)[1]
+        values = self.problem.loss.margins(self.problem.y, Z[0])[:, 0] if self.linear else s
+        middle = float(q @ values) / max(float(q.sum()), 1e-300)
+        spread = float(q @ np.abs(values - middle)) / max(float(q.sum()), 1e-300)
+        widest = max(spread, 0.1 * float(np.abs(s).mean()), 0.01 * abs(value), 1e-12)
+        self.least, chosen, least_gap = _LEAST * widest, widest, np.inf
+        for share in _FIRST:
+            self._set_width(share * widest)
+            gap = self.gap(self.at(W, Z), value)
+            if gap < 0.5 * least_gap:
+                chosen, least_gap = share * widest, gap
+        self._set_width(chosen)
+
+    def _set_width(self, width: float) -> None:
+        self.width = width
+        if self.linear:
+            envelope = Envelope(self.problem.loss, width, self.rho)
+            self.smooth_problem = replace(self.problem, loss=envelope)
+
+    def exact_value(self, W: Array, Z: Array) -> float:
+        """The value of the problem itself."""
+        return self.risk.exact(self._losses(Z))[0] + self._linear(W)
+
+    def _linear(self, W: Array) -> float:
+        tilt = self.problem.tilt
+        return self.problem.penalty(W) - (0.0 if tilt is None else float(np.vdot(tilt, W)))
+
+    def at(self, W: Array, Z: Array) -> _At:
+        """The smoothed problem at W, whose scores are Z."""
+        s, slope = self.smooth_problem.losses_and_slopes(Z)
+        s = s.astype(np.float64, copy=False)
+        risk = self.risk.smoothed(s, self.width, self.centre)
+        return _At(W, Z, risk.value + self._linear(W), s, slope, risk)
+
+    def advance(self, at: _At) -> bool:
+        """Move the centre to the current weights and shrink the width; False if nothing is smoothed."""
+        if self.exact:
+            return False
+        self.centre = at.risk.densities
+        if self.linear:
+            self.rho = self.smooth_problem.loss.rho(self.problem.y, at.Z[0])[0]
+        self._set_width(max(_SHRINK * self.width, self.least))
+        return True
+
+    def gradient(self, at: _At) -> Array:
+        """The gradient (r, p) of the smoothed problem without the l1 norm."""
+        problem = self.problem
+        gradient = problem.design.adjoint(at.slope * at.risk.weights) + at.W * problem.penalty_diagonal()
+        return gradient if problem.tilt is None else gradient - problem.tilt
+
+    def slope_along(self, at: _At, gradient: Array, direction: Array) -> float:
+        """The derivative along a direction, or a bound on the change of the l1 norm if there is one."""
+        slope = float(np.vdot(gradient, direction))
+        if self.problem.l1_ratio:
+            d, unit = self.problem.design.d, self.problem.l1_ratio / self.problem.C
+            before, after = at.W[:, :d], at.W[:, :d] + direction[:, :d]
+            slope += unit * float(np.abs(after).sum() - np.abs(before).sum())
+        return slope
+
+    def search(self, at: _At, direction: Array, dZ: Array, slope: float) -> _At | None:
+        """The first of the lengths 1, 1/2, ... with enough decrease; None if rounding hides any."""
+        # Without curvature, for example if no weight is free, a Newton step has no natural length.
+        longest = min(1.0, _FARTHEST * (1.0 + float(np.abs(at.Z).max())) / max(float(np.abs(dZ).max()), 1e-300))
+        for length in longest * 0.5 ** np.arange(40):
+            reached = self.at(at.W + length * direction, at.Z + length * dZ)
+            if reached.total <= at.total + 1e-4 * length * slope:
+                return reached
+            if -length * slope <= 1e-17 * abs(at.total):
+                break
+        return None
+
+    def gap(self, at: _At, value: float) -> float:
+        """The proved gap of the problem itself at W, from the weights and slopes of the smoothed problem."""
+        tilt = self.problem.tilt
+        return self._gap(at, at.risk.weights, at.slope, value - self._linear(at.W), tilt)
+
+    def gap_ahead(self, at: _At, dZ: Array, value: float) -> float:
+        """The gap with the weights and slopes that a step with the scores dZ leads to, to first order.
+
+        Close to the minimum, or with a weak penalty, they are far better than those at W.
+        """
+        risk = self.risk.smoothed(at.s + np.einsum("rn,rn->n", at.slope, dZ), self.width, self.centre)
+        slope = at.slope + self.bent(at)(dZ)
+        return self._gap(at, risk.weights, slope, value - self._linear(at.W), self.problem.tilt)
+
+    def _gap(self, at: _At, q: Array, slope: Array, risk: float, tilt: Array | None) -> float:
+        return gap_above_risk(self.problem, at.W, at.Z, q, slope, risk, tilt)
+
+    def bent(self, at: _At) -> Callable[[Array], Array]:
+        """The function dZ -> the change (r, n) of the slopes of the losses."""
+        problem = self.smooth_problem
+        if problem.n_outputs == 1:
+            h = problem.loss.curvature(problem.y, at.Z[0])
+            return lambda dZ: h * dZ
+        operator = problem.loss.hessian_operator(problem.y, at.Z.T)
+        return lambda dZ: operator(dZ.T).T
+
+    def product(self, at: _At) -> Callable[[Array], Array]:
+        """The function V (r, p) -> the Hessian of the smoothed problem times V."""
+        design, bent, ridge = self.problem.design, self.bent(at), self.ridge
+
+        def product(V: Array) -> Array:
+            dZ = design.scores(V)
+            change = at.risk.weights * bent(dZ)
+            if len(at.risk.free):
+                change = change + at.slope * at.risk.change(np.einsum("rn,rn->n", at.slope, dZ))
+            return design.adjoint(change) + ridge * V
+
+        return product
+
+    def curvatures(self, at: _At) -> Array:
+        """The second derivatives (r, n) of the weighted losses, each with respect to one score."""
+        bent, r = self.bent(at), self.problem.n_outputs
+        units = np.eye(r)[:, :, None] * np.ones(at.Z.shape[1])
+        return at.risk.weights * np.array([bent(units[c])[c] for c in range(r)])
+
+
+def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int, enough: float) -> Array:
+    """The Newton step (r, p): by conjugate gradients, or over a working set of coefficients with an l1 penalty."""
+    if smoothing.problem.l1_ratio:
+        return _proximal_step(smoothing, at, gradient, size, enough)
+    solve = _preconditioner(smoothing, at)
+    found = _conjugate_gradients(smoothing.product(at), -gradient, solve)
+    return found if float(np.vdot(found, gradient)) < 0 else -solve(gradient)
+
+
+def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
+    """An approximate inverse of the Hessian: for each score that of a sample of rows; a diagonal with many columns."""
+    design, ridge = smoothing.problem.design, smoothing.ridge
+    if not design.factored:
+        return _centred_diagonal(smoothing, at)
+    metrics = []
+    for h, slope in zip(smoothing.curvatures(at), at.slope, strict=True):
+        rows, most = np.flatnonzero(h), max(_ROWS_PER_COLUMN * design.p, _FEW_ROWS)
+        every = max(1, len(rows) // most)
+        matrix = design.gram(every * h[rows[::every]], rows[::every])
+        matrix[np.diag_indices_from(matrix)] += ridge
+        metrics.append(Metric(matrix + _of_weights(design, at.risk, slope, most), 1e-13))
+    return lambda G: np.stack([metric.solve(g[None])[0] for metric, g in zip(metrics, G, strict=True)])
+
+
+def _of_weights(design: Any, risk: Smooth, slope: Array, most: int) -> Array:
+    """The part (p, p) of the Hessian of one score that comes from the change of the weights of a sample of units."""
+    if not len(risk.free):
+        return np.zeros((design.p, design.p))
+    risk = risk.sampled(most)
+    if risk.map is None:
+        gradients = design.rows(risk.free) * slope[risk.free, None]
+    else:
+        gradients = np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]])
+    factor = risk.factor(gradients)
+    return factor.T @ factor
+
+
+def _centred_diagonal(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
+    """A diagonal, after centring the columns by the curvatures: the intercept correlates with frequent columns."""
+    design, ridge = smoothing.problem.design, smoothing.ridge
+    h = smoothing.curvatures(at)
+    if len(at.risk.free) and at.risk.map is None:
+        h[:, at.risk.free] += at.risk.rates * at.slope[:, at.risk.free] ** 2
+    diagonal = np.stack([design.squares(of_score) for of_score in h]) + ridge
+    if not design.fit_intercept:
+        return lambda G: G / diagonal
+    sums = design.adjoint(h)
+    total = np.maximum(sums[:, -1:], 1e-300)
+    means = sums[:, :-1] / total
+    centred = np.maximum(diagonal[:, :-1] - means**2 * total, np.maximum(ridge[:-1], 1e-6 * diagonal[:, :-1]))
+
+    def solve(G: Array) -> Array:
+        V = np.empty_like(G)
+        V[:, :-1] = (G[:, :-1] - means * G[:, -1:]) / centred
+        V[:, -1:] = G[:, -1:] / diagonal[:, -1:] - (means * V[:, :-1]).sum(axis=1, keepdims=True)
+        return V
+
+    return solve
+
+
+def _conjugate_gradients(product: Callable[[Array], Array], right: Array, solve: Callable[[Array], Array]) -> Array:
+    """An approximate solution of product(V) = right from zero; it ends early if a curvature is not positive."""
+    V, residual = np.zeros_like(right), right.copy()
+    scaled = solve(residual)
+    direction = scaled
+    size = first = float(np.vdot(residual, scaled))
+    for _ in range(_CG_STEPS):
+        if not size > _CG_TOL**2 * first:
+            break
+        bent = product(direction)
+        curvature = float(np.vdot(direction, bent))
+        if not curvature > 0:
+            break
+        V = V + (size / curvature) * direction
+        residual = residual - (size / curvature) * bent
+        scaled = solve(residual)
+        last, size = size, float(np.vdot(residual, scaled))
+        direction = scaled + (size / last) * direction
+    return V
+
+
+def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int, enough: float) -> Array:
+    """The step to the minimum of the quadratic model plus the penalty, over a working set of coefficients.
+
+    The set has the nonzero coefficients and, up to `size` or twice as many in total, those with the largest slopes.
+    """
+    problem, d = smoothing.problem, smoothing.problem.design.d
+    used = at.W[:, :d].ravel() != 0
+    order = np.where(used, np.inf, np.abs(gradient[:, :d]).ravel())
+    count = max(size, 2 * int(used.sum()))
+    chosen = np.arange(order.size) if count >= order.size else np.sort(np.argpartition(-order, count)[:count])
+    output, column = np.divmod(chosen, max(d, 1))
+    H, slopes, theta = _model(smoothing, at, gradient, output, column)
+    found = quadratic_net(H, slopes, theta, len(chosen), problem.l1_ratio / problem.C, 0.1 * enough)
+    direction = np.zeros_like(at.W)
+    direction[output, column] = (found - theta)[: len(chosen)]
+    direction[:, d:] = (found - theta)[len(chosen) :].reshape(len(at.W), -1)
+    return direction
+
+
+def _model(smoothing: _Smoothing, at: _At, gradient: Array, output: Array, column: Array) -> tuple[Array, Array, Array]:
+    """The Hessian, the slopes and the current values of some coefficients, followed by those of the intercepts."""
+    design, r = smoothing.problem.design, smoothing.problem.n_outputs
+    if design.fit_intercept:
+        output, column = np.append(output, np.arange(r)), np.append(column, np.full(r, design.d))
+    unique, place = np.unique(column, return_inverse=True)
+    block = design.columns(unique)
+    bent, H = smoothing.bent(at), np.zeros((len(column), len(column)))
+    units = np.eye(r)[:, :, None] * np.ones(at.Z.shape[1])
+    for c in range(r):
+        of_c = np.flatnonzero(output == c)
+        change = at.risk.weights * bent(units[c])
+        for other in range(c, r):
+            of_other = np.flatnonzero(output == other)
+            part = design.between(block[:, place[of_c]], change[other], block[:, place[of_other]])
+            H[np.ix_(of_c, of_other)], H[np.ix_(of_other, of_c)] = part, part.T
+    if len(at.risk.free):
+        factor = at.risk.factor(_gradients_of_units(at, block, output, place))
+        H += factor.T @ factor
+    H[np.diag_indices_from(H)] += smoothing.ridge[column]
+    return H, gradient[output, column], at.W[output, column]
+
+
+def _gradients_of_units(at: _At, block: Any, output: Array, place: Array) -> Array:
+    """The gradients (free units, coefficients) of the losses of the free units, for columns of `block`."""
+    if at.risk.map is None:
+        rows = block[at.risk.free]
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        return rows[:, place] * at.slope[:, at.risk.free].T[:, output]
+    units = at.risk.map[at.risk.free]
+    return np.stack([units @ (at.slope[c] * _column(block, j)) for c, j in zip(output, place, strict=True)], axis=1)
+
+
+def _column(block: Any, j: int) -> Array:
+    return block[:, [j]].toarray()[:, 0] if sp.issparse(block) else block[:, j]
