@@ -6,7 +6,7 @@
 Tables, noise and splits are those of any_model.py: eleven tables, at most 1,000 training rows. CatBoost has the tables
 of two classes, because its objectives for more are asked row by row. Accuracy in percent on right labels:
 - plain, clean: the library on the labels as they are, and on the true ones.
-- objective known m: `lightgbm_objective(m)` and so on with m the true share of wrong labels; objective m=.2: a guess.
+- objective known m: `LightGBM(m).objective` and so on with m the true share of wrong labels; objective m=.2: a guess.
 - classifier: RankedRangeClassifier around the library's estimator, which chooses m itself.
 The share regained is (method - plain) / (clean - plain) as a ratio of sums over cells. Times are core seconds in units
 of the plain fit. Nominal columns are codes for XGBoost and CatBoost. Cells that are recorded are not measured again.
@@ -27,7 +27,7 @@ import pandas as pd
 import any_model
 import record
 from rankrange import RankedRangeClassifier
-from rankrange.boosting import catboost_objective, labels_of_scores, lightgbm_objective, xgboost_objective
+from rankrange.boosting import CatBoost, LightGBM, XGBoost, labels_of_scores
 
 LIBRARIES = ("lightgbm", "xgboost", "catboost")
 OF_TWO_CLASSES = ("monk", "australian", "phoneme", "titanic", "splice", "breast cancer", "mushrooms", "compas")
@@ -73,12 +73,12 @@ def by_objective(library: str, m: float, seed: int, X: Any, y: Any, X_test: Any)
     """The labels that a run with the objective predicts."""
     base = plain(library, seed)
     if library == "xgboost":
-        return base.set_params(objective=xgboost_objective(m)).fit(X, y).predict(X_test)
+        return base.set_params(objective=XGBoost(m).objective).fit(X, y).predict(X_test)
     if library == "lightgbm":
         more = {"num_class": int(y.max()) + 1} if y.max() > 1 else {}
-        model = base.set_params(objective=lightgbm_objective(m), **more).fit(X, y)
+        model = base.set_params(objective=LightGBM(m).objective, **more).fit(X, y)
         return labels_of_scores(model.predict(X_test, raw_score=True))
-    objective = catboost_objective(m, n_rows=len(y))
+    objective = CatBoost(m, n_rows=len(y)).objective
     model = base.__class__(loss_function=objective, eval_metric="Logloss", **of_catboost(seed)).fit(X, y)
     return labels_of_scores(model.predict(X_test, prediction_type="RawFormulaVal"))
 

@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankrange import ranked_range
-from rankrange.boosting import (
-    BoostingObjective,
-    catboost_metric,
-    catboost_objective,
-    labels_of_scores,
-    lightgbm_metric,
-    lightgbm_objective,
-    probabilities_of_scores,
-    xgboost_metric,
-    xgboost_objective,
-)
+from rankrange.boosting import CatBoost, LightGBM, XGBoost, labels_of_scores, probabilities_of_scores
 
 
 def losses_of(scores, y):
@@ -33,12 +23,11 @@ def drawn(seed, n, classes):
     return scores, rng.integers(0, classes, n)
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(4, 12), st.sampled_from([2, 3, 5]), st.integers(0, 2))
 def test_the_gradient_is_that_of_the_sum_of_kept_losses(seed, n, classes, m):
     scores, y = drawn(seed, n, classes)
     k = n - 1
-    gradient, hessian = BoostingObjective(m, k, warm_up=0).derivatives(scores, y)
+    gradient, hessian = XGBoost(m, k, warm_up=0).derivatives(scores, y)
     assert (hessian > 0).all()
     step = 1e-6
     for place in np.ndindex(scores.shape):
@@ -52,29 +41,27 @@ def test_the_gradient_is_that_of_the_sum_of_kept_losses(seed, n, classes, m):
 
 def test_the_second_derivative_is_that_of_the_log_loss():
     scores, y = drawn(0, 8, 2)
-    _, hessian = BoostingObjective(0, 1.0, warm_up=0).derivatives(scores, y)
-    ends = [BoostingObjective(0, 1.0, warm_up=0).derivatives(scores + e, y)[0] for e in (1e-5, -1e-5)]
+    _, hessian = XGBoost(0, 1.0, warm_up=0).derivatives(scores, y)
+    ends = [XGBoost(0, 1.0, warm_up=0).derivatives(scores + e, y)[0] for e in (1e-5, -1e-5)]
     assert hessian == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
 
 
 def test_ties_at_a_cut_share_it():
-    gradient, _ = BoostingObjective(1, 4, warm_up=0).derivatives(
-        np.array([3.0, 3.0, 1.0, -2.0]), np.zeros(4, dtype=int)
-    )
+    gradient, _ = XGBoost(1, 4, warm_up=0).derivatives(np.array([3.0, 3.0, 1.0, -2.0]), np.zeros(4, dtype=int))
     assert gradient[0] == gradient[1] == pytest.approx(0.5 / (1 + np.exp(-3.0)))
 
 
 def test_a_weight_is_a_repetition():
     scores, y = drawn(1, 6, 2)
     weight = np.array([1, 2, 3, 1, 2, 1])
-    once, _ = BoostingObjective(3, 8, warm_up=0).derivatives(scores, y, weight.astype(float))
+    once, _ = XGBoost(3, 8, warm_up=0).derivatives(scores, y, weight.astype(float))
     rows = np.repeat(np.arange(6), weight)
-    repeated, _ = BoostingObjective(3, 8, warm_up=0).derivatives(scores[rows], y[rows])
+    repeated, _ = XGBoost(3, 8, warm_up=0).derivatives(scores[rows], y[rows])
     assert once == pytest.approx(np.bincount(rows, repeated))
 
 
 def test_the_first_rounds_use_all_rows_and_a_new_run_restarts_the_count():
-    objective = BoostingObjective(2, warm_up=2)
+    objective = XGBoost(2, warm_up=2)
     y = np.array([0, 0, 1, 1, 0])
     equal, scores = np.zeros(5), np.array([-1.0, 2.0, 1.0, -3.0, 0.5])
     for _ in range(2):
@@ -85,18 +72,16 @@ def test_the_first_rounds_use_all_rows_and_a_new_run_restarts_the_count():
 def test_the_metric_is_the_mean_of_kept_losses():
     scores, y = drawn(2, 20, 3)
     expected = np.mean(sorted(losses_of(scores, y), reverse=True)[2:15])
-    assert lightgbm_metric(2, 15)(y, scores)[1] == pytest.approx(expected)
+    assert LightGBM(2, 15).metric(y, scores)[1] == pytest.approx(expected)
     assert float(ranked_range(losses_of(scores, y), 2, 15)) == pytest.approx(expected)
-    metric = catboost_metric(2, 15)
+    metric = CatBoost(2, 15).metric
     assert metric.get_final_error(*metric.evaluate(list(scores.T), y, None)) == pytest.approx(expected)
     assert not metric.is_max_optimal()
 
 
 def test_objectives_are_printed_as_they_are_made():
-    made = "lightgbm_objective(m=0.2, k=1.0, warm_up=10)"
-    assert repr(lightgbm_objective(0.2)) == made == repr(eval(made))
-    assert repr(xgboost_objective(3, 9)) == "xgboost_objective(m=3, k=9, warm_up=10)"
-    assert repr(catboost_objective(1, n_rows=5)) == "catboost_objective(m=1, k=1.0, warm_up=10, n_rows=5)"
+    assert repr(LightGBM(0.2)) == "LightGBM(m=0.2, k=1.0, warm_up=10)"
+    assert repr(CatBoost(1, n_rows=5)) == "CatBoost(m=1, k=1.0, n_rows=5, warm_up=10)"
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -124,11 +109,11 @@ def test_scores_without_meaning_are_refused():
 
 def test_what_cannot_be_boosted_is_refused():
     with pytest.raises(ValueError, match="labels must be 0 to 1"):
-        BoostingObjective(1).derivatives(np.zeros(3), np.array([0, 1, 2]))
+        XGBoost(1).derivatives(np.zeros(3), np.array([0, 1, 2]))
     with pytest.raises(ValueError, match="finite"):
-        BoostingObjective(1).derivatives(np.array([0.0, np.nan]), np.array([0, 1]))
+        XGBoost(1).derivatives(np.array([0.0, np.nan]), np.array([0, 1]))
     with pytest.raises(ValueError, match="warm_up"):
-        BoostingObjective(1, warm_up=-1)
+        XGBoost(1, warm_up=-1)
 
 
 # ---- the libraries ---------------------------------------------------------------------------------------------------
@@ -151,14 +136,14 @@ def test_lightgbm_boosts_the_ranked_range(classes):
     history = {}
 
     def run(m):
-        objective = lightgbm_objective(m)
+        objective = LightGBM(m).objective
         data = lightgbm.Dataset(X, given_y)
         booster = lightgbm.train(
             {**params, "objective": objective},
             data,
             60,
             valid_sets=[data],
-            feval=lightgbm_metric(m),
+            feval=LightGBM(m).metric,
             callbacks=[lightgbm.record_evaluation(history)],
         )
         return booster.predict(X)
@@ -176,7 +161,7 @@ def test_lightgbm_boosts_the_ranks_up_to_k_only(classes):
     """In every round after the warm-up, only the ranks m+1 to k have a gradient, and what ties with one of them."""
     lightgbm = pytest.importorskip("lightgbm")
     X, _, y, _ = noisy(classes, n=200)
-    objective, rounds = lightgbm_objective(0.1, 0.7, warm_up=2), []
+    objective, rounds = LightGBM(0.1, 0.7, warm_up=2).objective, []
 
     def watched(scores, data):
         gradient, hessian = objective(scores, data)
@@ -199,7 +184,7 @@ def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
     X, _, y, _ = noisy()
     params = {"verbose": -1, "num_threads": 1, "num_leaves": 8, "boost_from_average": False}
     own = lightgbm.train({**params, "objective": "binary"}, lightgbm.Dataset(X, y), 20).predict(X, raw_score=True)
-    ours = lightgbm.train({**params, "objective": lightgbm_objective(0)}, lightgbm.Dataset(X, y), 20).predict(X)
+    ours = lightgbm.train({**params, "objective": LightGBM(0).objective}, lightgbm.Dataset(X, y), 20).predict(X)
     assert ours == pytest.approx(own, abs=1e-4)
 
 
@@ -209,7 +194,7 @@ def test_scores_of_the_estimator_of_lightgbm_become_its_labels(classes):
     X, y, _, _ = noisy(classes)
     names = np.array(["x", "y", "z"])[y]
     more = {"num_class": classes} if classes > 2 else {}
-    model = lightgbm.LGBMClassifier(objective=lightgbm_objective(0.05), n_estimators=30, verbose=-1, n_jobs=1, **more)
+    model = lightgbm.LGBMClassifier(objective=LightGBM(0.05).objective, n_estimators=30, verbose=-1, n_jobs=1, **more)
     scores = model.fit(X, names).predict(X, raw_score=True)
     with pytest.warns(UserWarning, match="raw scores"):
         assert np.array_equal(scores, model.predict_proba(X))
@@ -231,8 +216,8 @@ def test_xgboost_boosts_the_ranked_range(classes):
             params,
             data,
             60,
-            obj=xgboost_objective(m),
-            custom_metric=xgboost_metric(m),
+            obj=XGBoost(m).objective,
+            custom_metric=XGBoost(m).metric,
             evals=[(data, "train")],
             evals_result=history,
             verbose_eval=False,
@@ -247,11 +232,11 @@ def test_xgboost_boosts_the_ranked_range(classes):
 
 def test_blocks_of_rows_are_cut_where_the_pass_before_was():
     scores, y = drawn(3, 40, 2)
-    objective = catboost_objective(4, 30, n_rows=40, warm_up=0)
+    objective = CatBoost(4, 30, n_rows=40, warm_up=0).objective
     for _ in range(2):
         parts = [objective.calc_ders_range(scores[i : i + 7], y[i : i + 7], None) for i in range(0, 40, 7)]
     ours = np.array([first for part in parts for first, _ in part])
-    assert ours == pytest.approx(-BoostingObjective(4, 30, warm_up=0).derivatives(scores, y)[0])
+    assert ours == pytest.approx(-XGBoost(4, 30, warm_up=0).derivatives(scores, y)[0])
 
 
 @pytest.mark.filterwarnings("ignore:Failed to import numba")
@@ -261,7 +246,7 @@ def test_catboost_boosts_the_ranked_range_of_all_rows():
     scores = {}
     for m in (0, 0.25):
         model = catboost.CatBoostClassifier(
-            loss_function=catboost_objective(m, n_rows=len(y)),
+            loss_function=CatBoost(m, n_rows=len(y)).objective,
             eval_metric="Logloss",
             boosting_type="Plain",
             leaf_estimation_iterations=1,
@@ -289,7 +274,7 @@ def test_what_catboost_cannot_boost_is_said(settings, classes, message):
     catboost = pytest.importorskip("catboost")
     X, y, _, _ = noisy(classes)
     usual = {"boosting_type": "Plain", "leaf_estimation_iterations": 1, "eval_metric": "Logloss", "iterations": 5}
-    objective = catboost_objective(0.1, n_rows=settings.pop("n_rows", len(y)))
+    objective = CatBoost(0.1, n_rows=settings.pop("n_rows", len(y))).objective
     model = catboost.CatBoostClassifier(
         loss_function=objective, thread_count=1, allow_writing_files=False, verbose=0, **(usual | settings)
     )
@@ -300,7 +285,7 @@ def test_what_catboost_cannot_boost_is_said(settings, classes, message):
 def test_rows_are_cut_from_the_round_after_the_warm_up_on():
     """Two passes a round: of the splits and of the leaves. A second run with the same object begins anew."""
     scores, y = drawn(5, 20, 2)
-    objective = catboost_objective(5, n_rows=20, warm_up=2)
+    objective = CatBoost(5, n_rows=20, warm_up=2).objective
     for _ in range(2):
         kept = []
         for i in range(8):
@@ -315,7 +300,7 @@ def test_the_metric_of_catboost_ranks_all_rows(classes):
     catboost = pytest.importorskip("catboost")
     X, _, y, _ = noisy(classes, n=1_500)
     model = catboost.CatBoostClassifier(
-        loss_function="Logloss" if classes == 2 else "MultiClass", eval_metric=catboost_metric(0.25), iterations=10,
+        loss_function="Logloss" if classes == 2 else "MultiClass", eval_metric=CatBoost(0.25).metric, iterations=10,
         depth=3, learning_rate=0.3, thread_count=1, allow_writing_files=False, verbose=0,
     ).fit(X, y)  # fmt: skip
     scores = model.predict(X, prediction_type="RawFormulaVal")
@@ -329,7 +314,7 @@ def test_catboost_cuts_by_the_weight_of_the_rows():
     scores, y, weight = 2.0 * rng.normal(size=40), rng.integers(0, 2, 40), rng.integers(1, 6, 40)
 
     def derivatives(rows, weight):
-        objective = catboost_objective(0.25, n_rows=len(rows), warm_up=0)
+        objective = CatBoost(0.25, n_rows=len(rows), warm_up=0).objective
         for _ in range(2):  # the first pass finds the cut
             found = objective.calc_ders_range(scores[rows].tolist(), y[rows].tolist(), weight)
         return np.array(found)
@@ -344,7 +329,7 @@ def test_catboost_cuts_by_the_weight_of_the_rows():
 
 def test_in_the_first_round_of_catboost_all_rows_count():
     """All scores are 0 and all losses tie: a cut among them would drop every row from the second pass."""
-    objective = catboost_objective(0.25, n_rows=8, warm_up=0)
+    objective = CatBoost(0.25, n_rows=8, warm_up=0).objective
     for _ in range(2):
         assert all(second < 0.0 for _, second in objective.calc_ders_range([0.0] * 8, [0, 1] * 4, None))
 
@@ -356,16 +341,18 @@ class DataSet:
         self.get_label, self.get_weight = (lambda: y), (lambda: weight)
 
 
-@pytest.mark.parametrize("make", [xgboost_objective, lightgbm_objective])
+@pytest.mark.parametrize("make", [XGBoost, LightGBM])
 def test_weights_of_a_data_set_count_in_objective_and_metric(make):
     rng = np.random.default_rng(0)
     scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30).astype(float)
     for found, expected in zip(
-        make(0.2, warm_up=0)(scores, DataSet(y, weight)), make(0.2, warm_up=0)(y, scores, weight), strict=True
+        make(0.2, warm_up=0).objective(scores, DataSet(y, weight)),
+        make(0.2, warm_up=0).objective(y, scores, weight),
+        strict=True,
     ):
         np.testing.assert_array_equal(found, expected)
     rows = np.repeat(np.arange(30), weight.astype(int))
-    metric = xgboost_metric(0.2) if make is xgboost_objective else lightgbm_metric(0.2)
+    metric = make(0.2).metric
     weighted, repeated = metric(scores, DataSet(y, weight)), metric(scores[rows], DataSet(y[rows], []))
     assert weighted[1] == pytest.approx(repeated[1])
     assert weighted[1] != pytest.approx(metric(scores, DataSet(y, []))[1])
@@ -376,7 +363,7 @@ def test_second_derivatives_of_several_classes_are_scaled_as_lightgbm_scales_its
     """K / (K - 1) times the second derivative of the log loss with respect to each score."""
     rng = np.random.default_rng(0)
     scores, y, step = rng.normal(size=(6, classes)), rng.integers(0, classes, 6), 1e-4
-    _, hessian = BoostingObjective(0, 1.0, warm_up=0).derivatives(scores, y)
+    _, hessian = XGBoost(0, 1.0, warm_up=0).derivatives(scores, y)
     for j in range(classes):
         change = step * (np.arange(classes) == j)
         second = losses_of(scores + change, y) - 2 * losses_of(scores, y) + losses_of(scores - change, y)
@@ -386,7 +373,7 @@ def test_second_derivatives_of_several_classes_are_scaled_as_lightgbm_scales_its
 def test_the_metric_of_catboost_counts_weights_as_repetitions():
     rng = np.random.default_rng(0)
     scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30)
-    rows, metric = np.repeat(np.arange(30), weight), catboost_metric(0.2)
+    rows, metric = np.repeat(np.arange(30), weight), CatBoost(0.2).metric
     weighted = metric.get_final_error(*metric.evaluate([scores], y, weight.tolist()))
     assert weighted == pytest.approx(metric.get_final_error(*metric.evaluate([scores[rows]], y[rows], None)))
     assert weighted != pytest.approx(metric.get_final_error(*metric.evaluate([scores], y, [])))
@@ -397,17 +384,17 @@ def test_tied_scores_are_predicted_as_the_first_class():
     assert labels_of_scores([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], list("abc")).tolist() == ["a", "b"]
 
 
-@pytest.mark.parametrize("make", [xgboost_objective, lightgbm_objective, catboost_objective])
+@pytest.mark.parametrize("make", [XGBoost, LightGBM, CatBoost])
 def test_the_smallest_losses_are_dropped_beyond_rank_k(make):
     """m = 0 and k = 1/2: the rows with the larger half of the losses are boosted."""
     rng = np.random.default_rng(0)
     scores, y = rng.normal(size=20), rng.integers(0, 2, 20)
-    if make is catboost_objective:
-        objective = make(0, 0.5, n_rows=20, warm_up=0)
+    if make is CatBoost:
+        objective = make(0, 0.5, n_rows=20, warm_up=0).objective
         for _ in range(2):  # the first pass finds the cut
             found = objective.calc_ders_range(scores.tolist(), y.tolist(), None)
         gradient = np.array(found)[:, 0]
     else:
-        gradient, _ = make(0, 0.5, warm_up=0)(y, scores)
+        gradient, _ = make(0, 0.5, warm_up=0).objective(y, scores)
     losses = losses_of(scores, y)
     np.testing.assert_array_equal(gradient != 0, losses >= np.sort(losses)[10])

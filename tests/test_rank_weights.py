@@ -51,25 +51,31 @@ def test_names_are_their_formulas(n):
     values = np.random.default_rng(n).normal(size=n)
     ranked, u = np.sort(values)[::-1], np.arange(n + 1) / n
     r = np.log(0.5) / np.log(0.8)
-    assert risk.extremile(values, 0.8) == pytest.approx(ranked @ np.diff(1 - (1 - u) ** r))
-    assert risk.extremile(values, 0.2) == pytest.approx(-risk.extremile(-values, 0.8))
-    assert risk.exponential(values, 3.0) == pytest.approx(ranked @ np.diff(1 - np.exp(-3 * u)) / (1 - np.exp(-3)))
+    assert RankWeights("extremile", tau=0.8).mean(values) == pytest.approx(ranked @ np.diff(1 - (1 - u) ** r))
+    assert RankWeights("extremile", tau=0.2).mean(values) == pytest.approx(
+        -RankWeights("extremile", tau=0.8).mean(-values)
+    )
+    assert RankWeights("exponential", rate=3.0).mean(values) == pytest.approx(
+        ranked @ np.diff(1 - np.exp(-3 * u)) / (1 - np.exp(-3))
+    )
     mixture = (risk.cvar(values, 0.1) + 2 * risk.cvar(values, 0.6)) / 3
-    assert risk.superquantile(values, [0.1, 0.6], [1, 2]) == pytest.approx(mixture)
+    assert RankWeights("superquantile", alphas=[0.1, 0.6], weights=[1, 2]).mean(values) == pytest.approx(mixture)
 
 
-@pytest.mark.parametrize("name", ["extremile", "exponential", "superquantile", "winsorised_mean"])
+@pytest.mark.parametrize("name", ["extremile", "exponential", "superquantile", "winsorised"])
 def test_an_integer_weight_is_a_repetition_of_the_value(name):
     rng = np.random.default_rng(2)
     values, weight = rng.normal(size=30), rng.integers(1, 5, 30)
-    function = getattr(risk, name)
-    assert function(values, sample_weight=weight) == pytest.approx(function(values.repeat(weight)), rel=1e-9)
+    mean = RankWeights(name).mean
+    assert mean(values, weight) == pytest.approx(mean(values.repeat(weight)), rel=1e-9)
 
 
 def test_trimmed_and_winsorised_means_are_scipys():
     values = np.random.default_rng(1).normal(size=40)
     assert RankWeights("trimmed", m=0.1, k=0.9).mean(values) == pytest.approx(trim_mean(values, 0.1))
-    assert risk.winsorised_mean(values, 0.1, 0.9) == pytest.approx(float(winsorize(values, (0.1, 0.1)).mean()))
+    assert RankWeights("winsorised", m=0.1, k=0.9).mean(values) == pytest.approx(
+        float(winsorize(values, (0.1, 0.1)).mean())
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,10 +1,9 @@
-"""The ranked range as a custom objective for XGBoost, LightGBM and CatBoost.
+"""The ranked range as a custom objective and metric for XGBoost, LightGBM and CatBoost.
 
 Each round ranks the losses of all rows, and gradients and second derivatives of the log loss are multiplied by the
 weights of `range_weights`, so only the ranks m+1 to k count. The first rounds use all rows instead, because losses are
-uninformative before the model has learnt anything. CatBoost passes rows in blocks, so `catboost_objective` keeps the
-losses between the cuts of the last pass over the data. This module imports none of the three libraries. May import:
-`core`.
+uninformative before the model has learnt anything. CatBoost passes rows in blocks, so its objective keeps the losses
+between the cuts of the last pass over the data. This module imports none of the three libraries. May import: `core`.
 """
 
 from __future__ import annotations
@@ -12,55 +11,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from .core.arrays import Array
 from .core.losses import Logistic, Softmax, softmax
 from .core.ranges import Rank, RankedRange
 from .core.select import range_weights, ranked_range, thresholds
-from .core.transition import predicted_codes, probabilities_of
 
-__all__ = [
-    "BoostingObjective",
-    "catboost_metric",
-    "catboost_objective",
-    "labels_of_scores",
-    "lightgbm_metric",
-    "lightgbm_objective",
-    "probabilities_of_scores",
-    "xgboost_metric",
-    "xgboost_objective",
-]
+__all__ = ["CatBoost", "LightGBM", "XGBoost", "labels_of_scores", "probabilities_of_scores"]
 
 # A lower bound for second derivatives, because leaf values are quotients with their sum as the denominator.
 _MIN_HESSIAN = 1e-16
-WARM_UP = 10
 
 
-class BoostingObjective:
-    """Gradient and second derivative of the ranked range of log losses, at the raw scores of a boosting round.
+class _RankedLogLoss:
+    """Value and derivatives of the ranked range of log losses, at the raw scores of a boosting round."""
 
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
-        have weights).
-    warm_up : int, default=10
-        The number of first rounds that use all rows. A round in which all rows have the same score starts a new run
-        and restarts the count.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rankrange.boosting import BoostingObjective
-    >>> objective = BoostingObjective(1, 1.0, warm_up=0)
-    >>> gradient, hessian = objective.derivatives(np.array([2.0, -1.0, 3.0]), np.array([1, 0, 0]))
-    >>> gradient.round(2)  # the third row has the largest loss and does not count
-    array([-0.12,  0.27,  0.  ])
-    """
-
-    name = "BoostingObjective"
-
-    def __init__(self, m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> None:
+    def __init__(self, m: Rank, k: Rank = 1.0, *, warm_up: int = 10) -> None:
         if isinstance(warm_up, bool) or not isinstance(warm_up, int) or warm_up < 0:
             raise ValueError(f"warm_up must be an int of at least 0, got {warm_up!r}; try warm_up=10")
         self.range = RankedRange(m, k)
@@ -68,7 +35,7 @@ class BoostingObjective:
         self.round = 0
 
     def __repr__(self) -> str:
-        return f"{self.name}(m={self.range.m}, k={self.range.k}, warm_up={self.warm_up})"
+        return f"{type(self).__name__}(m={self.range.m}, k={self.range.k}, warm_up={self.warm_up})"
 
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """First and second derivatives of the sum of the kept losses with respect to the scores.
@@ -100,7 +67,7 @@ class BoostingObjective:
         return weights * gradient, np.maximum(weights * hessian, _MIN_HESSIAN)
 
     def value(self, scores: Array, y: Array, sample_weight: Array | None = None) -> float:
-        """The mean of the log losses ranked m+1 to k, also in the first rounds; the module's metrics report it."""
+        """The mean of the log losses ranked m+1 to k, also in the first rounds; `metric` reports it."""
         return float(ranked_range(log_loss_derivatives(scores, y)[0], self.range, sample_weight=sample_weight))
 
 
@@ -128,93 +95,122 @@ def log_loss_derivatives(scores: Array, y: Array) -> tuple[Array, Array, Array]:
     return *Softmax().value_and_derivative(codes, scores), classes / (classes - 1.0) * p * (1.0 - p)
 
 
-class _OfData(BoostingObjective):
-    """An objective for XGBoost and LightGBM.
+class XGBoost(_RankedLogLoss):
+    """The ranked range as the objective and the metric of XGBoost.
 
-    Their `train` functions call it with (scores, data set), and their scikit-learn estimators with (y, scores) or
-    (y, scores, weight).
+    Parameters
+    ----------
+    m, k : int or float
+        Ranks to drop and the last rank to keep: a count, or a fraction in [0, 1] of the rows (of their weight, if rows
+        have weights).
+    warm_up : int, default=10
+        The number of first rounds that use all rows. A round in which all rows have the same score starts a new run
+        and restarts the count.
+
+    Notes
+    -----
+    `objective` is for `xgboost.train(params, data, obj=...)`, with raw scores as predictions (log odds, or one score
+    per class with `num_class`), or for `XGBClassifier(objective=...)`, which predicts labels as usual. `metric` is for
+    `xgboost.train(custom_metric=...)` together with this objective: with a built-in one XGBoost passes probabilities to
+    it instead of raw scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rankrange.boosting import XGBoost
+    >>> ranked = XGBoost(1, warm_up=0)
+    >>> gradient, hessian = ranked.objective(np.array([1, 0, 0]), np.array([2.0, -1.0, 3.0]))
+    >>> gradient.round(2)  # the third row has the largest loss and does not count
+    array([-0.12,  0.27,  0.  ])
     """
 
-    def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+    def objective(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
+        """Gradient and second derivative.
+
+        Parameters
+        ----------
+        first, second : array_like or data set
+            Scores and data set, as the `train` functions pass them, or y and scores, as scikit-learn estimators do.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows; weight 2 equals the row twice.
+
+        Returns
+        -------
+        gradient, hessian : ndarray
+            Of the shape of the scores.
+        """
         scores, y, weight = _arguments(first, second, sample_weight)
         return self.derivatives(scores, y, weight)
 
+    def metric(self, scores: Any, data: Any) -> tuple[str, float]:
+        """The mean of the log losses ranked m+1 to k, as ("ranked_range", value); smaller is better.
 
-class _OfXGBoost(_OfData):
-    name = "xgboost_objective"
+        Parameters
+        ----------
+        scores : array_like
+            Raw scores.
+        data : DMatrix
+            Its labels and weights are used.
+
+        Returns
+        -------
+        tuple of str and float
+            The name and the value.
+        """
+        return "ranked_range", self.value(*_arguments(scores, data, None))
 
 
-class _OfLightGBM(_OfData):
-    name = "lightgbm_objective"
+class LightGBM(_RankedLogLoss):
+    """The ranked range as the objective and the metric of LightGBM.
+
+    Parameters
+    ----------
+    m, k, warm_up
+        As in `XGBoost`.
+
+    Notes
+    -----
+    `objective` is for `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`, whose `predict`
+    and `predict_proba` then return raw scores: log odds, or one score per class with `num_class`. `labels_of_scores`
+    and `probabilities_of_scores` convert them. Bagging and GOSS work as usual: all rows are ranked, and each round
+    samples from them. `metric` is for `lightgbm.train(feval=...)` and `eval_metric=`, together with this objective.
+
+    Examples
+    --------
+    >>> from rankrange.boosting import LightGBM
+    >>> name, value, larger_is_better = LightGBM(1).metric([1, 0, 0], [2.0, -1.0, 3.0])
+    >>> name, round(value, 2), larger_is_better
+    ('ranked_range', 0.22, False)
+    """
+
+    objective = XGBoost.objective
+
+    def metric(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[str, float, bool]:
+        """The mean of the log losses ranked m+1 to k, as ("ranked_range", value, False); smaller is better.
+
+        Parameters
+        ----------
+        first, second, sample_weight
+            As in `XGBoost.objective`.
+
+        Returns
+        -------
+        tuple of str, float and bool
+            The name, the value, and False: smaller is better.
+        """
+        return "ranked_range", self.value(*_arguments(first, second, sample_weight)), False
 
 
 def _arguments(first: Any, second: Any, sample_weight: Any) -> tuple[Array, Array, Array | None]:
+    """Scores, labels and weights, from (scores, data set) or (labels, scores, weights)."""
     if not hasattr(second, "get_label"):
         return np.asarray(second), np.asarray(first), sample_weight
     weight = second.get_weight()
     return np.asarray(first), np.asarray(second.get_label()), None if weight is None or not len(weight) else weight
 
 
-def xgboost_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> BoostingObjective:
-    """The ranked range as the objective of XGBoost.
-
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep, as counts or fractions.
-    warm_up : int, default=10
-        The number of first rounds that use all rows.
-
-    Returns
-    -------
-    callable
-        The objective for `xgboost.train(params, data, obj=...)`. The booster's `predict(data, output_margin=True)` then
-        returns raw scores: log odds, or one score per class with `num_class` in the parameters. `labels_of_scores` and
-        `probabilities_of_scores` convert them. With `XGBClassifier(objective=...)`, `predict` and `predict_proba`
-        return labels and probabilities as usual.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rankrange.boosting import xgboost_objective
-    >>> gradient, hessian = xgboost_objective(1, warm_up=0)(np.array([1, 0, 0]), np.array([2.0, -1.0, 3.0]))
-    >>> gradient.round(2)
-    array([-0.12,  0.27,  0.  ])
-    """
-    return _OfXGBoost(m, k, warm_up=warm_up)
-
-
-def lightgbm_objective(m: Rank, k: Rank = 1.0, *, warm_up: int = WARM_UP) -> BoostingObjective:
-    """The ranked range as the objective of LightGBM.
-
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep, as counts or fractions.
-    warm_up : int, default=10
-        The number of first rounds that use all rows.
-
-    Returns
-    -------
-    callable
-        The objective for `lightgbm.train({"objective": ...}, data)` or `LGBMClassifier(objective=...)`. Their `predict`
-        and `predict_proba` then return raw scores: log odds, or one score per class with `num_class` in the parameters.
-        `labels_of_scores` and `probabilities_of_scores` convert them. Bagging and GOSS work as usual: all rows are
-        ranked, and each round samples from them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rankrange.boosting import lightgbm_objective
-    >>> gradient, hessian = lightgbm_objective(1, warm_up=0)(np.array([1, 0, 0]), np.array([2.0, -1.0, 3.0]))
-    >>> gradient.round(2)
-    array([-0.12,  0.27,  0.  ])
-    """
-    return _OfLightGBM(m, k, warm_up=warm_up)
-
-
-def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WARM_UP) -> BoostingObjective:
-    """The ranked range as the objective of CatBoost, for two classes.
+class CatBoost:
+    """The ranked range as the objective of CatBoost, for two classes, and as its metric, for any number of classes.
 
     CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. The objective
     collects the losses of a whole pass over the rows and computes the two cuts, the k-th and the m-th largest loss. The
@@ -226,52 +222,50 @@ def catboost_objective(m: Rank, k: Rank = 1.0, *, n_rows: int, warm_up: int = WA
     ----------
     m, k : int or float
         Ranks to drop and the last rank to keep, as counts or fractions.
-    n_rows : int
-        The number of training rows.
+    n_rows : int, optional
+        The number of training rows, which the objective needs.
     warm_up : int, default=10
         The number of first rounds that use all rows.
 
-    Returns
-    -------
-    object
-        The objective for `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
-        leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round. Labels
-        must be 0 and 1, because CatBoost accepts no others with a custom objective. More than two classes are not
-        supported, because CatBoost then calls the objective row by row.
-
-    Raises
-    ------
-    ValueError
-        During the fit, and CatBoost reports it as a CatBoostError: if the first round does not make two passes over
-        `n_rows` rows, or if there are more than two classes.
+    Attributes
+    ----------
+    objective : object
+        For `CatBoostClassifier(loss_function=..., eval_metric="Logloss", boosting_type="Plain",
+        leaf_estimation_iterations=1)`. These settings are needed: others change the number of passes per round, and the
+        fit ends with an error. Labels must be 0 and 1, because CatBoost accepts no others with a custom objective.
+    metric : object
+        For `CatBoostClassifier(eval_metric=...)`, also with CatBoost's own objectives; smaller is better. It ranks all
+        rows of a data set, because CatBoost evaluates them in one call.
 
     Examples
     --------
-    >>> from rankrange.boosting import catboost_objective
-    >>> objective = catboost_objective(1, n_rows=3, warm_up=0)
+    >>> from rankrange.boosting import CatBoost
+    >>> objective = CatBoost(1, n_rows=3, warm_up=0).objective
     >>> _ = objective.calc_ders_range([2.0, -1.0, 3.0], [1, 0, 0], None)  # the pass that finds the cut
     >>> derivatives = objective.calc_ders_range([2.0, -1.0, 3.0], [1, 0, 0], None)
     >>> [round(first, 2) for first, second in derivatives]
     [0.12, -0.27, -0.0]
     """
-    return _OfCatBoost(m, k, n_rows=n_rows, warm_up=warm_up)
+
+    def __init__(self, m: Rank, k: Rank = 1.0, *, n_rows: int | None = None, warm_up: int = 10) -> None:
+        self.objective = _InBlocks(m, k, n_rows=n_rows, warm_up=warm_up)
+        self.metric = RankedRangeMetric(_RankedLogLoss(m, k))
+
+    def __repr__(self) -> str:
+        range_ = self.objective.range
+        return f"CatBoost(m={range_.m}, k={range_.k}, n_rows={self.objective.n_rows}, warm_up={self.objective.warm_up})"
 
 
-class _OfCatBoost(BoostingObjective):
-    """An objective for CatBoost.
+class _InBlocks(_RankedLogLoss):
+    """The objective for CatBoost.
 
     It gets one block of rows at a time. Its derivatives have the opposite sign, because CatBoost maximises.
     """
 
-    name = "catboost_objective"
-
-    def __init__(self, m: Rank, k: Rank, *, n_rows: int, warm_up: int) -> None:
+    def __init__(self, m: Rank, k: Rank, *, n_rows: int | None, warm_up: int) -> None:
         super().__init__(m, k, warm_up=warm_up)
         self.n_rows = n_rows
         self._reset()
-
-    def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, n_rows={self.n_rows})"
 
     def _reset(self) -> None:
         """Start a new training run."""
@@ -282,6 +276,10 @@ class _OfCatBoost(BoostingObjective):
 
     def calc_ders_range(self, approxes: Any, targets: Any, weights: Any) -> list[tuple[float, float]]:
         """Return minus the first and second derivatives of the losses of a block, for CatBoost; 0 for dropped rows."""
+        if self.n_rows is None:
+            raise ValueError(
+                "the objective must know the number of training rows, got n_rows=None; pass CatBoost(n_rows=len(y))"
+            )
         scores, y = (np.array([values[i] for i in range(len(values))]) for values in (approxes, targets))
         weight = np.ones(len(y)) if weights is None else np.array([weights[i] for i in range(len(weights))])
         self._check_start(scores)
@@ -294,7 +292,7 @@ class _OfCatBoost(BoostingObjective):
     def calc_ders_multi(self, approxes: Any, target: Any, weight: Any) -> Any:
         """Raise an error. CatBoost calls this method for more than two classes, which are not supported."""
         raise ValueError(
-            f"catboost_objective is for two classes, got {len(approxes)}; use lightgbm_objective, xgboost_objective or "
+            f"CatBoost(m).objective is for two classes, got {len(approxes)}; use LightGBM, XGBoost or "
             "RankedRangeClassifier"
         )
 
@@ -309,7 +307,7 @@ class _OfCatBoost(BoostingObjective):
             self._rows_at_zero += len(scores)
         elif not self._trained:
             self._trained = True
-            if self._rows_at_zero not in (0, 2 * self.n_rows):
+            if self.n_rows is not None and self._rows_at_zero not in (0, 2 * self.n_rows):
                 raise ValueError(
                     f"the first round must make two passes over n_rows={self.n_rows} rows, got {self._rows_at_zero:,} "
                     "rows in all; pass the number of training rows as n_rows, and set boosting_type='Plain' and "
@@ -323,7 +321,7 @@ class _OfCatBoost(BoostingObjective):
         """
         self._losses.append(losses)
         self._weights.append(weight)
-        if sum(map(len, self._losses)) >= self.n_rows:
+        if self.n_rows is not None and sum(map(len, self._losses)) >= self.n_rows:
             values, mass = np.concatenate(self._losses), np.concatenate(self._weights)
             if self._trained:  # in the first round all losses are equal, so there are no cuts
                 lam, lam_hat = thresholds(values, self.range, sample_weight=mass)
@@ -332,99 +330,14 @@ class _OfCatBoost(BoostingObjective):
             self._losses, self._weights = [], []
 
 
-# ---- the matching metric ---------------------------------------------------------------------------------------------
-
-
-def xgboost_metric(m: Rank, k: Rank = 1.0) -> Any:
-    """The mean of the log losses ranked m+1 to k, for `xgboost.train(custom_metric=...)`.
-
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep, as counts or fractions.
-
-    Returns
-    -------
-    callable
-        It returns ("ranked_range", value); smaller is better. Use it together with `xgboost_objective`: with a built-in
-        objective XGBoost passes probabilities to it instead of raw scores.
-
-    Examples
-    --------
-    >>> from rankrange.boosting import xgboost_metric
-    >>> class Data:  # like xgboost.DMatrix
-    ...     get_label = staticmethod(lambda: [1, 0, 0])
-    ...     get_weight = staticmethod(lambda: [])
-    >>> name, value = xgboost_metric(1)([2.0, -1.0, 3.0], Data)
-    >>> name, round(value, 2)
-    ('ranked_range', 0.22)
-    """
-    objective = BoostingObjective(m, k)
-    return lambda scores, data: ("ranked_range", objective.value(*_arguments(scores, data, None)))
-
-
-def lightgbm_metric(m: Rank, k: Rank = 1.0) -> Any:
-    """The mean of the log losses ranked m+1 to k, for `lightgbm.train(feval=...)` and `eval_metric=` of its estimators.
-
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep, as counts or fractions.
-
-    Returns
-    -------
-    callable
-        It returns ("ranked_range", value, False); False means that smaller is better. Use it together with
-        `lightgbm_objective`: with a built-in objective LightGBM passes probabilities to it instead of raw scores.
-
-    Examples
-    --------
-    >>> from rankrange.boosting import lightgbm_metric
-    >>> name, value, larger_is_better = lightgbm_metric(1)([1, 0, 0], [2.0, -1.0, 3.0])
-    >>> name, round(value, 2), larger_is_better
-    ('ranked_range', 0.22, False)
-    """
-    objective = BoostingObjective(m, k)
-
-    def metric(first: Any, second: Any, sample_weight: Any = None) -> tuple[str, float, bool]:
-        return "ranked_range", objective.value(*_arguments(first, second, sample_weight)), False
-
-    return metric
-
-
-def catboost_metric(m: Rank, k: Rank = 1.0) -> Any:
-    """The mean of the log losses ranked m+1 to k, for `CatBoostClassifier(eval_metric=...)`.
-
-    Parameters
-    ----------
-    m, k : int or float
-        Ranks to drop and the last rank to keep, as counts or fractions.
-
-    Returns
-    -------
-    object
-        A metric for which smaller is better. It ranks all rows of a data set, because CatBoost evaluates them in one
-        call. It works for two or more classes and with CatBoost's own objectives.
-
-    Examples
-    --------
-    >>> from rankrange.boosting import catboost_metric
-    >>> metric = catboost_metric(1)
-    >>> total, weight = metric.evaluate([[2.0, -1.0, 3.0]], [1, 0, 0], None)
-    >>> round(metric.get_final_error(total, weight), 2)
-    0.22
-    """
-    return RankedRangeMetric(BoostingObjective(m, k))
-
-
 class RankedRangeMetric:
-    """The result of `catboost_metric`, with the methods that CatBoost calls. CatBoost's logs name this class."""
+    """The metric for CatBoost, with the methods that it calls. CatBoost's logs name this class."""
 
-    def __init__(self, objective: BoostingObjective) -> None:
+    def __init__(self, objective: _RankedLogLoss) -> None:
         self.objective = objective
 
     def __repr__(self) -> str:
-        return f"catboost_metric(m={self.objective.range.m}, k={self.objective.range.k})"
+        return f"CatBoost(m={self.objective.range.m}, k={self.objective.range.k}).metric"
 
     def is_max_optimal(self) -> bool:
         """Return False: smaller values are better."""
@@ -466,7 +379,8 @@ def probabilities_of_scores(scores: Any) -> Array:
     array([[0.5 , 0.5 ],
            [0.12, 0.88]])
     """
-    return probabilities_of(_checked_scores(scores))
+    z = _checked_scores(scores)
+    return np.stack([expit(-z[:, 0]), expit(z[:, 0])], axis=1) if z.shape[1] == 1 else softmax(z)
 
 
 def labels_of_scores(scores: Any, classes: Any = None) -> Array:
@@ -491,7 +405,7 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
     ['no', 'yes']
     """
     scores = _checked_scores(scores)
-    codes = predicted_codes(scores, axis=1)
+    codes = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
     if classes is None:
         return codes
     n_classes = max(2, scores.shape[1])

@@ -14,12 +14,11 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .core.aggregates import RankWeights
 from .core.cuts import select
 from .core.ranges import Rank, RankedRange
 from .core.select import as_floats, check_finite
 
-__all__ = ["cvar", "exponential", "extremile", "icvar", "icvar_bounds", "superquantile", "winsorised_mean"]
+__all__ = ["cvar", "icvar", "icvar_bounds"]
 
 
 def cvar(values: ArrayLike, alpha: float, *, sample_weight: ArrayLike | None = None) -> float:
@@ -89,122 +88,6 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
     with np.errstate(over="ignore"):  # the sum of large values may overflow; the mean, divided first, does not
         kept = select(values, _mass(mu, total), _mass(nu, total), weights).weights
     return float(np.dot(kept / total, values))
-
-
-def extremile(values: ArrayLike, tau: float = 0.9, *, sample_weight: ArrayLike | None = None) -> float:
-    """Extremile: for tau >= 1/2 the expected maximum of r independent values, with r = log(1/2) / log(tau).
-
-    For tau < 1/2 it is the expected minimum, with 1 - tau instead of tau.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        A sample, for example of losses.
-    tau : float, default=0.9
-        The order, in (0, 1). For tau = 0.5 the extremile is the mean.
-    sample_weight : array_like of shape (n,), optional
-        Weights of the values; weight 2 equals the value twice.
-
-    Returns
-    -------
-    float
-        The extremile of the sample.
-
-    Examples
-    --------
-    >>> from rankrange import risk
-    >>> risk.extremile([1.0, 2.0, 3.0, 6.0], 0.5)
-    3.0
-    """
-    return RankWeights("extremile", tau=tau).mean(values, sample_weight)
-
-
-def exponential(values: ArrayLike, rate: float = 5.0, *, sample_weight: ArrayLike | None = None) -> float:
-    """Exponential spectral risk: a mean with weights proportional to exp(-rate u), where u = rank / n, largest first.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        A sample, for example of losses.
-    rate : float, default=5.0
-        How fast the weights decrease, above 0. As it tends to 0, the risk tends to the mean.
-    sample_weight : array_like of shape (n,), optional
-        Weights of the values; weight 2 equals the value twice.
-
-    Returns
-    -------
-    float
-        The weighted mean.
-
-    Examples
-    --------
-    >>> from rankrange import risk
-    >>> round(risk.exponential([1.0, 2.0, 3.0, 6.0], 5.0), 3)
-    5.062
-    """
-    return RankWeights("exponential", rate=rate).mean(values, sample_weight)
-
-
-def superquantile(
-    values: ArrayLike,
-    alphas: ArrayLike = (0.1,),
-    weights: ArrayLike | None = None,
-    *,
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Mixture of superquantiles: the weighted mean of the CVaR at the levels `alphas`.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        A sample, for example of losses.
-    alphas : array_like of shape (j,), default=(0.1,)
-        Shares of the largest values, in (0, 1].
-    weights : array_like of shape (j,), optional
-        The weight of each CVaR, not negative; only their ratios matter. By default they are equal.
-    sample_weight : array_like of shape (n,), optional
-        Weights of the values; weight 2 equals the value twice.
-
-    Returns
-    -------
-    float
-        The mixture.
-
-    Examples
-    --------
-    >>> from rankrange import risk
-    >>> risk.superquantile([1.0, 2.0, 3.0, 6.0], [0.25, 1.0])  # (6 + 3) / 2
-    4.5
-    """
-    return RankWeights("superquantile", alphas=alphas, weights=weights).mean(values, sample_weight)
-
-
-def winsorised_mean(
-    values: ArrayLike, m: float = 0.1, k: float = 0.9, *, sample_weight: ArrayLike | None = None
-) -> float:
-    """Winsorised mean: the largest share m and the smallest share 1 - k are replaced by the nearest value between them.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        A sample.
-    m, k : float, default=0.1 and 0.9
-        Shares of the values counted from the largest, 0 <= m < k <= 1.
-    sample_weight : array_like of shape (n,), optional
-        Weights of the values; weight 2 equals the value twice.
-
-    Returns
-    -------
-    float
-        The winsorised mean.
-
-    Examples
-    --------
-    >>> from rankrange import risk
-    >>> risk.winsorised_mean([1.0, 2.0, 3.0, 6.0], 0.25, 1.0)  # (3 + 3 + 2 + 1) / 4
-    2.25
-    """
-    return RankWeights("winsorised", m=m, k=k).mean(values, sample_weight)
 
 
 def icvar_bounds(
