@@ -121,9 +121,9 @@ def dca(
     >>> np.sign(X @ run.theta.T).ravel()
     array([-1., -1.,  1.,  1.,  1.])
     """
-    X, y, n = np.asarray(X, dtype=np.float64), np.asarray(y), len(X)
+    X, y, n = _rows(X), np.asarray(y), len(X)
     individual, rng = _loss_of(loss), np.random.default_rng(random_state)
-    theta = _start(theta, X, y, loss)
+    theta = _start(theta, _n_scores(loss, y), X)
 
     def objective(theta: Array) -> float:
         return float(ranked_range(individual(X @ theta.T, y)[0], m, k)) + _penalty(theta, C)
@@ -139,7 +139,7 @@ def dca(
             rows = _batch(n, batch_size, rng)
             s, slope = individual(X[rows] @ theta.T, y[rows])
             above = s > lam
-            pull = (above * slope.T) @ X[rows] / len(rows) - theta_hat / n + (k - m) / n * theta / C
+            pull = (above * slope.T) @ X[rows] / len(s) - theta_hat / n + (k - m) / n * theta / C
             theta = theta - step * pull
             lam = lam - step * (k / n - above.mean())
             if watch is not None:
@@ -181,7 +181,7 @@ def dca_without_k_and_m(
     loss : {"softmax", "logistic", "hinge"}
         The individual loss; `y` and `y_clean` are as in `dca`.
     warm_up_steps : int
-        Number of steps on the average loss.
+        Largest number of steps on the average loss; they end when the loss of the clean rows no longer falls.
     warm_up_step : float
         Their length.
     outer_steps, inner_steps : int
@@ -216,12 +216,11 @@ def dca_without_k_and_m(
     >>> np.sign(X @ run.theta.T).ravel()
     array([-1., -1.,  1.,  1.,  1.])
     """
-    X, y = np.asarray(X, dtype=np.float64), np.asarray(y)
-    X_clean, y_clean = np.asarray(X_clean, dtype=np.float64), np.asarray(y_clean)
+    X, y, X_clean, y_clean = _rows(X), np.asarray(y), _rows(X_clean), np.asarray(y_clean)
     individual, rng, n = _loss_of(loss), np.random.default_rng(random_state), len(X)
     upper = upper or (lambda s: float(s.mean() + s.std()))
     lower = lower or (lambda s: float(s.mean() - 2.0 * s.std()))
-    theta = _start(theta, X, np.append(y, y_clean), loss)
+    theta = _start(theta, _n_scores(loss, np.append(y, y_clean)), X)
 
     def thresholds(theta: Array) -> tuple[float, float]:
         clean = individual(X_clean @ theta.T, y_clean)[0]
@@ -234,9 +233,13 @@ def dca_without_k_and_m(
         k = max(int((s > lam).sum()), m + 1)
         return float(ranked_range(s, m, min(k, n))) if m < n else 0.0
 
+    clean = individual(X_clean @ theta.T, y_clean)[0].mean()
     for _ in range(warm_up_steps):
         _, slope = individual(X @ theta.T, y)
         theta = theta - warm_up_step / n * slope.T @ X
+        before, clean = clean, individual(X_clean @ theta.T, y_clean)[0].mean()
+        if clean >= before:
+            break
     lam, lam_hat = thresholds(theta)
     values = [objective(theta, lam, lam_hat)]
     for _ in range(outer_steps):
@@ -245,7 +248,7 @@ def dca_without_k_and_m(
         for _ in range(inner_steps):
             rows = _batch(n, batch_size, rng)
             s, slope = individual(X[rows] @ theta.T, y[rows])
-            theta = theta - step * ((s > lam) * slope.T @ X[rows] / len(rows) - theta_hat)
+            theta = theta - step * ((s > lam) * slope.T @ X[rows] / len(s) - theta_hat)
             lam = min(thresholds(theta)[0], lam_hat)
             if watch is not None:
                 watch(theta)
@@ -263,8 +266,10 @@ def tkml(
     outer_steps: int = 20,
     inner_steps: int = 1000,
     step: float = 0.1,
+    batch_size: int | None = None,
     theta: Array | None = None,
     watch: Watch | None = None,
+    random_state: int | None = 0,
 ) -> Run:
     """Algorithm 1 over the labels of each row: the top-k multi-label loss, averaged over the rows.
 
@@ -285,10 +290,14 @@ def tkml(
         Number of tangents, and of steps for each.
     step : float
         The step length.
+    batch_size : int, optional
+        Rows per step, as in `dca`.
     theta : array_like of shape (labels, d), optional
         The start; by default 0.
     watch : callable, optional
         Called with theta after each inner step.
+    random_state : int, optional
+        Seed of the batches.
 
     Returns
     -------
@@ -303,8 +312,8 @@ def tkml(
     >>> (np.eye(3) @ run.theta.T).argmax(axis=1)
     array([0, 1, 2])
     """
-    X, Y, n = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=bool), len(X)
-    theta = np.zeros((Y.shape[1], X.shape[1])) if theta is None else np.array(theta, dtype=np.float64)
+    X, Y, n = _rows(X), np.asarray(Y, dtype=bool), len(X)
+    rng, theta = np.random.default_rng(random_state), _start(theta, Y.shape[1], X)
 
     def objective(theta: Array) -> float:
         return float(_tkml_losses(X @ theta.T, Y, top_k)[0].mean()) + _penalty(theta, C)
@@ -313,10 +322,11 @@ def tkml(
     for _ in range(outer_steps):
         theta_hat = _top(X @ theta.T, top_k).T @ X
         for _ in range(inner_steps):
-            Z = X @ theta.T
-            _, slope = _tkml_losses(Z, Y, top_k)
+            rows = _batch(n, batch_size, rng)
+            Z = X[rows] @ theta.T
+            _, slope = _tkml_losses(Z, Y[rows], top_k)
             convex = _top(Z, top_k) + slope  # a subgradient of max(1 + phi_{top_k+1} - lowest, phi_top_k)
-            theta = theta - step * ((convex.T @ X - theta_hat) / n + theta / C)
+            theta = theta - step * (convex.T @ X[rows] / len(Z) - theta_hat / n + theta / C)
             if watch is not None:
                 watch(theta)
         values.append(objective(theta))
@@ -376,8 +386,8 @@ def tkml_aorr(
     >>> (np.eye(3) @ run.theta.T).argmax(axis=1)
     array([0, 1, 2])
     """
-    X, Y, n = np.asarray(X, dtype=np.float64), np.asarray(Y, dtype=bool), len(X)
-    theta = np.zeros((Y.shape[1], X.shape[1])) if theta is None else np.array(theta, dtype=np.float64)
+    X, Y, n = _rows(X), np.asarray(Y, dtype=bool), len(X)
+    theta = _start(theta, Y.shape[1], X)
     s, slope = _tkml_losses(X @ theta.T, Y, top_k)
     lam = _kth(s, k)
     lam_hat = _kth(s, m) - lam
@@ -408,7 +418,7 @@ def _hinge(Z: Array, y: Array) -> tuple[Array, Array]:
 
 def _softmax(Z: Array, y: Array) -> tuple[Array, Array]:
     log_p = log_softmax(Z, axis=1)
-    return -log_p[np.arange(len(y)), y], np.exp(log_p) - np.eye(Z.shape[1])[y]
+    return -log_p[np.arange(len(y)), y], np.exp(log_p) - np.eye(Z.shape[1], dtype=Z.dtype)[y]
 
 
 _LOSSES: dict[str, Loss] = {"logistic": _logistic, "hinge": _hinge, "softmax": _softmax}
@@ -433,10 +443,18 @@ def _loss_of(name: str) -> Loss:
     return _LOSSES[name]
 
 
-def _start(theta: Array | None, X: Array, y: Array, loss: str) -> Array:
-    if theta is not None:
-        return np.array(theta, dtype=np.float64)
-    return np.zeros((int(y.max()) + 1 if loss == "softmax" else 1, X.shape[1]))
+def _rows(X: Array) -> Array:
+    """Rows in float32 if they are given so, otherwise in float64."""
+    X = np.asarray(X)
+    return X if X.dtype == np.float32 else X.astype(np.float64)
+
+
+def _n_scores(loss: str, y: Array) -> int:
+    return int(y.max()) + 1 if loss == "softmax" else 1
+
+
+def _start(theta: Array | None, n_scores: int, X: Array) -> Array:
+    return np.zeros((n_scores, X.shape[1]), X.dtype) if theta is None else np.array(theta, dtype=X.dtype)
 
 
 def _top(values: Array, m: int) -> Array:
@@ -452,8 +470,8 @@ def _penalty(theta: Array, C: float) -> float:
     return float((theta**2).sum()) / (2.0 * C)
 
 
-def _batch(n: int, size: int | None, rng: np.random.Generator) -> Array:
-    return np.arange(n) if size is None or size >= n else rng.integers(n, size=size)
+def _batch(n: int, size: int | None, rng: np.random.Generator) -> Array | slice:
+    return slice(None) if size is None or size >= n else rng.integers(n, size=size)
 
 
 def _ended(theta: Array, s: Array, m: int, k: int, values: list[float]) -> Run:
