@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 MKL_N
 CONSTRAINTS := .ci/constraints.txt
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)
 
-.PHONY: demo test test-slow test-oldest lint types check docs docs-check release-check works-with clean help
+.PHONY: demo reproduce test test-slow test-oldest lint types check docs docs-check release-check works-with clean help
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -39,6 +39,9 @@ works-with: $(VENV)/.works-with  ## install other packages whose recipes the tes
 
 demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to look at
 	@$(BIN)/python -m rankrange demo
+
+reproduce: $(VENV)/.test  ## repeat the paper's experiments, for example ARGS='binary --protocol held-out' (reproduction/README.md)
+	$(BIN)/python -m reproduction.run $(ARGS)
 
 test: $(VENV)/.test  ## run the tests
 	$(PYTEST) -m "not slow and not site" $(ARGS)

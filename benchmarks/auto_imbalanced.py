@@ -14,7 +14,9 @@ Reported: the share of rows dropped, and accuracy, balanced accuracy and AUC on 
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,10 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
 import record
 from corrupted import corrupt, scaled
-from rankrange import AoRRClassifier, datasets, noise
+from rankrange import AoRRClassifier, noise
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 CELLS = (
     ("none", 0.0),
@@ -73,7 +78,7 @@ def _real(name: str, rare: float, rng: Any) -> tuple[Any, Any]:
     if name in ("breast cancer", "digits", "wine"):
         X, y = {"breast cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}[name](return_X_y=True)
     else:
-        bunch = datasets.load(name)
+        bunch = data.load(name)
         X, y = np.asarray(bunch.data, dtype=float), np.asarray(bunch.target)
     if y.ndim == 2:
         shares = y.mean(axis=0)

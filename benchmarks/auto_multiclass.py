@@ -9,16 +9,18 @@ mnist: `--rows` of the 60,000 training images train, the 10,000 test images test
   folds on digits; on mnist, where that would take an hour, an ordinary fit of ours with 4 values and one hold-out of a
   fifth of the rows.
 - auto: AoRRClassifier with its default C = 1.0 on digits and C = 0.1 on mnist; it has no clean rows and chooses m.
-Symmetric noise on MNIST is an experiment of the paper: `rankrange reproduce mnist-symmetric`.
+Symmetric noise on MNIST is an experiment of the paper: `make reproduce ARGS=mnist-symmetric`.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import sys
 import time
 import warnings
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,10 @@ from sklearn.linear_model import LogisticRegressionCV
 
 import record
 from corrupted import corrupt, load, scaled
-from rankrange import AoRRClassifier, datasets
+from rankrange import AoRRClassifier
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 PENALTIES = (0.0001, 0.001, 0.01, 0.1)
 PENALTY = {"digits": 1.0, "mnist": 0.1}  # C; the latter from splits that are not reported (seeds from 100)
@@ -36,7 +41,7 @@ def parts(name: str, seed: int, rows: int) -> tuple[Any, Any, Any, Any]:
     """Training and test rows, all with clean labels."""
     rng = np.random.default_rng(seed)
     if name == "mnist":
-        bunch = datasets.load("mnist")
+        bunch = data.load("mnist")
         train = rng.permutation(len(bunch.target))[:rows]
         X, X_test = ((part / 255.0).astype(np.float32) for part in (bunch.data[train], bunch.test_data))
         return X, np.asarray(bunch.target)[train].astype(int), X_test, np.asarray(bunch.test_target).astype(int)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from rankrange import datasets, noise
+from rankrange import noise
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 BINARY = ("australian", "phoneme", "splice", "titanic", "breast cancer")
 
@@ -16,7 +21,7 @@ def load(name: str) -> tuple[Any, Any]:
     if name in ("breast cancer", "digits"):
         X, y = (load_breast_cancer if name == "breast cancer" else load_digits)(return_X_y=True)
     else:
-        bunch = datasets.load(name)
+        bunch = data.load(name)
         X, y = bunch.data, bunch.target
     return np.asarray(X, dtype=float), np.asarray(y).astype(int)
 

@@ -11,19 +11,24 @@ time is left out. Seconds are those of the processor. One row per cell in benchm
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from rankrange import datasets, noise
+from rankrange import noise
 from rankrange.core.losses import TKML
 from rankrange.core.objective import Design
 from rankrange.solvers.label_ranking import LabelObjective, by_separation, descend_and_polish
 from rankrange.solvers.minmax import minmax
 from rankrange.solvers.per_label import logistic_per_label
 from record import append
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 SETS = ("emotions", "scene", "yeast")
 C = 10.0  # relative to the mean of the kept losses
@@ -53,7 +58,7 @@ class Clock:
 
 
 def cell(name: str, k: int, rate: float) -> dict[str, Any]:
-    bunch = datasets.load(name)
+    bunch = data.load(name)
     rows = np.random.default_rng(0).permutation(len(bunch.data))[: len(bunch.data) // 2]
     X = StandardScaler().fit_transform(bunch.data[rows])
     true = noise.multilabel(bunch.target[rows], rate, random_state=0) == 1

@@ -11,18 +11,22 @@ part. Rows go to benchmarks/results/tkml_losses.csv.
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from rankrange import datasets
 from rankrange.core.losses import TKML
 from rankrange.core.objective import Design
 from rankrange.metrics import top_k_multilabel_accuracy
 from rankrange.solvers.label_ranking import LabelObjective, quasi_newton
 from rankrange.solvers.per_label import logistic_per_label
 from record import append
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction.data import load
 
 C = 10.0  # relative to the mean of the losses
 KS = range(1, 6)
@@ -31,7 +35,7 @@ STEPS = 400
 
 
 def split(seed: int) -> tuple[Any, Any, Any, Any]:
-    data = datasets.load("yeast")
+    data = load("yeast")
     order = np.random.default_rng(seed).permutation(len(data.data))
     train, test = np.split(order, [int(0.75 * len(order))])
     scale = StandardScaler().fit(data.data[train]).transform

@@ -20,6 +20,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data as paper_data
+
 FITS = {
     "yeast TKMLClassifier": {"data": "yeast", "model": "tkml"},
     "yeast TKMLClassifier m=0.1": {"data": "yeast", "model": "tkml", "m": 0.1},
@@ -54,9 +57,7 @@ def data(fit: dict[str, Any]) -> tuple[Any, Any]:
     if fit["data"] == "yeast":
         from sklearn.preprocessing import StandardScaler
 
-        from rankrange import datasets
-
-        bunch = datasets.load("yeast")
+        bunch = paper_data.load("yeast")
         return StandardScaler().fit_transform(bunch.data), bunch.target
     rng = np.random.default_rng(0)
     n, n_labels, d, per_row = fit["n"], fit["L"], 100, 4

@@ -30,7 +30,6 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["RANKRANGE_DRAW_GALLERY"] = "0" if given.draft else "1"
     _step("tables and plots of the benchmarks", "draw_benchmarks.py")
-    _step("the report", "report/build_report.py")
     jobs = str(min(2, os.cpu_count() or 1))
     strict = [] if given.draft else ["-W", "--keep-going"]
     _step("the site", "-m", "sphinx", "-q", "-b", "html", "-j", jobs, *strict, ".", str(PAGES))

@@ -35,7 +35,7 @@ extensions = [
     "linked_names",
     "plain_docstrings",
 ]
-exclude_patterns = ["_build", "_ext", "report/generated", "gallery/**/*.ipynb", "results/*.html"]
+exclude_patterns = ["_build", "_ext", "gallery/**/*.ipynb"]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 nitpicky = False

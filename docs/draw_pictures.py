@@ -33,7 +33,6 @@ from rankrange import (
     AoRRRegressorCV,
     RankedRangeClassifier,
     TKMLClassifier,
-    datasets,
     noise,
     plots,
 )
@@ -165,20 +164,6 @@ def sparse_models() -> None:
     figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     plots.path(search, ax=axis)
     _save(figure, "sparse_models")
-
-
-def toy_sets() -> None:
-    """Both toy sets with ten outliers."""
-    figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.4), layout="constrained")
-    for axis, name in zip(axes, ("toy_multimodal", "toy_imbalanced"), strict=True):
-        toy = datasets.load(name, n_outliers=10, random_state=3)
-        for c, colour in enumerate((BLUE, ORANGE)):
-            rows = toy.target == c
-            axis.plot(*toy.data[rows & ~toy.outliers].T, "o", ms=3, color=colour, label=f"class {c}")
-        axis.plot(*toy.data[toy.outliers].T, "x", ms=6, color="black", label="outliers (class 1)")
-        axis.set(title=name, xlabel="x1", ylabel="x2")
-    axes[0].legend(frameon=False)
-    _save(figure, "toy_sets")
 
 
 def _flow(axis: Any, boxes: list[tuple[float, float, str, str]], dashed: tuple[int, int] | None = None) -> None:
@@ -350,7 +335,6 @@ DRAWN = (
     networks,
     groups,
     sparse_models,
-    toy_sets,
     review_tools,
     trainers,
     gpu,

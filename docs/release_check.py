@@ -38,6 +38,7 @@ def _check_contents(wheel: Path, sdist: Path) -> None:
     inside = zipfile.ZipFile(wheel).namelist()
     strangers = [name for name in inside if not name.startswith(("rankrange/", "rankrange-"))]
     unexpected = [name for name in inside if Path(name).suffix in (".csv", ".npz", ".parquet") or "test" in name]
+    unexpected += [name for name in inside if name.startswith(("rankrange/paper/", "rankrange/datasets/"))]
     if strangers or unexpected:
         raise SystemExit(f"the wheel holds more than the package: {strangers + unexpected}")
     print(f"wheel: {len(inside)} files, {wheel.stat().st_size / 1e3:.0f} kB; sdist {sdist.stat().st_size / 1e3:.0f} kB")

@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import rankrange.torch as rrt
-from rankrange import datasets, noise
+from rankrange import noise
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 NOISE = 0.4
 
 
 def load(n_train: int, device: str, seed: int) -> dict[str, Tensor]:
     """Images and noisy labels to train on, images and clean labels to test on."""
-    digits = datasets.load("mnist")
+    digits = data.load("mnist")
     clean = digits.target[:n_train]
     noisy = noise.symmetric(clean, NOISE, random_state=seed)
 

@@ -13,6 +13,8 @@ The data come from the folder named by RANKRANGE_DATA, or are fetched from OpenM
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,7 +22,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rankrange.torch as rrt
-from rankrange import datasets, noise
+from rankrange import noise
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from reproduction import data
 
 NOISE = 0.3
 
@@ -52,7 +57,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
-    digits = datasets.load("mnist")
+    digits = data.load("mnist")
     clean = digits.target[: given.images].astype(np.int64)
     noisy = noise.asymmetric(clean, {c: (c + 1) % 10 for c in range(10)}, NOISE, random_state=0)
 

@@ -7,6 +7,7 @@ printed one by two standard errors of both, and the same otherwise.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -111,9 +112,9 @@ def judge(claim: dict[str, Any], results: Results) -> Judged | None:
     """Judge a claim of claims.toml; None if nothing of it was measured.
 
     A claim says that `one` - `other` is above, or below, a bar in all of its cells [data set, setting], which may hold
-    wildcards. Terms are methods, or "method @ setting" for another setting, in which {} is the cell's; lists are summed;
-    "printed" is the printed mean of `one`, and `bar = "deviation"` its deviation. With `range = true`, `one` is a
-    pattern of methods along a curve, and two neighbours must satisfy the claim in each cell.
+    wildcards. Terms are methods, or "method @ setting" for another setting, in which {} is the cell's; lists are
+    summed. "printed" is the printed mean of `one`, and the bar "deviation" allows its deviation. With `range = true`,
+    `one` is a pattern of methods along a curve, and two neighbours must satisfy the claim in each cell.
     """
     sign = 1.0 if "above" in claim else -1.0
     bar = claim.get("above", claim.get("below"))
@@ -156,7 +157,7 @@ def _curve(claim: dict[str, Any], results: Results, place: tuple[str, str]) -> l
 
 
 def _in_range(verdicts: list[str]) -> str:
-    if any(pair == (HOLDS, HOLDS) for pair in zip(verdicts, verdicts[1:], strict=False)):
+    if any(pair == (HOLDS, HOLDS) for pair in itertools.pairwise(verdicts)):
         return HOLDS
     return FAILS if set(verdicts) == {FAILS} else OPEN
 

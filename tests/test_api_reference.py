@@ -17,7 +17,6 @@ MODULES = [
     "rankrange.boosting",
     "rankrange.crossfit.grid",
     "rankrange.dask",
-    "rankrange.datasets",
     "rankrange.estimators",
     "rankrange.issues",
     "rankrange.label_noise",

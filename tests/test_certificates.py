@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from rankrange import AoRRClassifier, datasets
+from rankrange import AoRRClassifier
 from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
 from rankrange.solvers import bilevel, certify, convex, dca, multistart
 from rankrange.solvers.descent import Log
 from rankrange.solvers.inner import bounds
 from rankrange.solvers.trivial import constant_is_best
+from reproduction import data
 
 BINARY = ("logistic", "hinge")
 BUDGETS = (0, 1, 2, 3, 5, 8)
@@ -168,7 +169,7 @@ def test_cutting_touches_the_objective_at_its_own_point_and_lies_above_elsewhere
 
 def test_tied_rows_are_cut_in_equal_parts_and_the_fit_does_not_stop_for_it():
     """Titanic has 24 different rows. Cut whole, tied rows leave nothing to learn from and a fit ends at 0.154."""
-    titanic = datasets.load("titanic")
+    titanic = data.load("titanic")
     y = np.where(titanic.target == 1, 1.0, -1.0)
     objective = Objective(Design(titanic.data.astype(float), True), y, LOSSES["logistic"](), 1e3, 1, m=400, k=len(y))
     ordinary = bilevel(Objective(objective.design, y, objective.loss, 1e3, 1, m=0, k=len(y)), np.zeros((1, 4))).w

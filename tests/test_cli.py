@@ -1,8 +1,5 @@
 """The command line, as a user calls it: help, completion, the demo, the list of data sets."""
 
-import contextlib
-import io
-import json
 import os
 import re
 import runpy
@@ -14,7 +11,6 @@ import pytest
 
 import rankrange
 from rankrange import cli
-from rankrange.paper import EXPERIMENTS
 
 for package in ("jinja2", "pyarrow", "rich"):
     pytest.importorskip(package)
@@ -89,12 +85,8 @@ def test_bad_arguments_end_with_exit_code_2_and_the_usage(arguments, capsys):
     ("arguments", "expected"),
     [
         ("--help", "audit"),
-        ("--help", "reproduce"),
         ("demo --help", "--report"),
-        ("--help", "1 some experiments of `reproduce`"),
         ("audit --help", "exit codes: 0 done, 2 bad input, 130 interrupted"),
-        ("reproduce --help", "exit codes: 0 done, 1 some experiments failed or lack data"),
-        ("datasets --help", "--data-home"),
         ("--version", rankrange.__version__),
     ],
 )
@@ -121,7 +113,7 @@ def test_completion_knows_the_commands_and_their_options(shell, capsys):
         cli.main(["--print-completion", shell])
     assert ended.value.code == 0
     script = capsys.readouterr().out
-    for word in ("audit", "demo", "reproduce", "datasets", "report", "target"):
+    for word in ("audit", "demo", "apply", "report", "target"):
         assert word in script
 
 
@@ -134,55 +126,18 @@ def test_bash_completes_a_command(tmp_path):
     assert done.stdout.split() == ["audit"]
 
 
-def test_datasets_lists_what_is_available_and_the_folders_that_it_searches(tmp_path, capsys):
-    (tmp_path / "yeast.csv.gz").write_bytes(b"")
-    assert cli.main(["datasets", "--data-home", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["folder"] == str(tmp_path)
-    at_hand = {entry["name"]: entry["available"] for entry in found["datasets"]}
-    assert set(at_hand) == set(rankrange.datasets.names())
-    assert {name for name, there in at_hand.items() if there} == {
-        "monk",
-        "titanic",
-        "yeast",
-        "toy_multimodal",
-        "toy_imbalanced",
-    }
-    assert cli.main(["datasets", "--data-home", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "OpenML 40981" in text
-    assert str(tmp_path) in text
-    assert "download=" not in text  # that is how Python asks, not the command line
-    [missing] = re.findall(r"Missing: (.*)\. `rankrange reproduce --download` downloads them", text)
-    assert missing.split(", ") == [name for name, there in at_hand.items() if not there]
-
-
-class Broken(io.StringIO):
-    """A standard output that raises an error."""
-
-    def __init__(self, error):
-        super().__init__()
-        self.error = error
-
-    def write(self, text):
-        raise self.error
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"), [(KeyboardInterrupt, 130, "interrupted"), (MemoryError, 2, "not enough memory")]
 )
-def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, message, capsys):
-    with contextlib.redirect_stdout(Broken(error)):
-        assert cli.main(["datasets"]) == code
+def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, message, monkeypatch, capsys):
+    def stopped(arguments):
+        raise error
+
+    monkeypatch.setattr("rankrange.cli.run_demo.run", stopped)
+    assert cli.main(["demo"]) == code
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
-
-
-def test_reproduce_is_the_command_of_the_paper(capsys):
-    assert cli.main(["reproduce", "--list"]) == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed for name in EXPERIMENTS)
 
 
 def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path, monkeypatch, capsys):

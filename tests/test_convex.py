@@ -11,7 +11,6 @@ from sklearn.svm import SVC, LinearSVC
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, TopSum
-from rankrange.estimators import RobustMaxClassifier
 from rankrange.solvers import convex
 
 RNG = np.random.default_rng(7)
@@ -147,23 +146,6 @@ def test_several_classes_end_with_a_certificate_in_any_units_of_the_columns(loss
     units = 10.0 ** rng.uniform(-3, 3, size=d)
     fit = AoRRClassifier(loss=loss, m=0, k=1.0, C=C, random_state=0).fit(rows * units, y)
     assert fit.certificate_ <= 1e-6
-
-
-@pytest.mark.parametrize("slack", [0.5, 3.0])
-def test_robust_maximum_equals_its_definition_with_slack_variables(slack):
-    coef, intercept, xi = cp.Variable(D), cp.Variable(), cp.Variable(N, nonneg=True)
-    losses = cp.logistic(-cp.multiply(SIGN, X @ coef + intercept))
-    problem = cp.Problem(
-        cp.Minimize(cp.max(losses - xi) + cp.sum_squares(coef) / (2 * 10.0)), [cp.norm(xi, 2) <= slack]
-    )
-    problem.solve(solver=cp.CLARABEL)
-    assert RobustMaxClassifier(slack, C=10.0).fit(X, SIGN).objective_ == pytest.approx(problem.value, rel=1e-5)
-
-
-@pytest.mark.parametrize("weight", [np.arange(N) % 3, np.linspace(0.0, 1.0, N), None])
-def test_robust_maximum_marks_no_row_as_dropped_whatever_the_weights(weight):
-    fit = RobustMaxClassifier().fit(X, SIGN, sample_weight=weight)
-    np.testing.assert_array_equal(fit.dropped_, np.zeros(N, dtype=bool))
 
 
 @pytest.mark.parametrize("name", ["logistic", "hinge", "squared", "absolute"])

@@ -185,15 +185,5 @@ def test_every_table_of_the_benchmarks_has_rows_and_no_empty_column(benchmark_pa
         assert any(len(row) > i and row[i].strip() for row in rows), name
 
 
-def test_the_parts_of_the_report_are_text(tmp_path):
-    pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("build_report", ROOT / "docs" / "report" / "build_report.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.OUT = tmp_path  # its figures
-    for name, content in module.tables().items():
-        assert isinstance(content, str), name
-
-
 def test_the_evidence_of_the_readme_is_what_was_recorded(benchmark_page):
     assert benchmark_page.evidence() in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rankrange
-from rankrange import audit, datasets, estimators, issues, metrics, noise, plots, risk, solvers
+from rankrange import audit, estimators, issues, metrics, noise, plots, risk, solvers
 from rankrange.crossfit import grid
 
 ROOT = Path(rankrange.__file__).parent
@@ -51,7 +51,6 @@ OFFERED = {
     metrics: metrics.__all__,
     noise: noise.__all__,
     risk: risk.__all__,
-    datasets: ["load", "names"],
     plots: plots.__all__,
     audit: ["Audit", "apply_decisions", "audit_file", "audit_table", "load_model", "read_decisions"],
     grid: ["RangeSearchCV", "paper_grid"],

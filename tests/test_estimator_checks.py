@@ -7,7 +7,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
-from rankrange.estimators import LogisticPerLabel, LSEPClassifier, RobustMaxClassifier, TopKSVMClassifier
 from scikit_learn_checks import parametrize_with_fewer_checks
 
 # C is left at its default: what a user gets who sets nothing but the range and the loss must pass.
@@ -15,22 +14,17 @@ ESTIMATORS = [
     AoRRClassifier(m=0, k=1.0),
     AoRRClassifier(m=0.1, k=1.0),
     AoRRRegressor(m=0.1, k=1.0),
-    LogisticPerLabel(),
-    LSEPClassifier(),
-    RobustMaxClassifier(),
 ]
 # Settings whose fits take longer: m is chosen, or the loss has kinks.
 LONGER = [
     AoRRClassifier(),
     AoRRRegressor(),
     TKMLClassifier(),
-    TopKSVMClassifier(),
 ]
 # Other losses and ranges of the same estimators.
 SLOW = [
     AoRRClassifier(m=0, k=0.8, loss="hinge"),
     AoRRRegressor(m=0.1, k=1.0, loss="huber"),
-    RobustMaxClassifier(loss="hinge"),
     AoRRRegressor(m=0.1, k=0.9),
     AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
     AoRRClassifier(m=0.1, k=0.9, loss="hinge"),

@@ -22,7 +22,6 @@ ORDER = (
     "risk",
     "algorithms",
     "boosting",
-    "datasets",
     "solvers",
     "crossfit",
     "inference",
@@ -38,7 +37,6 @@ ORDER = (
     "torch",
     "device",
     "dask",
-    "paper",
     "cli",
     "__main__",
 )
@@ -201,12 +199,12 @@ from .. import __version__, AoRRClassifier
 import rankrange.cli.entry
 import numpy
 if TYPE_CHECKING:
-    from ..paper import harness
+    from ..issues import table
 def later():
     from ..audit.result import Audit
     importlib.import_module("rankrange.issues.find")
 """
-    known = {"core.select", "crossfit.fits", "cli.entry", "paper.harness", "audit.result", "issues.find"}
+    known = {"core.select", "crossfit.fits", "cli.entry", "issues.table", "audit.result", "issues.find"}
     found = imports_in(ast.parse(source), "crossfit.choose", False, known)
     assert {(i.target or i.name, i.lazy, i.typing_only) for i in found} == {
         ("core.select", False, False),
@@ -214,7 +212,7 @@ def later():
         ("__version__", False, False),
         ("estimators", False, False),
         ("cli.entry", False, False),
-        ("paper.harness", False, True),
+        ("issues.table", False, True),
         ("audit.result", True, False),
         ("issues.find", True, False),
     }

@@ -8,7 +8,6 @@ from sklearn.preprocessing import scale
 from sklearn.svm import SVC, LinearSVC
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange, TKMLClassifier, ranked_range
-from rankrange.estimators import LogisticPerLabel
 
 BREAST = tuple(part.copy() for part in load_breast_cancer(return_X_y=True))
 ALL = {"m": 0, "k": 1.0, "random_state": 0}
@@ -91,15 +90,6 @@ def test_the_objective_is_c_times_the_sum_of_the_kept_losses_and_the_penalty():
         losses = np.logaddexp(0.0, -(2.0 * y - 1.0) * fit.decision_function(X))
         value = 0.7 * ranked_range(losses, keep, reduction="sum") + (fit.coef_**2).sum() / 2
         assert fit.objective_ == pytest.approx(value, rel=1e-9)
-
-
-def test_a_label_alone_is_logistic_regression():
-    X, y = load_wine(return_X_y=True)
-    X = scale(X)
-    fit = LogisticPerLabel(1, C=0.3, tol=1e-12, max_iter=2000).fit(X, np.eye(3, dtype=int)[y])
-    for label in range(3):
-        theirs = LogisticRegression(C=0.3, tol=1e-10, max_iter=20_000).fit(X, y == label)
-        np.testing.assert_allclose(fit.coef_[label], theirs.coef_[0], atol=1e-4)
 
 
 def noisy_wide(n=300, d=120, seed=0):

@@ -8,13 +8,14 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from rankrange import AoRRClassifier, AoRRRegressor, datasets
+from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, certify, dca, multistart, subgradient
 from rankrange.solvers.descent import Metric, descend, is_duplicate
 from rankrange.solvers.multistart import _long_descent, hessian
 from rankrange.solvers.samples import subsample
+from reproduction import data
 
 RNG = np.random.default_rng(3)
 N, D = 120, 5
@@ -242,7 +243,7 @@ SPLITS = pytest.mark.parametrize("n_splits", [3, pytest.param(10, marks=pytest.m
 @SPLITS
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_monk_is_always_below_the_printed_algorithm(n_splits):
-    monk = datasets.load("monk")
+    monk = data.load("monk")
     pairs = compare_with_subgradient(splits(monk.data.astype(float), monk.target, n_splits), m=20, k=70, C=1e4)
     assert (pairs[:, 0] <= pairs[:, 1]).all()
     assert pairs[:, 0].mean() <= 0.6 * pairs[:, 1].mean()

@@ -11,7 +11,6 @@ from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limi
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
 from rankrange.core import threads
-from rankrange.estimators import LogisticPerLabel
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 4))
@@ -21,7 +20,6 @@ CALLS = {
     "given m": lambda: AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(X, Y),
     "regression": lambda: AoRRRegressor(m=0.1, C="auto", random_state=0).fit(X, X[:, 0] + 0.0),
     "labels": lambda: TKMLClassifier(max_iter=5, random_state=0).fit(X, Y),
-    "one per label": lambda: LogisticPerLabel(top_k=1).fit(X, Y),
     "an error on the way": lambda: fails(AoRRClassifier(m=500)),
 }
 

@@ -6,7 +6,7 @@ import pytest
 import sklearn
 from sklearn.datasets import make_multilabel_classification
 
-from rankrange import TKMLClassifier, datasets, noise, ranked_range
+from rankrange import TKMLClassifier, noise, ranked_range
 from rankrange.core.losses import TKML
 from rankrange.core.objective import Design
 from rankrange.solvers.blocks import Blocks
@@ -21,6 +21,7 @@ from rankrange.solvers.label_ranking import (
 )
 from rankrange.solvers.minmax import _tracked, minmax
 from rankrange.solvers.per_label import logistic_per_label
+from reproduction import data
 from test_tkml import tkml_by_definition
 
 
@@ -178,7 +179,7 @@ def test_no_step_raises_the_objective(solver, two_sided, m, kept_to):
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_no_step_raises_the_objective_on_the_papers_data(name, rate):
     """Small and large k of the paper on 200 rows and 15 features; benchmarks/tkml_descent.py does the same on all."""
-    bunch = datasets.load(name)
+    bunch = data.load(name)
     X = ((bunch.data - bunch.data.mean(axis=0)) / bunch.data.std(axis=0))[:, :15]
     rows = np.random.default_rng(0).choice(len(X), 200, replace=False)
     Y = noise.multilabel(bunch.target[rows], rate, random_state=0) == 1

@@ -17,8 +17,6 @@ from rankrange.crossfit.fits import Fits
 from rankrange.crossfit.folds import CrossFit, Folds, draw_folds, split
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
-from rankrange.estimators import LogisticPerLabel, LSEPClassifier
-from rankrange.estimators.robust_max import robust_maximum
 from rankrange.outliers import outlier_posterior
 from rankrange.outliers.scatter import local_scale, robust_scale
 from rankrange.solvers.blocks import Blocks
@@ -308,27 +306,6 @@ def test_solvers_of_label_ranking_cannot_tell_a_weight_from_repeated_rows(weight
         ends.append((start, value, objective.value(start), moved.w, moved.value))
     for one, other in zip(*ends, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", [LogisticPerLabel, LSEPClassifier])
-@pytest.mark.parametrize("scale", [0.25, 1.5])
-def test_baselines_learn_from_fractions_as_from_repeated_rows_under_another_penalty(kind, scale):
-    (X, Y), w = label_rows(), WEIGHTS["0 to 3"]
-    one = kind(2, C=1.0 / scale, tol=1e-10).fit(X, Y.astype(int), scale * w)
-    other = kind(2, C=1.0, tol=1e-10).fit(*repeated(w, X, Y.astype(int)))
-    np.testing.assert_allclose(one.coef_, other.coef_, atol=2e-3)
-
-
-@pytest.mark.parametrize("slack", [0.0, 0.5, 4.0])
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_the_robust_maximum_cannot_tell_a_weight_from_repeated_rows(weight, slack):
-    w = WEIGHTS[weight]
-    s = np.random.default_rng(0).exponential(size=N)
-    s, w = s[w > 0], w[w > 0]
-    level, weights = robust_maximum(s, slack, w)
-    expected, each = robust_maximum(np.repeat(s, w.astype(int)), slack)
-    assert level == pytest.approx(expected)
-    np.testing.assert_allclose(weights, np.bincount(np.repeat(np.arange(len(s)), w.astype(int)), each), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -59,11 +59,12 @@ class Row(NamedTuple):
     value: float
 
 
-def every(
-    name: str, protocol: str, quick: bool, sets: Iterable[str], parts: Iterable[str], splits: int
-) -> list[Cell]:
+def every(name: str, protocol: str, quick: bool, sets: Iterable[str], parts: Iterable[str], splits: int) -> list[Cell]:
     """A cell for each split, data set and part; the first splits of all come first."""
     sets, parts = list(sets), list(parts)
     return [
-        Cell(name, protocol, dataset, part, split, quick) for split in range(splits) for dataset in sets for part in parts
+        Cell(name, protocol, dataset, part, split, quick)
+        for split in range(splits)
+        for dataset in sets
+        for part in parts
     ]

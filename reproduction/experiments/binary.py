@@ -109,7 +109,7 @@ class Bench:
         return np.full(len(X), np.bincount(self.y).argmax())
 
     def ranges(self, pairs: list[tuple[int, int]], Cs: tuple[float, ...] = CS, **settings: Any) -> list[Candidate]:
-        """Candidates for all pairs (m, k) and every C, which is the paper's: relative to the mean of the kept losses."""
+        """Candidates for all pairs (m, k) and every C, relative to the mean of the kept losses as in the paper."""
         found = []
         for m, k in pairs:
             for C in Cs:

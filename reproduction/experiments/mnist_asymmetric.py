@@ -54,9 +54,7 @@ def run(cell: Cell) -> tuple[list[Row], dict[str, Any]]:
     else:
         Z, Z_test = (np.column_stack([part, np.ones(len(part), part.dtype)]) for part in (X, X_test))
         steps = {"outer_steps": 2 if cell.quick else OUTER[rate], "inner_steps": 50 if cell.quick else INNER}
-        found = algorithms.tkml(
-            Z, np.eye(10)[y], 1, step=RATE, batch_size=BATCH, random_state=cell.seed, **steps
-        )
+        found = algorithms.tkml(Z, np.eye(10)[y], 1, step=RATE, batch_size=BATCH, random_state=cell.seed, **steps)
         scores["TKML"] = Z_test @ found.theta.T
     measured = []
     for method, f in scores.items():

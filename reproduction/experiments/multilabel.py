@@ -3,10 +3,10 @@
 Held-out protocol: three quarters of the rows train, a fifth of them chooses C, and the last quarter is used once. TKML
 has the two-sided loss and the estimator's own choice of C; "TKML, paper's loss" is fitted in the same way.
 
-The paper's protocol: half of the rows train, a quarter validates. TKML runs Algorithm 1 with Table 15's 20 x 1,000 steps
-at a rate of 0.1 and C = 10^4; every tenth iterate is evaluated, and the best on the validation quarter is kept. LR and
-LSEP choose C from 1 to 10^5 there. AP has the usual definition, in which the best-ranked true label counts; of TKML it
-is the mean over k = 1 to 5.
+The paper's protocol: half of the rows train, a quarter validates. TKML runs Algorithm 1 with Table 15's 20 x 1,000
+steps at a rate of 0.1 and C = 10^4; every tenth iterate is evaluated, and the best on the validation quarter is kept.
+LR and LSEP choose C from 1 to 10^5 there. AP has the usual definition, in which the best-ranked true label counts; of
+TKML it is the mean over k = 1 to 5.
 """
 
 from __future__ import annotations

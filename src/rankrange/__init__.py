@@ -54,7 +54,6 @@ _SUBMODULES = (
     "core",
     "crossfit",
     "dask",
-    "datasets",
     "estimators",
     "issues",
     "label_noise",

@@ -10,13 +10,15 @@ from scipy.stats import rankdata
 
 from ..core.arrays import Array
 from ..core.losses import TKML
+from ..core.objective import Design
 from ..crossfit.folds import PENALTIES, hold_out
 from ..crossfit.predictions import POOL, multilabel_shares
 from ..crossfit.simple_models import smooth_multilabel
 from ..estimators import TKMLClassifier
-from ..estimators.baselines import LogisticPerLabel
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
+from ..solvers.blocks import Blocks
+from ..solvers.per_label import logistic_per_label
 from .plan import Plan, Progress
 from .target import Target
 from .task_result import Group, Interval, Measure, TaskResult, facts_of, marked_at_chance
@@ -37,7 +39,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
     plan = plan.draw(np.minimum(Y.sum(axis=1), top_k + 1))
     progress("choosing the penalty")
-    penalty = _choose_penalty(X, Y, top_k, plan)
+    penalty = _choose_penalty(X, Y, plan)
     scores = np.empty((2, n, L))
     fold_m = plan.fit_both(_fold, (X, Y, top_k, penalty), scores, progress)
     progress("fitting the model on all rows")
@@ -80,7 +82,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     return marked_at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
-def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | None = None) -> float:
+def _choose_penalty(X: Array, Y: Array, plan: Plan, among: Array | None = None) -> float:
     """The C with the smallest out-of-fold log loss among `PENALTIES`, which are tried until the loss increases.
 
     At most `plan.penalty_rows` random rows and three folds are used. `among` are the positions of the rows of X in the
@@ -94,8 +96,8 @@ def _choose_penalty(X: Array, Y: Array, top_k: int, plan: Plan, among: Array | N
         cost = 0.0
         for masks in zip(folds.train, folds.test, strict=True):
             train, test = (rows[mask] for mask in masks)
-            fit = LogisticPerLabel(top_k, C=penalty, tol=1e-4).fit(X[train], Y[train].astype(int))
-            p = np.clip(expit(fit.decision_function(X[test])), 1e-12, 1 - 1e-12)
+            scores = _ordinary_scores(X[train], Y[train], penalty, X[test], tol=1e-4)
+            p = np.clip(expit(scores), 1e-12, 1 - 1e-12)
             cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
         costs.append(cost)
         if len(costs) > 1 and costs[-1] > costs[-2]:
@@ -109,12 +111,19 @@ def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) ->
     With groups or a time column, C is chosen again on the training rows, and `penalty` is not used.
     """
     train, test = plan.of_fold(f)
-    X_train, Y_train = X[train], Y[train].astype(int)
+    X_train = X[train]
     if plan.together is not None:  # rows that are excluded from training must not choose the penalty
-        penalty = _choose_penalty(X_train, Y[train], top_k, plan, train)
-    ordinary = LogisticPerLabel(top_k, C=penalty).fit(X_train, Y_train)
+        penalty = _choose_penalty(X_train, Y[train], plan, train)
+    ordinary = _ordinary_scores(X_train, Y[train], penalty, X[test])
     robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
-    return np.stack([fit.decision_function(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+    return np.stack([ordinary, robust.decision_function(X[test])]), int(robust.m_)
+
+
+def _ordinary_scores(X: Array, Y: Array, penalty: float, X_test: Array, tol: float = 1e-7) -> Array:
+    """Scores (test rows, L) of one logistic regression per label."""
+    design = Design(X, True)
+    W, _, _ = logistic_per_label(design, Blocks(design, Y), penalty * len(X), tol=tol, max_iter=500)
+    return Design(X_test, True).scores(W).T
 
 
 def _fit_robust(

@@ -1,8 +1,7 @@
 """The `rankrange` command, and code shared by its subcommands: arguments, progress, terminal output.
 
-Exit codes: 0 success, 1 some experiments of `reproduce` failed or lack data, 2 bad input, a missing package or too
-little memory, 130 interrupted. Subcommands import the rest of the package only when they run. The module of
-`reproduce`, which imports more, is imported only if it is called, so help is fast.
+Exit codes: 0 success, 2 bad input, a missing package or too little memory, 130 interrupted. Subcommands import the rest
+of the package only when they run, so help is fast.
 """
 
 from __future__ import annotations
@@ -28,14 +27,8 @@ _COMMANDS = {
     "audit": "rankrange.cli.run_audit",
     "apply": "rankrange.cli.run_apply",
     "demo": "rankrange.cli.run_demo",
-    "reproduce": "rankrange.paper.harness.command",
-    "datasets": "rankrange.cli.list_datasets",
 }
 _PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "skops")
-_REPRODUCE = {
-    "HELP": "rerun the paper's experiments",
-    "DESCRIPTION": "Rerun the experiments of the paper and compare the results with the printed ones.",
-}
 _DESCRIPTION = """\
 Learning with the ranked range: find the rows of a table that are wrong, and train models that ignore them.
 
@@ -81,8 +74,8 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rankrange",
         description=_DESCRIPTION,
-        epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, 1 some "
-        "experiments of `reproduce`\nfailed or lack data, 2 bad input, 130 interrupted.",
+        epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, "
+        "2 bad input, 130 interrupted.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rankrange {__version__}")
@@ -101,10 +94,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
-    if name == "reproduce" and not wanted:
-        facts: Any = _REPRODUCE
-    else:
-        facts = {**(_REPRODUCE if name == "reproduce" else {}), **vars(importlib.import_module(module))}
+    facts = vars(importlib.import_module(module))
     parser = commands.add_parser(
         name,
         help=facts["HELP"],

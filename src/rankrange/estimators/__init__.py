@@ -5,11 +5,9 @@ May import: `core`, `solvers`, `crossfit`, `label_noise`, `outliers`, `inference
 
 from .any_classifier import RankedRangeClassifier
 from .any_regressor import RankedRangeRegressor
-from .baselines import LogisticPerLabel, LSEPClassifier, TopKSVMClassifier
 from .classifier import AoRRClassifier
 from .partial_auc import PartialAUCClassifier
 from .regressor import AoRRRegressor
-from .robust_max import RobustMaxClassifier
 from .sparse_cv import AoRRClassifierCV, AoRRRegressorCV
 from .tkml import TKMLClassifier
 
@@ -18,12 +16,8 @@ __all__ = [
     "AoRRClassifierCV",
     "AoRRRegressor",
     "AoRRRegressorCV",
-    "LSEPClassifier",
-    "LogisticPerLabel",
     "PartialAUCClassifier",
     "RankedRangeClassifier",
     "RankedRangeRegressor",
-    "RobustMaxClassifier",
     "TKMLClassifier",
-    "TopKSVMClassifier",
 ]
