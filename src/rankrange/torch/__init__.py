@@ -3,7 +3,7 @@
 `ranked_range` and `AoRRLoss` rank the losses of samples, `tkml` and `TKMLLoss` the labels of one sample; one inside the
 other is TKML-AoRR. `PartialAUCLoss` compares positives with the negatives between two false positive rates.
 `linear_ranked_range` and `LinearAoRRLoss` rank the tokens or sequences of a language model and include its last layer.
-`rank_weighted_mean` and `worst_group_mean` are other aggregates of losses. Eager PyTorch defines the results; on a GPU
+`rank_weighted_mean` and `WorstGroupLoss` are other aggregates of losses. Eager PyTorch defines the results; on a GPU
 with Triton fused kernels compute them.
 """
 
@@ -16,13 +16,12 @@ except ImportError as error:
     ) from error
 
 from .data import WithIndex
-from .functional import ranked_range, tkml
-from .modules import AccuracySchedule, AoRRLoss, TKMLLoss
+from .functional import rank_weighted_mean, ranked_range, tkml
+from .losses import AoRRLoss, TKMLLoss, WorstGroupLoss
 from .pair_loss import PartialAUCLoss
-from .rank_aggregates import rank_weighted_mean, worst_group_mean
-from .schedules import LinearSchedule
+from .schedules import AccuracySchedule, LinearSchedule
 from .token_module import LinearAoRRLoss
-from .token_range import linear_ranked_range
+from .token_range import linear_ranked_range, token_losses
 
 __all__ = [
     "AccuracySchedule",
@@ -32,9 +31,10 @@ __all__ = [
     "PartialAUCLoss",
     "TKMLLoss",
     "WithIndex",
+    "WorstGroupLoss",
     "linear_ranked_range",
     "rank_weighted_mean",
     "ranked_range",
     "tkml",
-    "worst_group_mean",
+    "token_losses",
 ]

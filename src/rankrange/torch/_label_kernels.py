@@ -31,18 +31,6 @@ MARKS = tl.constexpr(8)  # words per row
 
 
 @triton.jit
-def true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX: tl.constexpr):
-    """Whether each of these labels is true, from the mask or, with INDEX, from the label indices of the row."""
-    if INDEX:
-        found = offsets < 0
-        for i in range(n_entries):
-            found |= offsets == tl.load(target_ptr + row * n_entries + i).to(tl.int32)
-    else:
-        found = tl.load(target_ptr + row * n_labels + offsets, mask=offsets < n_labels, other=0) > 0
-    return found
-
-
-@triton.jit
 def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k):
     loss = 1.0 + rise - fall
     loss = tl.where((loss <= 0.0) | (n_true == 0), 0.0, loss)  # a NaN (infinity minus infinity) stays
@@ -57,16 +45,15 @@ def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, 
     tl.store(marks + EXCEEDS_K, exceeds_k.to(tl.float32))
 
 
-@triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
+@triton.jit(do_not_specialize=["target_ptr", "top_k"])
 def short_rows(
-    x_ptr, target_ptr, loss_ptr, marks_ptr, n_labels, n_entries, top_k,
-    BLOCK: tl.constexpr, INDEX: tl.constexpr, TWO_SIDED: tl.constexpr,
+    x_ptr, target_ptr, loss_ptr, marks_ptr, n_labels, top_k, BLOCK: tl.constexpr, TWO_SIDED: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n_labels
     x = tl.load(x_ptr + row * n_labels + offsets, mask=valid, other=float("nan")).to(tl.float32)
-    true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX) & valid
+    true = tl.load(target_ptr + row * n_labels + offsets, mask=valid, other=0) > 0
     n_true = tl.sum(true.to(tl.int32), 0)
     n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
     exceeds_k = (n_true > top_k) & TWO_SIDED
@@ -81,36 +68,30 @@ def short_rows(
 
 
 @triton.jit
-def scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX: tl.constexpr):
-    """sign * scores at these offsets of a row; NaN outside of the row and for labels that are not wanted.
-
-    `x_ptr` is the start of the row, `target_ptr` that of all targets.
-    """
+def scores_of(x_ptr, target_ptr, offsets, n_labels, sign, want_true, want_false):
+    """sign * scores at these offsets of a row; NaN outside of the row and for labels that are not wanted."""
     x = sign * tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("nan")).to(tl.float32)
     if want_true + want_false < 2:
-        true = true_labels(target_ptr, row, offsets, n_labels, n_entries, INDEX).to(tl.int32)
+        true = (tl.load(target_ptr + offsets, mask=offsets < n_labels, other=0) > 0).to(tl.int32)
         x = tl.where(true * want_true + (1 - true) * want_false > 0, x, float("nan"))
     return x
 
 
 @triton.jit
-def count_equal(
-    x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false,
-    TILE: tl.constexpr, INDEX: tl.constexpr,
-):  # fmt: skip
+def count_equal(x_ptr, target_ptr, value, n_labels, sign, want_true, want_false, TILE: tl.constexpr):
     """Count the wanted sign * scores of the row that equal `value`, by another read; needed only for many ties."""
     equal = tl.zeros((TILE,), tl.int32)
     for start in range(0, n_labels, TILE):
         offsets = start + tl.arange(0, TILE)
-        x = scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX)
+        x = scores_of(x_ptr, target_ptr, offsets, n_labels, sign, want_true, want_false)
         equal += (x == value).to(tl.int32)
     return tl.sum(equal, 0)
 
 
 @triton.jit
 def ranked(
-    best, rank, x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries, sign, want_true, want_false,
-    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, INDEX: tl.constexpr,
+    best, rank, x_ptr, target_ptr, lanes_ptr, n_labels, sign, want_true, want_false,
+    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The rank-th largest of the wanted sign * scores of a row, and how many of them equal it.
 
@@ -127,28 +108,27 @@ def ranked(
     i = tl.arange(0, CHOSEN)
     lanes = tl.load(lanes_ptr + i, mask=i < n_leading, other=n_labels, volatile=True)
     offsets = tl.reshape(lanes[:, None] + TILE * tl.arange(0, DEPTH)[None, :], (CHOSEN * DEPTH,))
-    x = scores_of(x_ptr, target_ptr, row, offsets, n_labels, n_entries, sign, want_true, want_false, INDEX)
+    x = scores_of(x_ptr, target_ptr, offsets, n_labels, sign, want_true, want_false)
     if (n_leading <= CHOSEN) | (tl.sum((x > bound).to(tl.int32), 0) >= rank):
         value = kth_value(x, rank, 0, key_of(bound), highest_key(x))
         n_tied = tl.sum((x == value).to(tl.int32), 0)
     else:  # more lanes are tied at the bound than can be read again, so the bound is the value
         value = bound
-        n_tied = count_equal(
-            x_ptr, target_ptr, row, value, n_labels, n_entries, sign, want_true, want_false, TILE, INDEX
-        )
+        n_tied = count_equal(x_ptr, target_ptr, value, n_labels, sign, want_true, want_false, TILE)
     tl.debug_barrier()
     return value, n_tied
 
 
 # Alignment is not specialized: scores and mask, four bytes and one, then have the same layout, and no tile has to pass
 # through shared memory to be compared with its mask.
-@triton.jit(do_not_specialize=["x_ptr", "target_ptr", "n_entries", "top_k"])
-def long_rows_by_mask(
-    x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, n_entries, top_k,
+@triton.jit(do_not_specialize=["x_ptr", "target_ptr", "top_k"])
+def long_rows(
+    x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, top_k,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, TWO_SIDED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * n_labels
+    target_ptr += row * n_labels
     lanes_ptr += row * CHOSEN
     offsets = tl.arange(0, TILE)
     # For each lane, the largest of all scores, of the false, of the true, and of the negated true scores.
@@ -156,12 +136,12 @@ def long_rows_by_mask(
     false_top, true_top, true_low = top, top, top
     n_true = tl.zeros((TILE,), tl.int32)
     x_next = tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("-inf"))
-    true_next = tl.load(target_ptr + row * n_labels + offsets, mask=offsets < n_labels, other=0)
+    true_next = tl.load(target_ptr + offsets, mask=offsets < n_labels, other=0)
     for start in range(0, n_labels, TILE):
         x, true = x_next.to(tl.float32), true_next > 0
         ahead = start + TILE + offsets  # prefetched before this tile is processed
         x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
-        true_next = tl.load(target_ptr + row * n_labels + ahead, mask=ahead < n_labels, other=0)
+        true_next = tl.load(target_ptr + ahead, mask=ahead < n_labels, other=0)
         top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
         true_low = tl.maximum(true_low, tl.where(true, -x, float("-inf")))
         n_true += true.to(tl.int32)
@@ -175,62 +155,19 @@ def long_rows_by_mask(
     if exceeds_k:
         top, true_low = false_top, true_top
     rise, tied_up = ranked(
-        top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
-        1.0, tl.where(exceeds_k, 0, 1), 1, TILE, CHOSEN, DEPTH, False,
+        top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, n_labels,
+        1.0, tl.where(exceeds_k, 0, 1), 1, TILE, CHOSEN, DEPTH,
     )  # fmt: skip
     sign = tl.where(exceeds_k, 1.0, -1.0)
     fall, tied_down = ranked(
-        true_low, tl.where(exceeds_k, top_k, 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
-        sign, 1, 0, TILE, CHOSEN, DEPTH, False,
+        true_low, tl.where(exceeds_k, top_k, 1), x_ptr, target_ptr, lanes_ptr, n_labels,
+        sign, 1, 0, TILE, CHOSEN, DEPTH,
     )  # fmt: skip
     store_row(loss_ptr, marks_ptr, row, rise, sign * fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
 
 
-@triton.jit(do_not_specialize=["target_ptr", "n_entries", "top_k"])
-def long_rows_by_index(
-    x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, n_entries, top_k,
-    TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, TWO_SIDED: tl.constexpr, ENTRIES: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * n_labels
-    lanes_ptr += row * CHOSEN
-    i = tl.arange(0, ENTRIES)
-    index = tl.load(target_ptr + row * n_entries + i, mask=i < n_entries, other=-1).to(tl.int32)
-    repeated = tl.sum(((index[:, None] == index[None, :]) & (i[None, :] < i[:, None])).to(tl.int32), 1) > 0
-    listed = (index >= 0) & (index < n_labels) & ~repeated
-    true_scores = tl.load(x_ptr + index, mask=listed, other=float("nan")).to(tl.float32)
-    n_true = tl.sum(listed.to(tl.int32), 0)
-    exceeds_k = (n_true > top_k) & TWO_SIDED
-    rank = tl.where(exceeds_k, top_k, tl.maximum(n_true, 1))
-    fall = kth_value(true_scores, rank, 0, lowest_key(true_scores), highest_key(true_scores))
-    tied_down = tl.sum((true_scores == fall).to(tl.int32), 0)
-
-    offsets = tl.arange(0, TILE)
-    top = tl.full((TILE,), float("-inf"), tl.float32)
-    x_next = tl.load(x_ptr + offsets, mask=offsets < n_labels, other=float("-inf"))
-    for start in range(0, n_labels, TILE):
-        x = x_next.to(tl.float32)
-        ahead = start + TILE + offsets
-        x_next = tl.load(x_ptr + ahead, mask=ahead < n_labels, other=float("-inf"))
-        top = tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL)
-    n_nan = tl.sum((top != top).to(tl.int32), 0)
-    if exceeds_k:  # only false labels count: read the lanes with true labels again
-        for entry in range(n_entries):
-            lane = tl.maximum(tl.load(target_ptr + row * n_entries + entry).to(tl.int32), 0) % TILE
-            positions = lane + TILE * tl.arange(0, DEPTH)
-            x = scores_of(x_ptr, target_ptr, row, positions, n_labels, n_entries, 1.0, 0, 1, True)
-            top = tl.where(offsets == lane, tl.max(tl.where(x == x, x, float("-inf")), 0), top)
-    rise, tied_up = ranked(
-        top, tl.where(exceeds_k, 1, top_k + 1), x_ptr, target_ptr, lanes_ptr, row, n_labels, n_entries,
-        1.0, tl.where(exceeds_k, 0, 1), 1, TILE, CHOSEN, DEPTH, True,
-    )  # fmt: skip
-    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
-
-
-@triton.jit(do_not_specialize=["target_ptr", "gradient_ptr", "n_entries"])
-def spread(
-    x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, n_entries, TILE: tl.constexpr, INDEX: tl.constexpr
-):  # fmt: skip
+@triton.jit(do_not_specialize=["target_ptr", "gradient_ptr"])
+def spread(x_ptr, target_ptr, marks_ptr, gradient_ptr, out_ptr, n_labels, TILE: tl.constexpr):
     """The gradient with respect to a tile of scores; NaN if the loss of the row is NaN.
 
     Rows with loss 0 are not read, and the target is read only for scores equal to `rise` or `fall`.
@@ -245,12 +182,7 @@ def spread(
         x = tl.load(x_ptr + row * n_labels + offsets, mask=valid, other=float("nan")).to(tl.float32)
         at_rise, at_fall = x == tl.load(marks + RISE), x == tl.load(marks + FALL)
         tied = at_rise | at_fall
-        true = offsets < 0
-        if INDEX:
-            if tl.max(tied.to(tl.int32), 0) > 0:
-                true = true_labels(target_ptr, row, offsets, n_labels, n_entries, True)
-        else:
-            true = tl.load(target_ptr + row * n_labels + offsets, mask=tied, other=0) > 0
+        true = tl.load(target_ptr + row * n_labels + offsets, mask=tied, other=0) > 0
         is_true = true.to(tl.float32)
         pushed = at_rise.to(tl.float32) * (1.0 - is_true * tl.load(marks + EXCEEDS_K))
         pulled = at_fall.to(tl.float32) * is_true

@@ -33,12 +33,10 @@ from ._select_kernels import (
 
 # Layout of the workspace, in 32-bit words, all zero at first. If there are two entries, that of k comes first.
 TICKETS = tl.constexpr(0)  # programs that have finished `narrow`, and `finish`
-TURN = tl.constexpr(4)  # how often the programs of `joint` have waited for each other
 COUNTS = tl.constexpr(8)  # losses at or above the low pivot, and above the high one
 BINS = tl.constexpr(16)  # low key, high key (exclusive), losses above, losses inside
 LISTED = tl.constexpr(32)  # losses in the list
 N_NAN = tl.constexpr(40)
-CUT = tl.constexpr(48)  # used if `joint` does not return the cut
 PARTS = tl.constexpr(64)  # the sum of each program
 MAX_PROGRAMS = tl.constexpr(1024)
 LIST = tl.constexpr(64 + 1024)

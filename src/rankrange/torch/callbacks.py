@@ -1,10 +1,6 @@
-"""Callbacks for the Hugging Face Trainer and for Lightning that log the state of a robust loss.
+"""A callback with which the Hugging Face Trainer, and the SFTTrainer of `trl`, train with a robust loss and log its state.
 
-The Hugging Face callback also makes the trainer use the loss.
-
-Both use the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values: the cut, the kept
-share, the estimated shares of wrong labels, and the number of suspects. The trainers are imported only when a callback
-is made. The SFTTrainer of `trl` is a Hugging Face trainer and takes the same callback.
+It uses the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values.
 """
 
 from __future__ import annotations
@@ -19,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .label_noise import ClassNoise
-from .modules import AoRRLoss
+from .losses import AoRRLoss
 from .token_module import LinearAoRRLoss
 
-__all__ = ["hugging_face_callback", "lightning_callback", "loss_figures"]
+__all__ = ["hugging_face_callback", "loss_figures"]
 
 
 def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
@@ -40,13 +35,10 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        "kept": the mean weight of the last batch, without ignored targets; it is left out if all are ignored, and if an
-        `AoRRLoss` has no weights: with `RankWeights`, and during the warm-up of an `aggregate`. With a given m,
-        "cut": the upper cut, above which losses (or keys) were dropped. With m="auto", "share": the estimated share of
-        wrong labels (the mean over the classes with samples), or of noise among tokens or documents, or without classes
-        the dropped share of the losses; "share_0" and so on: the share in each class with samples, if there are several
-        classes; "suspects": the number of suspects (`AoRRLoss.suspects`), or of documents of which more than half was
-        dropped. Values that are not finite, such as the cut for m = 0, are left out.
+        "kept": the mean weight of the last batch, without ignored targets. With a given m, "cut": the upper cut. With
+        m="auto", "share": the estimated share of wrong labels (the mean over the classes with samples) or of noise;
+        "share_0" and so on: that of each class with samples, if there are several; "suspects": the number of suspects,
+        or of documents of which more than half was dropped. Values that are not finite are left out.
 
     Examples
     --------
@@ -59,60 +51,39 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     >>> loss_figures(criterion)["kept"]
     0.75
     """
-    last = criterion._last
+    last, found = criterion._last, {}
     if not last:
-        return {}
+        return found
     with torch.no_grad():
-        found = {}
-        if hasattr(criterion, "last_weights"):
-            weights = criterion.last_weights.float()
-            counted = last["tokens"].counted.sum() if "tokens" in last else last.get("counted", weights).numel()
-            found["kept"] = float(weights.sum() / counted)
+        weights = criterion.last_weights.float()
+        counted = last.get("counted")
+        n = weights.numel() if counted is None else counted.sum() if counted.dtype == torch.bool else len(counted)
+        found["kept"] = float(weights.sum() / n) if n else float("nan")
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)
         if criterion.m == "auto":
-            shares = _shares(criterion)
-            found["share"] = float(shares.nanmean())
-            if len(shares) > 1:
-                found.update({f"share_{i}": value for i, value in enumerate(shares.tolist())})
+            found |= _shares(criterion)
             if suspects:
-                found.update(_suspects(criterion))
+                found |= _suspects(criterion)
     return {name: value for name, value in found.items() if value - value == 0.0}  # loggers accept only finite numbers
 
 
-def _shares(criterion: Any) -> Tensor:
-    """The shares as a tensor of one dimension on the CPU; NaN for a class without samples."""
-    shares = criterion.shares if isinstance(criterion, AoRRLoss) else criterion.share
-    if isinstance(criterion, AoRRLoss):
-        noise_model = criterion._automatic("share").noise_model
-        if isinstance(noise_model, ClassNoise):
-            shares = torch.where(noise_model.sums[:, 0] > 0, shares, torch.nan)
-    return shares.detach().float().reshape(-1).cpu()
+def _shares(criterion: Any) -> dict[str, float]:
+    if isinstance(criterion, LinearAoRRLoss):
+        return {"share": float(criterion.share)}
+    shares = torch.where(criterion.auto.sums[:, 0] > 0, criterion.shares, torch.nan).tolist()
+    found = {"share": float(torch.tensor(shares).nanmean())}
+    return found | {f"share_{i}": share for i, share in enumerate(shares) if len(shares) > 1}
 
 
 def _suspects(criterion: Any) -> dict[str, float]:
-    if isinstance(criterion, AoRRLoss):
-        try:
+    """The number of suspects; none if samples or documents have no index, or samples no classes."""
+    try:
+        if isinstance(criterion, AoRRLoss):
             return {"suspects": float(len(criterion.suspects()))}
-        except ValueError:  # samples without an index or without classes
-            return {}
-    if criterion.memory.rows.shape[1] == 0:  # no document came with an index
+        return {"suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(criterion.history.n_samples)))}
+    except (ValueError, AttributeError):
         return {}
-    return {"suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(len(criterion.memory.visits))))}
-
-
-def find_criterion(module: nn.Module) -> nn.Module:
-    """The robust loss among the submodules of a module; an error unless there is exactly one."""
-    found = [part for part in module.modules() if isinstance(part, AoRRLoss | LinearAoRRLoss)]
-    if len(found) != 1:
-        raise ValueError(
-            f"a module must have exactly one AoRRLoss or LinearAoRRLoss, got {len(found)} in "
-            f"{type(module).__name__}; pass criterion=..."
-        )
-    return found[0]
-
-
-# ---- Hugging Face and trl --------------------------------------------------------------------------------------------
 
 
 def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str = "rankrange/") -> Any:
@@ -141,7 +112,7 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
     Examples
     --------
     >>> import transformers  # doctest: +SKIP
-    >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto")  # doctest: +SKIP
+    >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=len(dataset))  # doctest: +SKIP
     >>> trainer = transformers.Trainer(model, arguments, train_dataset=WithIndex(dataset))  # doctest: +SKIP
     >>> hugging_face_callback(criterion).attach(trainer)  # doctest: +SKIP
     """
@@ -218,10 +189,9 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
 
 
 def _use_group(criterion: AoRRLoss | LinearAoRRLoss) -> None:
-    """In a distributed run, give a loss without a group that of all processes; aggregates work on one batch."""
+    """In a distributed run, give a loss without a group that of all processes; classes are ranked in one batch."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    one_batch = getattr(criterion, "aggregate", None) is not None or getattr(criterion, "per_class", False)
-    if distributed and criterion.group is None and not one_batch:
+    if distributed and criterion.group is None and not getattr(criterion, "per_class", False):
         criterion.group = torch.distributed.group.WORLD
 
 
@@ -321,51 +291,3 @@ def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None
                 "the logits must be those of the last layer at the last hidden states, got others: this model scales "
                 "or caps them; pass softcap= to LinearAoRRLoss if it caps them"
             )
-
-
-def lightning_callback(criterion: nn.Module | None = None, *, prefix: str = "rankrange/") -> Any:
-    """Make a Lightning callback that logs the state of a robust loss.
-
-    Parameters
-    ----------
-    criterion : AoRRLoss or LinearAoRRLoss, optional
-        The loss; by default the robust loss among the submodules of the Lightning module, of which there must be
-        exactly one.
-    prefix : str, default="rankrange/"
-        The prefix of the names of logged values.
-
-    Returns
-    -------
-    lightning.Callback
-        The callback. It calls the module's `log_dict` every `log_every_n_steps` steps and, with names that end in
-        "_epoch", at the end of an epoch, when it also counts suspects. With m="auto" the module must pass the index:
-        `self.criterion(self.model(x), y, index)`.
-
-    Examples
-    --------
-    >>> import lightning  # doctest: +SKIP
-    >>> lightning.Trainer(callbacks=[lightning_callback()])  # doctest: +SKIP
-    """
-    import lightning
-
-    class RankedRangeCallback(lightning.Callback):
-        def __init__(self) -> None:
-            self.criterion = criterion
-
-        def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-            if self.criterion is None:
-                self.criterion = find_criterion(pl_module)
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if (trainer.global_step + 1) % max(1, trainer.log_every_n_steps) == 0:
-                self._log(pl_module, suspects=False)
-
-        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            self._log(pl_module, suspects=True)
-
-        def _log(self, pl_module: Any, suspects: bool) -> None:
-            figures = loss_figures(self.criterion, suspects=suspects)
-            ending = "_epoch" if suspects else ""
-            pl_module.log_dict({f"{prefix}{name}{ending}": value for name, value in figures.items()})
-
-    return RankedRangeCallback()

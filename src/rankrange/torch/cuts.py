@@ -1,4 +1,4 @@
-"""Cuts and weights of a ranked range in eager PyTorch, and label masks.
+"""Ranks, cuts and weights of a ranked range in eager PyTorch, and label masks.
 
 A cut is a tensor (..., 4), one for each row of losses; all four numbers are NaN if a loss of the row is NaN:
   LAM, LAM_HAT        the k-th largest loss (the lower cut) and the m-th largest loss (the upper cut, infinite if m = 0)
@@ -7,12 +7,12 @@ A cut is a tensor (..., 4), one for each row of losses; all four numbers are NaN
 
 from __future__ import annotations
 
-import functools
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.ranges import Rank, RankedRange
+from ..core.ranges import RankedRange
 
 LAM, LAM_HAT, AT_LAM, AT_LAM_HAT = range(4)
 
@@ -47,20 +47,11 @@ def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
     """
     if type(keep) is not RankedRange:
         return keep.counts(n)
-    if torch.compiler.is_dynamo_compiling():  # n may be symbolic
-        return _counts_in_batch(keep.m, keep.k, n)
-    return _remembered_in_batch(keep.m, keep.k, n)
-
-
-def _counts_in_batch(m: Rank, k: Rank, n: int) -> tuple[int, int]:
-    m, k = RankedRange(m, k).masses(n, whole=False)
+    m, k = keep.masses(n, whole=False)
     if round(m) < round(k):
         return round(m), round(k)
     middle = int((m + k) / 2)
     return middle, middle + 1
-
-
-_remembered_in_batch = functools.lru_cache(maxsize=256, typed=True)(_counts_in_batch)  # typed: 1 is not 1.0
 
 
 def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
@@ -98,10 +89,39 @@ def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor
     return (kept * (weights * scale)).sum(-1).to(rows.dtype)
 
 
+class Ranks(NamedTuple):
+    """Ranks of values within segments, as masses: what is ranked above a value, above or equal, and in its segment."""
+
+    above: Tensor
+    through: Tensor
+    total: Tensor
+
+    def shares(self, low: Tensor | float, high: Tensor | float) -> Tensor:
+        """The share of each value, in [0, 1], that lies between two masses of its segment; ties share equally."""
+        through, above = (mass.clamp(min=low).clamp(max=high) for mass in (self.through, self.above))
+        taken = through - above
+        return taken / (self.through - self.above).clamp(min=torch.finfo(taken.dtype).tiny)
+
+
+def ranks_of(values: Tensor, segment: Tensor, mass: Tensor | None = None) -> Ranks:
+    """Ranks of the values (n,), the largest first, within segments (integers), by mass (1 each by default)."""
+    n, rising = len(values), -values.to(sum_dtype(values))
+    place = torch.searchsorted(rising.sort().values, rising)  # the same for equal values
+    own = segment * n + place
+    ordered, order = own.sort()
+    sums = torch.arange(n + 1, device=values.device, dtype=torch.float64)
+    if mass is not None:
+        sums = torch.cat([sums[:1], mass.double()[order].cumsum(0)])
+    begin = sums[torch.searchsorted(ordered, segment * n)]
+    end = sums[torch.searchsorted(ordered, segment * n + n)]
+    above, through = (sums[torch.searchsorted(ordered, own, right=right)] - begin for right in (False, True))
+    return Ranks(above, through, end - begin)
+
+
 def label_mask(target: Tensor, n_labels: int) -> Tensor:
     """A bool mask (B, L) of the true labels, from a 0/1 mask (B, L) or, for another width, indices padded with -1."""
     if target.shape[1] == n_labels:
-        return target > 0
+        return target if target.dtype == torch.bool else target > 0
     # An extra column for the padding avoids a check on the host.
     mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
     index = target.long()
@@ -111,16 +131,13 @@ def label_mask(target: Tensor, n_labels: int) -> Tensor:
 
 def _of_rank(rows: Tensor, rank: int) -> Tensor:
     """The value of this rank in each row; rank 1 is the largest. On a GPU kthvalue is far slower than a sort."""
-    n = rows.shape[-1]
     if rows.is_cpu:
-        return rows.kthvalue(n - rank + 1, -1).values
+        return rows.kthvalue(rows.shape[-1] - rank + 1, -1).values
     return rows.sort(-1, descending=True).values[..., rank - 1]
 
 
 def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of each row are above the cut, and how many equal it."""
-    cut = cut.unsqueeze(-1)
-    dtype = sum_dtype(rows)
+    cut, dtype = cut.unsqueeze(-1), sum_dtype(rows)
     return (rows > cut).sum(-1).to(dtype), (rows == cut).sum(-1).to(dtype)
 
 

@@ -10,19 +10,20 @@ losses makes the result and every weight NaN. An infinite loss among the m large
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from . import kernels
-from .compatibility import transforms_active
-from .cuts import counts_in_batch, cut_at_ranks, cut_weights, label_mask, sum_dtype, weighted_sum
+from .cuts import cut_at_ranks, cut_weights, label_mask, ranks_of, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+    from ..core.aggregates import RankWeights
 
 
 def ranked_range(
@@ -66,10 +67,6 @@ def ranked_range(
     >>> ranked_range(torch.tensor([9.0, 2.0, 1.0, 0.0]), 1, 3)
     tensor(1.5000)
     """
-    if dim is None and group is None:
-        value = kernels.again(losses, m, k, reduction)
-        if value is not None:
-            return value
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
     rows = _as_rows(losses, dim)
@@ -78,43 +75,57 @@ def ranked_range(
             raise ValueError(f"a group ranks all its losses together, got dim={dim} as well; leave dim out")
         from .distributed import joint_ranked_range
 
-        return joint_ranked_range(rows, _as_range(m, k), reduction, group)[0]
+        return joint_ranked_range(rows, as_range(m, k), reduction, group)[0]
     if rows.shape[-1] == 0:
-        _as_range(m, k)
+        as_range(m, k)
         return rows.sum(-1)
-    m_and_k = _counts(m, k, rows.shape[-1])
-    value = select(rows, *m_and_k, reduction, want_cut=False)[0]
-    if losses is rows:
-        kernels.keep_ready(losses, m, k, reduction, m_and_k, scale_of(*m_and_k, reduction), False)
-    return value
+    return select(rows, *as_range(m, k).counts(rows.shape[-1]), reduction)[0]
 
 
-def select(rows: Tensor, m: int, k: int, reduction: str, want_cut: bool = True) -> tuple[Tensor, Any]:
-    """The mean or sum and the cut of each row, for 0 <= m < k <= n. Only the mean or sum carries a gradient.
-
-    The cut may be None unless `want_cut`.
-    """
-    scale = scale_of(m, k, reduction)
+def select(rows: Tensor, m: int, k: int, reduction: str = "mean") -> tuple[Tensor, Tensor]:
+    """The mean or sum and the cut of each row, for 0 <= m < k <= n. Only the mean or sum carries a gradient."""
+    scale = 1.0 / (k - m) if reduction == "mean" else 1.0
     if kernels.fits_ranked_range(rows):
-        return kernels.ranked_range(rows, m, k, scale, want_cut)
+        value, cut = kernels.ranked_range(rows, m, k, scale)
+        return value, cut.detach()
     cut = cut_at_ranks(rows.detach(), m, k)
     return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
 
 
-def scale_of(m: int, k: int, reduction: str) -> float:
-    return 1.0 / (k - m) if reduction == "mean" else 1.0
+def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
+    """Weighted mean of the losses with a weight for each rank, where rank 1 is the largest loss.
 
+    Parameters
+    ----------
+    losses : Tensor of shape (n,)
+        One loss per sample.
+    weights : RankWeights
+        The weight of each rank; tied losses share the weights of their ranks equally.
 
-def select_in_batch(losses: Tensor, keep: RankedRange) -> tuple[Tensor, Any]:
-    """The mean and the cut of one batch of at least one loss, with m and k from `counts_in_batch`."""
-    cuts: list[Tensor] = []
-    value = kernels.again(losses, keep.m, keep.k, "batch", cuts)
-    if value is not None:
-        return value, cuts[0]
-    m_and_k = counts_in_batch(keep, losses.shape[0])
-    found = select(losses, *m_and_k, "mean")
-    kernels.keep_ready(losses, keep.m, keep.k, "batch", m_and_k, scale_of(*m_and_k, "mean"), True)
-    return found
+    Returns
+    -------
+    Tensor
+        The weighted mean, a scalar; 0 for an empty batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from rankrange import RankWeights
+    >>> rank_weighted_mean(torch.tensor([1.0, 5.0]), RankWeights([3, 1]))
+    tensor(4.)
+    """
+    if losses.dim() != 1:
+        raise ValueError(f"losses must have shape (n,), got {tuple(losses.shape)}; reshape them")
+    if not hasattr(weights, "on"):
+        raise TypeError(f"weights must be RankWeights(...), got {type(weights).__name__}; use RankWeights({weights!r})")
+    n = len(losses)
+    if n == 0:
+        return losses.sum()
+    by_rank = np.append(0.0, np.cumsum(weights.on(np.arange(n, 0, -1))))
+    total = torch.as_tensor(by_rank, device=losses.device)
+    ranks = ranks_of(losses.detach(), torch.zeros(n, dtype=torch.int64, device=losses.device))
+    shares = (total[ranks.through.long()] - total[ranks.above.long()]) / (ranks.through - ranks.above)
+    return weighted_sum(losses, torch.where(losses.detach().isnan().any(), torch.nan, shares), 1.0)
 
 
 def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> Tensor:
@@ -161,10 +172,11 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
     target = _check_tkml(scores, target, top_k)
     invalid = _invalid_rows(target, scores.shape[1])
-    if kernels.fits_tkml(scores, target, top_k):
-        losses = kernels.tkml(scores, target, top_k, two_sided)
+    mask = label_mask(target, scores.shape[1])
+    if kernels.fits_tkml(scores, top_k):
+        losses = kernels.tkml(scores, mask, top_k, two_sided)[0]
     else:
-        losses = _tkml_rows(scores, target, top_k, two_sided)
+        losses = _tkml_rows(scores, mask, top_k, two_sided)
     if invalid is not None:
         losses = torch.where(invalid, torch.nan, losses)
     if reduction == "none":
@@ -172,8 +184,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     return losses.mean() if reduction == "mean" and len(losses) else losses.sum()
 
 
-def _tkml_rows(scores: Tensor, target: Tensor, top_k: int, two_sided: bool) -> Tensor:
-    true = label_mask(target, scores.shape[1])
+def _tkml_rows(scores: Tensor, true: Tensor, top_k: int, two_sided: bool) -> Tensor:
     z = scores.detach()
     n_true = true.sum(1, keepdim=True)
     rise = z.topk(top_k + 1, 1).values[:, -1:]
@@ -222,7 +233,7 @@ def _invalid_rows(target: Tensor, n_labels: int) -> Tensor | None:
     """The rows (B,) with an index that is neither a label nor -1; None for a mask and for checked indices."""
     if target.shape[1] == n_labels or target.numel() == 0:
         return None
-    if target.is_cpu and not torch.compiler.is_compiling() and not transforms_active():
+    if target.is_cpu and not torch.compiler.is_compiling() and not kernels.transforms_active():
         low, high = (int(end) for end in target.aminmax())
         if low < -1 or high >= n_labels:
             raise ValueError(
@@ -233,19 +244,7 @@ def _invalid_rows(target: Tensor, n_labels: int) -> Tensor | None:
     return ((target < -1) | (target >= n_labels)).any(1)
 
 
-def _counts(m: Rank | RankedRange, k: Rank | None, n: int) -> tuple[int, int]:
-    plain = type(m) in (int, float) and type(k) in (int, float)
-    if not plain or torch.compiler.is_dynamo_compiling():  # n may be symbolic
-        return _as_range(m, k).counts(n)
-    return _remembered_counts(m, k, n)
-
-
-@functools.lru_cache(maxsize=256, typed=True)
-def _remembered_counts(m: Rank, k: Rank, n: int) -> tuple[int, int]:
-    return RankedRange(m, k).counts(n)
-
-
-def _as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
+def as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
     if isinstance(m, RankedRange):
         if k is not None:
             raise TypeError(f"{m!r} already defines k, got k={k!r} as well; leave k out")

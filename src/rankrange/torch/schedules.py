@@ -1,11 +1,11 @@
-"""A schedule that changes m and k of a loss during training, for example from all samples to fewer."""
+"""Schedules that change m and k of a loss during training, for example from all samples to fewer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.ranges import check_rank
+from ..core.ranges import Rank, RankedRange, check_rank
 
 
 class LinearSchedule:
@@ -66,8 +66,42 @@ class LinearSchedule:
 
 
 def _fraction(name: str, rank: Any) -> float:
-    if isinstance(rank, str):
-        raise ValueError(f"a schedule changes fractions, got {name}={rank!r}; make the loss with a number for {name}")
-    if not isinstance(check_rank(name, rank), float) and rank != 0:
-        raise ValueError(f"a schedule changes fractions, got the count {name}={rank!r}; pass a float in [0, 1]")
+    if isinstance(rank, str) or (not isinstance(check_rank(name, rank), float) and rank != 0):
+        raise ValueError(f"a schedule changes fractions, got {name}={rank!r}; pass a float in [0, 1]")
     return float(rank)
+
+
+class AccuracySchedule:
+    """Set k of a loss by the training accuracy, as ordered SGD does: easy samples are dropped as accuracy increases.
+
+    Parameters
+    ----------
+    loss : AoRRLoss or LinearAoRRLoss
+        The loss whose k is set.
+    levels : mapping of float to int or float
+        The k to use from each accuracy on. Below the lowest of these accuracies k has its initial value.
+
+    Examples
+    --------
+    >>> from rankrange.torch import AoRRLoss
+    >>> schedule = AccuracySchedule(AoRRLoss(k=1.0), {0.8: 0.5, 0.9: 0.25})
+    >>> schedule.step(0.85)  # once per epoch
+    0.5
+    """
+
+    def __init__(self, loss: Any, levels: Mapping[float, Rank]) -> None:
+        for k in levels.values():
+            RankedRange(loss.m, k)  # validate k now, not after ten epochs
+        self.loss, self.levels, self.start = loss, dict(sorted(levels.items())), loss.k
+
+    def step(self, accuracy: float) -> Rank:
+        """Set k for the given training accuracy, and return it."""
+        reached = [k for level, k in self.levels.items() if accuracy >= level]
+        self.loss.k = reached[-1] if reached else self.start
+        return self.loss.k
+
+    def state_dict(self) -> dict[str, Rank]:
+        return {"start": self.start, "k": self.loss.k}
+
+    def load_state_dict(self, state: Mapping[str, Rank]) -> None:
+        self.start, self.loss.k = state["start"], state["k"]

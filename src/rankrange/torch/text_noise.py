@@ -16,20 +16,10 @@ untrained model.
 of its words helps the model. Words in random order have no positive gain, because no model predicts them better than
 their frequencies. Once most documents have a positive gain, and the median of these gains is two standard deviations
 above 0, documents with a negative gain are dropped.
-
-**Answers to prompts** (key="reference"). The reference is the loss of each answer without its prompt.
-Answers are a mixture as well: most belong to their prompts, some are unrelated to them. The gain of an answer is the
-log of its probability with the prompt minus that without the prompt. Its weight is the posterior probability of
-belonging to the prompt,
-    w = (1 - share) exp(gain) / ((1 - share) exp(gain) + share),
-and EM estimates the share of mismatched answers: it is the mean of 1 - w over recent answers, with a prior. A weight
-below NEVER becomes 0. If a model does not use prompts, gains are about 0 and the share is not identifiable. All answers
-have weight 1 until most of them are a hundred times more probable with their prompt than without it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -45,8 +35,6 @@ MAX_SHARE = 0.5  # the largest share of noise
 # if a larger share of the ranks is in the lower half, the model does not yet separate text from noise
 UNSEPARATED = 0.1
 RECENT = 1 << 10  # the number of recent documents
-PRIOR = 1.0, 10.0  # prior counts of mismatched answers and of all answers
-NEVER = 0.01  # answers with a smaller weight are dropped; a gain of log(1 / NEVER) counts as certain
 # two standard deviations of a normal distribution, in units of the distance from its median to its upper quartile
 FAR = 2.0 / 0.6745
 
@@ -121,43 +109,6 @@ class DocumentGains(nn.Module):
     def update(self, gains: Tensor) -> None:
         """Add the gains of a batch; NaN for a document without a gain."""
         self.recent.copy_(torch.cat([self.recent, gains.to(self.recent.dtype)])[-RECENT:])
-
-
-class AnswerNoise(nn.Module):
-    """The share of answers that do not match their prompts, from decayed sums over the batches."""
-
-    sums: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("sums", torch.zeros(3))  # answers that do not match, that match for certain, and all
-
-    def share(self) -> Tensor:
-        """The mean posterior probability of a mismatch, with a prior; 0 while prompts hardly predict their answers."""
-        noise, certain, total = self.sums.unbind()
-        return torch.where(2 * certain > total, (noise + PRIOR[0]) / (total + PRIOR[1]), 0.0)
-
-    def weights(self, gains: Tensor) -> Tensor:
-        """The posterior probability that an answer with this gain matches its prompt; 0 if it is below NEVER.
-
-        The gain NaN, of a document without tokens, counts as 0.
-        """
-        share = self.share().to(gains.dtype)
-        weights = torch.sigmoid(gains.nan_to_num() + torch.log1p(-share) - share.log())
-        return torch.where(weights < NEVER, 0.0, weights)
-
-    def update(self, gains: Tensor) -> None:
-        """Update the sums with the gains of a batch; NaN for a document without a gain."""
-        present = ~gains.isnan()
-        noise = torch.where(present, 1 - self.weights(gains), 0.0)
-        certain = (gains > -math.log(NEVER)).to(noise.dtype)
-        self.sums.mul_(DECAY).add_(torch.stack([noise, certain, present.to(noise.dtype)]).sum(1))
-
-
-def gains_over(reference: Tensor, losses: Tensor, counted: Tensor) -> Tensor:
-    """Tensor (documents,): the sum of reference minus loss over the tokens; NaN for a row without tokens."""
-    gains = torch.where(counted, reference - losses, 0.0).sum(1)
-    return torch.where(counted.any(1), gains, torch.nan)
 
 
 def gains_of(losses: Tensor, target: Tensor, counted: Tensor) -> Tensor:

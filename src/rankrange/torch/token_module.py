@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.ranges import Rank, RankedRange
-from .memory import Memory
-from .modules import RangeLoss, _batches
-from .text_noise import WARMUP, AnswerNoise, DocumentGains, TokenNoise, gains_of, gains_over
+from ..core.ranges import Rank
+from .losses import RangeLoss, warmup_batches
+from .noisy_labels import History, last_of_equal
+from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
 from .token_range import checked_key, checked_names, keeps_all, prepared, ranked
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-_FACTOR = 0.5  # weight of the past in the running mean of a document
 
 
 class TextSuspect(NamedTuple):
@@ -42,9 +40,7 @@ class LinearAoRRLoss(RangeLoss):
         reassigned during training. `m="auto"` (with k=1.0) estimates which tokens or sequences are noise and
         down-weights them; see `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
-        The value to rank by; see `linear_ranked_range`. With m="auto" leave it out, or use "reference" with
-        per="sequence": `reference` is then the loss of the same answers without their prompts, and answers that do not
-        match their prompts are down-weighted.
+        The value to rank by; see `linear_ranked_range`. With m="auto" leave it out.
     per : {"token", "sequence"}, default="token"
         The unit to rank, or with m="auto" the unit that may be noise: single tokens or whole documents.
     ignore_index : int, default=-100
@@ -62,11 +58,13 @@ class LinearAoRRLoss(RangeLoss):
     total_batches : int, optional
         The number of training batches; required if `warmup` is a fraction.
     n_documents : int, optional
-        The size of the data set, for m="auto" with `index`. Without it the stored table grows with the indices.
+        The size of the data set; required for m="auto" if the loss is called with `index`.
+    chunk : int, optional
+        How many tokens may have their logits in memory at a time; see `linear_ranked_range`.
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto", not
+    After a call `last_weights` has the weight of every token (without `token_weights`); `lam` and `lam_hat` are the cuts (not for m="auto", not
     during the warm-up, and not for m=0 with k=1.0). The estimates, running means and the count of warm-up batches
     change in training mode only. They are part of the state_dict, as are m and k.
 
@@ -95,45 +93,30 @@ class LinearAoRRLoss(RangeLoss):
         warmup: int | float | None = None,
         total_batches: int | None = None,
         n_documents: int | None = None,
+        chunk: int | None = None,
     ) -> None:
         super().__init__()
         checked_names(key, per)
         self.key, self.per, self.ignore_index, self.group = key, per, ignore_index, group
-        self.softcap, self.label_smoothing = softcap, label_smoothing
+        self.softcap, self.label_smoothing, self.chunk = softcap, label_smoothing, chunk
         self.automatic = m == "auto"
         if warmup is None:
             warmup = WARMUP if self.automatic and per == "token" else 0
-        self.warmup, self.batches = _batches(warmup, total_batches), 0
-        if self.automatic and (key, per) not in ((None, "token"), (None, "sequence"), ("reference", "sequence")):
-            raise ValueError(
-                f"with m='auto' the key must be None, or 'reference' with per='sequence', got key={key!r} with "
-                f"per={per!r}; leave key out"
-            )
+        self.warmup, self.batches = warmup_batches(warmup, total_batches), 0
+        if self.automatic and key is not None:
+            raise ValueError(f"m='auto' has no key, got key={key!r}; leave key out")
         self.noise = TokenNoise() if self.automatic and per == "token" else None
-        self.gains: DocumentGains | AnswerNoise | None = None
-        if self.automatic and per == "sequence":
-            self.gains = DocumentGains() if key is None else AnswerNoise()
-        self.memory = Memory(n_documents, _FACTOR, "n_documents") if self.automatic else None
-        self._keep = self._checked(m, k)
-        self._last: dict[str, Any] = {}
-
-    def _checked(self, m: Rank | str, k: Rank) -> RankedRange:
-        if isinstance(m, str):
-            if m != "auto" or not self.automatic or k != 1.0 or not isinstance(k, float):
-                raise ValueError(
-                    f"m must be a count or a fraction, or 'auto' in the constructor with k=1.0, got {m=}, {k=}"
-                )
-            return RankedRange(0.0, k)
-        if self.automatic:
-            raise ValueError(f"this loss was made with m='auto', got m={m!r}; make another one for a given m")
-        return RankedRange(m, k)
+        self.gains = DocumentGains() if self.automatic and per == "sequence" else None
+        remembers = self.automatic and n_documents is not None
+        self.history = History(n_documents, "n_documents") if remembers else None
+        self.set_range(m, k)
+        self._last = {}
 
     @property
     def last_weights(self) -> Tensor:
         """The weight of each token of the last batch, in [0, 1]; 0 if dropped. It has the shape of the target."""
-        tokens: Tokens = self._last_call("tokens")
         weights: Tensor = self._last_call("weights")
-        return weights.reshape(tokens.shape)
+        return weights
 
     @property
     def lam(self) -> Tensor:
@@ -154,11 +137,6 @@ class LinearAoRRLoss(RangeLoss):
             raise AttributeError(f"share needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.gains.share()
 
-    def _last_call(self, what: str) -> Any:
-        if what not in self._last:
-            raise AttributeError(f"{what} of the last batch: call the loss first (cuts exist for a given m only)")
-        return self._last[what]
-
     def forward(
         self,
         hidden: Tensor,
@@ -168,13 +146,14 @@ class LinearAoRRLoss(RangeLoss):
         *,
         index: Tensor | None = None,
         reference: Tensor | None = None,
+        token_weights: Tensor | None = None,
         n_items: Tensor | int | None = None,
     ) -> Tensor:
         """The loss of a batch.
 
         Parameters
         ----------
-        hidden, weight, target, bias, reference
+        hidden, weight, target, bias, reference, token_weights
             As in `linear_ranked_range`.
         index : Tensor of shape (sequences,), optional
             The index of each sequence in the data set, under which its running means are stored (m="auto").
@@ -184,31 +163,30 @@ class LinearAoRRLoss(RangeLoss):
             processes, divided by the number of processes. The trainer of transformers passes it as
             `num_items_in_batch`.
         """
-        tokens, head = prepared(hidden, weight, target, bias, self.ignore_index, self.softcap, self.label_smoothing)
+        head = Head(weight, bias, self.softcap, self.label_smoothing, self.chunk)
+        tokens, head = prepared(hidden, head, target, self.ignore_index, token_weights)
         key = checked_key(self.key, self.per, reference, target)
-        if self.automatic and key == "reference" and self.key is None:
-            raise ValueError("m='auto' compares to a reference with key='reference' and per='sequence'; pass both")
+        if self.automatic and reference is not None:
+            raise ValueError("m='auto' has no reference, got one; leave it out, or give a number for m")
+        if index is not None and self.automatic and self.history is None:
+            raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
         warm = self.batches < self.warmup
         if self.warmup and self.training:
             self.batches += 1
-        # Only the mask and the shape are kept: a slice of the hidden states would keep the batch and its graph alive.
-        nothing = tokens.hidden.new_empty(0, tokens.hidden.shape[1]), tokens.target.new_empty(0)
-        self._last = {"tokens": Tokens(*nothing, tokens.counted, tokens.shape)}
+        last: dict[str, Any] = {"counted": tokens.counted}
         if self.noise is not None:
-            value = self._by_token(tokens, head, index, warm)
+            value, weights = self._by_token(tokens, head, index, warm)
         elif self.gains is not None:
-            value = self._by_document(tokens, head, index, reference, warm)
+            value, weights = self._by_document(tokens, head, index, warm)
         elif warm or keeps_all(self._keep):
-            value, _, self._last["weights"] = mean_of_all(tokens, head, self.group)
+            value, _, weights = mean_of_all(tokens, head, self.group)
         else:
-            value, kept, _ = ranked(tokens, head, self._keep, key, self.per, reference, self.group)
-            self._note(kept)
+            value, kept = ranked(tokens, head, self._keep, key, self.per, reference, self.group)
+            weights = torch.zeros_like(tokens.weights).scatter(0, kept.position, kept.weight)
+            last["cut"] = kept.lam, kept.lam_hat
+        last["weights"] = weights.reshape(target.shape)
+        self._last = last
         return value if n_items is None else value * self._portion(tokens.counted, n_items)
-
-    def _note(self, kept: Kept) -> None:
-        weights = torch.zeros_like(self._last["tokens"].counted, dtype=kept.weight.dtype)
-        self._last["weights"] = weights.scatter(0, kept.position, kept.weight)
-        self._last["cut"] = kept.lam, kept.lam_hat
 
     def _portion(self, counted: Tensor, n_items: Tensor | int) -> Tensor:
         n_counted = counted.sum().float()
@@ -219,7 +197,7 @@ class LinearAoRRLoss(RangeLoss):
         # The trainer multiplies the loss of a process by the number of processes.
         return sum_over(n_counted, self.group) / n_items / torch.distributed.get_world_size(self.group)
 
-    def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> Tensor:
+    def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
         noise = self.noise
         assert noise is not None
         if noise.below.device != tokens.hidden.device:
@@ -228,35 +206,27 @@ class LinearAoRRLoss(RangeLoss):
         if warm:
             log_noise = torch.full_like(log_noise, -torch.inf)
         value, scores, weights = mean_of_all(tokens, head, self.group, log_noise)
-        self._last["weights"] = weights
         if self.training:
             noise.update(scores, tokens.counted, len(head.weight), self._summed())
             self._remember(tokens, scores, 1 - weights, index)
-        return value
+        return value, weights
 
-    def _by_document(
-        self, tokens: Tokens, head: Head, index: Tensor | None, reference: Tensor | None, warm: bool
-    ) -> Tensor:
+    def _by_document(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
         noise = self.gains
         assert noise is not None
-        if next(noise.buffers()).device != tokens.hidden.device:
+        if noise.recent.device != tokens.hidden.device:
             noise.to(tokens.hidden.device)
         scores = score_all(tokens, head)
         counted = tokens.counted.view(-1, tokens.length)
         with torch.no_grad():
-            nll = scores.nll.view_as(counted)
-            if reference is None:
-                gains = gains_of(nll, tokens.target.view_as(counted), counted)
-            else:
-                gains = gains_over(reference.reshape(nll.shape).to(nll.dtype), nll, counted)
-            means = self._remembered(gains, index)
+            gains = gains_of(scores.nll.view_as(counted), tokens.target.view_as(counted), counted)
+            means = self._mean_gains(gains, index)
             inside = noise.weights(means) if not warm else torch.ones_like(means)
-            weights = (inside[:, None] * counted).reshape(-1).to(scores.loss.dtype)
+            weights = inside.repeat_interleave(tokens.length).to(tokens.weights.dtype) * tokens.weights
             if self.training:
                 noise.update(self._joined(gains))
                 self._remember(tokens, scores, 1 - weights, index, gains)
-        self._last["weights"] = weights
-        return kept_mean(tokens, head, scores, _listed(weights, scores, self._summed()), self.group)
+        return kept_mean(tokens, head, scores, _listed(weights, scores, self._summed()), self.group), weights
 
     def _summed(self) -> Callable[[Tensor], Tensor] | None:
         if self.group is None:
@@ -274,30 +244,28 @@ class LinearAoRRLoss(RangeLoss):
         rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group, most)[0]
         return torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
 
-    def _remembered(self, gains: Tensor, index: Tensor | None) -> Tensor:
+    def _mean_gains(self, gains: Tensor, index: Tensor | None) -> Tensor:
         """The running means of the gains, including this visit; without indices the gains themselves."""
-        if index is None or self.memory is None:
+        if index is None or self.history is None:
             return gains
-        self.memory.prepare(index, 3, gains.device)
-        rows, visits = self.memory.recall(self.memory.row_of(index, gains.device))
-        return torch.where(visits > 0, torch.lerp(gains, rows[:, 2].to(gains.dtype), _FACTOR), gains)
+        seen = torch.stack([gains, gains, gains], 1).float()
+        row, _ = self.history.locate(index, seen)
+        return self.history.means(row, seen)[0][:, 2].to(gains.dtype)
 
     @torch.no_grad()
     def _remember(
         self, tokens: Tokens, scores: Scores, dropped: Tensor, index: Tensor | None, gains: Tensor | None = None
     ) -> None:
-        if index is None or self.memory is None:
+        """Store the dropped share, the mean loss and the gain of each document."""
+        if index is None or self.history is None:
             return
         counted = tokens.counted.view(-1, tokens.length)
         n = counted.sum(1).clamp(min=1)
         means = [torch.where(counted, column.view_as(counted), 0.0).sum(1) / n for column in (dropped, scores.nll)]
         means.append(torch.zeros_like(means[0]) if gains is None else gains)
         seen = torch.stack(means, 1).float().nan_to_num()
-        self.memory.prepare(index, 3, seen.device)
-        row = self.memory.row_of(index, seen.device)
-        old, visits = self.memory.recall(row)
-        rows = torch.where((visits > 0)[:, None], torch.lerp(seen, old, _FACTOR), seen)
-        self.memory.remember(row, rows, visits, None, seen[:, 0] > 0.5)
+        row, _ = self.history.locate(index, seen)
+        self.history.store(row, self.history.means(row, seen)[0], seen[:, 0] > 0.5, last_of_equal(row))
 
     def suspects(
         self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None
@@ -319,12 +287,13 @@ class LinearAoRRLoss(RangeLoss):
             Entries with document (its index), dropped (the share of its tokens: the mean of 1 - weight), loss (the mean
             over its tokens), visits and text. Both numbers are running means over the visits.
         """
-        memory = self.memory
-        if memory is None or memory.rows.shape[1] == 0:
+        history = self.history
+        if history is None or history.rows.numel() == 0:
             raise ValueError(
-                "suspects() needs documents with an index, got none; use m='auto' and call criterion(..., index=index)"
+                "suspects() needs documents with an index, got none; use m='auto' with n_documents, and call "
+                "criterion(..., index=index)"
             )
-        rows, visits = memory.rows[:-1].cpu(), memory.visits[:-1].cpu()
+        rows, visits = history.rows[:-1].cpu(), history.visits[:-1].cpu()
         order = torch.where(visits > 0, rows[:, 0], -1.0).argsort(descending=True, stable=True)[:n]
         found = []
         for i in order.tolist():
@@ -335,14 +304,6 @@ class LinearAoRRLoss(RangeLoss):
                 text = str(tokenizer.decode(tokens(i) if callable(tokens) else tokens[i]))
             found.append(TextSuspect(i, float(rows[i, 0]), float(rows[i, 1]), int(visits[i]), text))
         return found
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"batches": self.batches, "m": self._keep.m, "k": self._keep.k, "automatic": self.automatic}
-
-    def set_extra_state(self, state: Any) -> None:
-        m = "auto" if state.get("automatic", self.automatic) else state["m"]
-        self._keep = self._checked(m, state["k"])
-        self.batches = state["batches"]
 
     def extra_repr(self) -> str:
         return f"m={self.m!r}, k={self.k!r}, key={self.key!r}, per={self.per!r}, warmup={self.warmup}"

@@ -2,7 +2,7 @@
 
 The second pass runs over blocks of words and uses the log-sum-exp of the first. One product per block gives its part of
 the gradient of the matrix, and the gradient of the hidden states is accumulated in float32. The single pass runs over
-blocks of tokens and accumulates the gradient of the matrix in float32.
+blocks of tokens and accumulates the gradient of the matrix in float32, or with `chunk` in place, in its own dtype.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .cuts import sum_dtype
 from .token_scores import Head, Scores, add_product_, blocks, logits_of, score, slopes_
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """A flattened batch of tokens: hidden states, targets, a mask of the tokens that are not ignored, and the shape.
+    """A flattened batch of tokens: hidden states, targets, a mask of those that are not ignored, weights, and the shape.
 
-    Ignored tokens have the target 0. `shape` is that of the target; its last dimension runs along a sequence.
+    Ignored tokens have the target 0 and the weight 0. `shape` is that of the target; its last dimension runs along a
+    sequence.
     """
 
     hidden: Tensor
     target: Tensor
     counted: Tensor
+    weights: Tensor
     shape: torch.Size
 
     @property
@@ -52,26 +55,26 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
     hidden, target = tokens.hidden, tokens.target
     parts = [
         score(logits_of(hidden[block], head), target[block], head)
-        for block in blocks(len(hidden), len(head.weight), hidden)
+        for block in blocks(len(hidden), len(head.weight), head)
     ]
     if not parts:
         return Scores(*hidden.new_zeros(5, 0, dtype=sum_dtype(hidden)).unbind())
     return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def kept_mean(tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None) -> Tensor:
-    """The weighted mean loss of the kept tokens, over the group; 0 without any.
+def kept_mean(
+    tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None, reduction: str = "mean"
+) -> Tensor:
+    """The weighted mean or sum of the losses of the kept tokens, over the group; 0 without any.
 
     Its gradient takes a second pass over these tokens.
     """
-    scale = torch.where(kept.valid, 1.0 / kept.total.clamp(min=1e-30), torch.nan)
-    scale = torch.where((kept.total == 0) & kept.valid, 0.0, scale)
+    scale = torch.ones_like(kept.total) if reduction == "sum" else 1.0 / torch.where(kept.total == 0, 1.0, kept.total)
+    scale = torch.where(kept.valid, scale, torch.nan)
     losses = scores.loss[kept.position]
     value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
-    slopes = kept.weight * scale
-    picked = kept.position, tokens.target[kept.position], slopes, scores.lse[kept.position]
-    settings = head.softcap, head.label_smoothing
-    value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, settings)
+    picked = kept.position, tokens.target[kept.position], kept.weight * scale, scores.lse[kept.position]
+    value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, head.settings)
     if group is None:
         return value
     from .distributed import joint_value
@@ -84,26 +87,26 @@ def mean_of_all(
     head: Head,
     group: ProcessGroup | None,
     log_noise: Tensor | None = None,
+    reduction: str = "mean",
 ) -> tuple[Tensor, Scores, Tensor]:
-    """The weighted mean loss (over the group; 0 without tokens), and scores and weights of all tokens, in one pass.
+    """The weighted mean or sum of the losses (over the group; 0 without tokens), and scores and weights of all tokens.
 
-    With `log_noise`, the log of the odds of noise for a single word, the weight of a token is its probability of not
-    being noise. Otherwise it is 1. Ignored tokens have weight 0.
+    With `log_noise`, the log of the odds of noise for a single word, the weight of a token is multiplied by its
+    probability of not being noise.
     """
-    weights = tokens.counted.to(sum_dtype(tokens.hidden))
-    given = tokens.target, weights, log_noise
-    settings = head.softcap, head.label_smoothing
     inputs: tuple[Tensor | None, ...] = (tokens.hidden, head.weight, head.bias)
     if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
         inputs = tuple(x if x is None else x.detach() for x in inputs)
-    value, total, weights, *scores = _OnePass.apply(*inputs, given, settings)
+    value, total, weights, *scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, log_noise), head.settings)
     total = total.detach()
     if group is not None:
         from .distributed import joint_value, sum_over
 
         total = sum_over(total.clone(), group)
         value = joint_value(value, group)
-    return value / torch.where(total == 0, 1.0, total), Scores(*scores), weights
+    if reduction == "mean":
+        value = value / torch.where(total == 0, 1.0, total)
+    return value, Scores(*scores), weights
 
 
 class _KeptMean(torch.autograd.Function):
@@ -118,6 +121,7 @@ class _KeptMean(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, index, target, slopes, lse = ctx.saved_tensors
         head, wants = Head(weight, bias, *ctx.settings), ctx.needs_input_grad
@@ -126,7 +130,7 @@ class _KeptMean(torch.autograd.Function):
         grad_h = torch.zeros(h.shape, dtype=wide, device=h.device) if wants[0] else None
         grad_w = torch.zeros_like(weight) if wants[1] else None
         grad_b = None if bias is None or not wants[2] else torch.zeros_like(bias)
-        for words in blocks(len(weight), len(h), h) if len(h) else ():
+        for words in blocks(len(weight), len(h), head) if len(h) else ():
             z = slopes_(logits_of(h, head, words), target, lse, slopes, head, words.start)
             if grad_h is not None:
                 add_product_(grad_h, z, weight[words])
@@ -148,11 +152,12 @@ class _OnePass(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         target, weights, log_noise = given
         head, wants, wide = Head(weight, bias, *settings), ctx.needs_input_grad, sum_dtype(hidden)
+        sums = weight.dtype if head.chunk else wide
         grad_h = torch.zeros_like(hidden) if wants[0] else None
-        grad_w = torch.zeros(weight.shape, dtype=wide, device=weight.device) if wants[1] else None
+        grad_w = torch.zeros(weight.shape, dtype=sums, device=weight.device) if wants[1] else None
         grad_b = None if bias is None or not wants[2] else torch.zeros(bias.shape, dtype=wide, device=bias.device)
         columns, weights = hidden.new_zeros(5, len(hidden), dtype=wide), weights.clone()
-        for block in blocks(len(hidden), len(weight), hidden):
+        for block in blocks(len(hidden), len(weight), head):
             h, y = hidden[block], target[block]
             z = logits_of(h, head)
             found = score(z, y, head)
@@ -170,20 +175,31 @@ class _OnePass(torch.autograd.Function):
                 grad_b += z.sum(0, dtype=wide)
         found = Scores(*columns)
         value = (torch.where(weights != 0, found.loss, 0.0) * weights).sum()
-        ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
-        ctx.save_for_backward(grad_h, grad_w, grad_b)
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.once = [grad_h, grad_w, grad_b] if head.chunk else None
+        if ctx.once is None:
+            ctx.save_for_backward(grad_h, grad_w, grad_b)
         rest = (weights.sum(), weights, *found)
         ctx.mark_non_differentiable(*rest)
         return (value, *rest)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        grad_h, grad_w, grad_b = ctx.saved_tensors
-        by, (dtype, bias_dtype) = upstream[0], ctx.dtypes
-        return (
-            None if grad_h is None else (grad_h * by).to(grad_h.dtype),
-            None if grad_w is None else (grad_w * by).to(dtype),
-            None if grad_b is None else (grad_b * by).to(bias_dtype),
-            None,
-            None,
-        )
+        gradients = ctx.saved_tensors if ctx.once is None else ctx.once
+        if not gradients:
+            raise RuntimeError("with chunk= gradients are scaled in place; call backward once, or leave chunk out")
+        scaled = [
+            None if gradient is None else _scaled(gradient, upstream[0], dtype, ctx.once is not None)
+            for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
+        ]
+        if ctx.once is not None:
+            ctx.once.clear()
+        return *scaled, None, None
+
+
+def _scaled(gradient: Tensor, by: Tensor, dtype: torch.dtype, in_place: bool) -> Tensor:
+    """gradient * by in this dtype, without a copy in a wider one."""
+    if in_place:
+        return gradient.mul_(by).to(dtype)
+    return torch.mul(gradient, by, out=torch.empty_like(gradient, dtype=dtype))

@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
-from .cuts import ranks_on_device
-from .functional import _as_range
+from .cuts import ranks_on_device, sum_dtype
+from .functional import as_range
+from .kernels import transforms_active
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
-from .token_scores import Head, Scores
+from .token_scores import Head
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -48,6 +49,9 @@ def linear_ranked_range(
     reference: Tensor | None = None,
     softcap: float | None = None,
     label_smoothing: float = 0.0,
+    token_weights: Tensor | None = None,
+    reduction: str = "mean",
+    chunk: int | None = None,
     group: ProcessGroup | None = None,
 ) -> Tensor:
     """Mean cross-entropy of the tokens or sequences ranked m+1 to k, from hidden states and the last layer.
@@ -85,18 +89,30 @@ def linear_ranked_range(
         Logits become softcap * tanh(logits / softcap).
     label_smoothing : float, default=0.0
         Label smoothing, as in `torch.nn.CrossEntropyLoss`.
+    token_weights : Tensor of the shape of `target`, optional
+        Weights w of the tokens, without gradient. They do not change the ranks. The mean is the sum of w * loss over
+        the kept tokens divided by the sum of their w.
+    reduction : {"mean", "sum"}, default="mean"
+        "sum" does not divide; use it for weights that may be negative, such as advantages.
+    chunk : int, optional
+        How many tokens may have their logits in memory at a time (1,024 need .25 GiB for 128,000 words in bfloat16).
+        Without it blocks of .5 GiB are used on a GPU and, if everything is kept, the gradient of the matrix is
+        accumulated in float32, which takes as much memory as the matrix in float32. With it that gradient is
+        accumulated in the dtype of the matrix, and backward can be called once only.
     group : torch.distributed process group, optional
-        A group whose tokens are ranked together, as in `ranked_range`.
+        The processes whose tokens are ranked together, as in `ranked_range`.
 
     Returns
     -------
     Tensor
-        The mean over the kept tokens, float64 for float64 and float32 otherwise; 0 if no token counts. It carries
-        gradients for `hidden`, `weight` and `bias`.
+        The mean or sum over the kept tokens, float64 for float64 and float32 otherwise; 0 if no token counts. It
+        carries gradients for `hidden`, `weight` and `bias`.
 
     Notes
     -----
-    Tokens or sequences with equal keys are ranked by position, the first one first. A NaN among the logits of a token
+    Only first derivatives exist, and transforms of `torch.func` are an error. A vocabulary that is split over processes
+    is not supported. Keys tied at a cut do not share its weight:
+    tokens or sequences with equal keys are ranked by position, the first one first. A NaN among the logits of a token
     that is not ignored makes the loss and all gradients NaN.
 
     Examples
@@ -109,11 +125,49 @@ def linear_ranked_range(
     >>> round(float(linear_ranked_range(hidden, weight, target, 1, 3)), 4)
     0.2395
     """
-    tokens, head = prepared(hidden, weight, target, bias, ignore_index, softcap, label_smoothing)
-    keep, key = _as_range(m, k), checked_key(key, per, reference, target)
+    if reduction not in ("mean", "sum"):
+        raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
+    head = Head(weight, bias, softcap, label_smoothing, chunk)
+    tokens, head = prepared(hidden, head, target, ignore_index, token_weights)
+    keep, key = as_range(m, k), checked_key(key, per, reference, target)
     if keeps_all(keep):
-        return mean_of_all(tokens, head, group)[0]
-    return ranked(tokens, head, keep, key, per, reference, group)[0]
+        return mean_of_all(tokens, head, group, reduction=reduction)[0]
+    return ranked(tokens, head, keep, key, per, reference, group, reduction)[0]
+
+
+def token_losses(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    softcap: float | None = None,
+    label_smoothing: float = 0.0,
+    chunk: int | None = None,
+) -> Tensor:
+    """Cross-entropy of every token, without gradient; the logits of all tokens are never in memory at once.
+
+    Parameters
+    ----------
+    hidden, weight, target, bias, ignore_index, softcap, label_smoothing, chunk
+        As in `linear_ranked_range`.
+
+    Returns
+    -------
+    Tensor of the shape of `target`
+        The losses, float64 for float64 and float32 otherwise; 0 for ignored tokens.
+
+    Examples
+    --------
+    >>> import torch
+    >>> losses = token_losses(torch.eye(3), 2.0 * torch.eye(3), torch.tensor([0, 1, 0]))
+    >>> torch.exp(-losses)  # the probabilities that the model gives to the targets
+    tensor([0.7870, 0.7870, 0.1065])
+    """
+    head = Head(weight, bias, softcap, label_smoothing, chunk)
+    tokens, head = prepared(hidden.detach(), head, target, ignore_index, None)
+    return torch.where(tokens.counted, score_all(tokens, head).loss, 0.0).reshape(target.shape)
 
 
 def ranked(
@@ -124,8 +178,9 @@ def ranked(
     per: str,
     reference: Tensor | None,
     group: ProcessGroup | None,
-) -> tuple[Tensor, Kept, Scores]:
-    """The mean loss of the kept tokens, these tokens, and the scores of all tokens.
+    reduction: str = "mean",
+) -> tuple[Tensor, Kept]:
+    """The mean or sum of the losses of the kept tokens, and these tokens.
 
     A first pass computes the scores of all tokens; the gradient takes a second pass over the kept tokens.
     """
@@ -134,7 +189,7 @@ def ranked(
     if key == "reference" and reference is not None:
         keys = scores.loss - reference.reshape(-1).to(keys.dtype)
     kept = choose(keys, scores.loss, tokens, keep, per, group)
-    return kept_mean(tokens, head, scores, kept, group), kept, scores
+    return kept_mean(tokens, head, scores, kept, group, reduction), kept
 
 
 @torch.no_grad()
@@ -157,6 +212,7 @@ def choose(
         sequence, chosen, cut = _in_range(means, sizes > 0, keep, group)
         index = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
         weight = (chosen[:, None] & inside[sequence]).reshape(-1).to(keys.dtype)
+    weight = weight * tokens.weights[index]
     total, valid = weight.sum(), valid & cut[2]
     if group is not None:
         from .distributed import sum_over
@@ -256,33 +312,28 @@ def checked_key(key: str | None, per: str, reference: Tensor | None, target: Ten
 
 
 def prepared(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None,
-    ignore_index: int,
-    softcap: float | None,
-    label_smoothing: float,
+    hidden: Tensor, head: Head, target: Tensor, ignore_index: int, token_weights: Tensor | None
 ) -> tuple[Tokens, Head]:
     """Validated, gathered (`_gathered`) and flattened inputs, in the dtype of autocast if it is on; float64 stays."""
-    if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
-        raise ValueError(
-            f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "
-            f"{tuple(weight.shape)}; pass the last layer's input and its matrix"
+    if transforms_active():
+        raise NotImplementedError(
+            "transforms of torch.func do not support this loss; use torch.autograd, or rankrange.torch.ranked_range of "
+            "the losses of all logits"
         )
+    _check_head(hidden, head)
     if target.shape != hidden.shape[:-1] or target.is_floating_point() or target.dtype == torch.bool:
         raise ValueError(
             f"target must hold one integer per token, shape {tuple(hidden.shape[:-1])}, got {target.dtype} of shape "
             f"{tuple(target.shape)}"
         )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must have shape ({len(weight)},), got {tuple(bias.shape)}")
-    if softcap is not None and not 0 < softcap < math.inf:
-        raise ValueError(f"softcap must be positive, got {softcap!r}; leave it out for none")
-    if not 0.0 <= label_smoothing < 1.0:
-        raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing!r}")
-    hidden, weight, bias = _one_dtype(hidden, _gathered(weight), None if bias is None else _gathered(bias))
-    flat, shape = target.reshape(-1).long(), target.shape
+    if token_weights is not None and token_weights.shape != target.shape:
+        raise ValueError(
+            f"token_weights must hold one weight per token, shape {tuple(target.shape)}, got "
+            f"{tuple(token_weights.shape)}"
+        )
+    bias = None if head.bias is None else _gathered(head.bias)
+    hidden, weight, bias = _one_dtype(hidden, _gathered(head.weight), bias)
+    flat = target.reshape(-1).long()
     counted = flat != ignore_index
     inside = torch.where(counted, flat, 0)
     if inside.is_cpu and not torch.compiler.is_compiling() and len(inside):
@@ -291,8 +342,28 @@ def prepared(
             raise ValueError(
                 f"targets must be from 0 to {len(weight) - 1} or ignore_index={ignore_index}, got {low} to {high}"
             )
-    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, shape)
-    return tokens, Head(weight, bias, softcap, label_smoothing)
+    weights = counted.to(sum_dtype(hidden))
+    if token_weights is not None:
+        weights = torch.where(counted, token_weights.detach().reshape(-1).to(weights.dtype), 0.0)
+    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, weights, target.shape)
+    return tokens, head._replace(weight=weight, bias=bias)
+
+
+def _check_head(hidden: Tensor, head: Head) -> None:
+    weight, bias = head.weight, head.bias
+    if hidden.dim() < 2 or weight.dim() != 2 or hidden.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"need hidden (..., features) and weight (words, features), got shapes {tuple(hidden.shape)} and "
+            f"{tuple(weight.shape)}; pass the last layer's input and its matrix"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must have shape ({len(weight)},), got {tuple(bias.shape)}")
+    if head.softcap is not None and not 0 < head.softcap < math.inf:
+        raise ValueError(f"softcap must be positive, got {head.softcap!r}; leave it out for none")
+    if not 0.0 <= head.label_smoothing < 1.0:
+        raise ValueError(f"label_smoothing must be in [0, 1), got {head.label_smoothing!r}")
+    if head.chunk is not None and head.chunk < 1:
+        raise ValueError(f"chunk must be a number of tokens of at least 1, got {head.chunk!r}; leave it out for none")
 
 
 def _gathered(parameter: Tensor) -> Tensor:

@@ -19,27 +19,31 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import kernels
 from .cuts import sum_dtype
-from .launching import INTERPRETED, TRITON
 
-if TRITON:
+if kernels.triton is not None:
     import triton
 
     from . import _token_kernels
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # Bytes of logits in memory at a time. On a GPU products need large blocks to run at full speed.
 _MAX_BYTES = {"cuda": 1 << 29, "cpu": 1 << 25}
 _WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # half-precision products accumulated in float32
 
 
 class Head(NamedTuple):
-    """The last layer (matrix and bias) and the settings of the loss."""
+    """The last layer (matrix and bias), the settings of the loss, and how many tokens have logits in memory."""
 
     weight: Tensor
-    bias: Tensor | None
-    softcap: float | None
-    label_smoothing: float
+    bias: Tensor | None = None
+    softcap: float | None = None
+    label_smoothing: float = 0.0
+    chunk: int | None = None
+
+    @property
+    def settings(self) -> tuple[float | None, float, int | None]:
+        return self[2:]
 
 
 class Scores(NamedTuple):
@@ -58,10 +62,13 @@ def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
     return hidden @ weight.t() if head.bias is None else torch.addmm(head.bias[words], hidden, weight.t())
 
 
-def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
-    """Slices of n rows, so that a block of this width in the dtype of `like` fits into the memory limit of logits."""
-    most_bytes = _MAX_BYTES.get(like.device.type, _MAX_BYTES["cuda"])
-    most = max(most_bytes // max(width * like.element_size(), 1), 1)
+def blocks(n: int, width: int, head: Head) -> Iterator[slice]:
+    """Slices of n rows, so that blocks of this width fit into the memory limit of logits."""
+    weight = head.weight
+    most_bytes = _MAX_BYTES.get(weight.device.type, _MAX_BYTES["cuda"])
+    if head.chunk is not None:
+        most_bytes = head.chunk * weight.shape[0] * weight.element_size()
+    most = max(most_bytes // max(width * weight.element_size(), 1), 1)
     size = max(-(-n // -(-n // most)), 1) if n else 1
     size = min(-(-size // 128) * 128, most) if size > 128 else size  # multiples of the tile size
     for start in range(0, n, size):
@@ -71,8 +78,8 @@ def blocks(n: int, width: int, like: Tensor) -> Iterator[slice]:
 def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
     """The scores of tokens with valid targets, from their logits for all words."""
     wide = sum_dtype(logits)
-    if _fits(logits):
-        columns = torch.ops.rankrange.token_scores(logits, target, head.softcap)
+    if kernels.fits(logits):
+        columns = _token_scores(logits, target, head.softcap)
     else:
         columns = _eager_columns(logits.to(wide), target, head.softcap)
     lse, given, expected, mean, rank = columns.unbind()
@@ -88,8 +95,8 @@ def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: H
     """
     smooth = head.label_smoothing
     on_all = smooth / head.weight.shape[0]
-    if _fits(logits):
-        torch.ops.rankrange.token_slopes_(logits, target, lse, weight, first_word, head.softcap, 1 - smooth, on_all)
+    if kernels.fits(logits):
+        _token_slopes_(logits, target, lse, weight, first_word, head.softcap, 1 - smooth, on_all)
         return logits
     z = _capped(logits.to(lse.dtype), head.softcap)
     slope = torch.exp(z - lse[:, None]) - on_all
@@ -124,12 +131,8 @@ def _capped(z: Tensor, softcap: float | None) -> Tensor:
     return z if softcap is None else softcap * torch.tanh(z / softcap)
 
 
-def _fits(logits: Tensor) -> bool:
-    return TRITON and logits.dtype in _DTYPES and (logits.is_cuda or INTERPRETED) and logits.numel() > 0
-
-
 @torch.library.custom_op("rankrange::token_scores", mutates_args=())
-def _token_scores_op(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
+def _token_scores(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     logits = logits.contiguous()
     n_tokens, n_words = logits.shape
     out = torch.empty(5, n_tokens, dtype=torch.float32, device=logits.device)
@@ -141,13 +144,13 @@ def _token_scores_op(logits: Tensor, target: Tensor, softcap: float | None) -> T
     return out
 
 
-@_token_scores_op.register_fake
+@_token_scores.register_fake
 def _(logits: Tensor, target: Tensor, softcap: float | None) -> Tensor:
     return logits.new_empty((5, logits.shape[0]), dtype=torch.float32)
 
 
 @torch.library.custom_op("rankrange::token_slopes_", mutates_args=("logits",))
-def _token_slopes_op(
+def _token_slopes_(
     logits: Tensor,
     target: Tensor,
     lse: Tensor,
@@ -165,6 +168,6 @@ def _token_slopes_op(
     )  # fmt: skip
 
 
-@_token_slopes_op.register_fake
+@_token_slopes_.register_fake
 def _(logits: Tensor, *_: Any) -> None:
     return None

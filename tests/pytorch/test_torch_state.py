@@ -8,7 +8,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch.protect import weights_inside_classes  # noqa: E402
 
 N, CLASSES = 60, 3
 

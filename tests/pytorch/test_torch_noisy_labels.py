@@ -46,8 +46,8 @@ def train(x, y, criterion, epochs=12, batch=50, indexed=True, seed=0):
     return net
 
 
-def automatic(**settings):
-    return rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", **settings)
+def automatic(n_samples=2000, **settings):
+    return rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=n_samples, **settings)
 
 
 def accuracy(net):
@@ -100,7 +100,7 @@ def test_without_indices_it_beats_the_mean_and_remembers_nothing():
     robust = train(x, noisy, criterion, indexed=False)
     plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
     assert accuracy(robust) > accuracy(plain)
-    assert criterion.auto.memory.size == 0
+    assert criterion.auto.history.visits.sum() == 0
     with pytest.raises(ValueError, match=r"criterion\(output, target, index\) first"):
         criterion.suspects()
 
@@ -204,7 +204,7 @@ def test_autocast_remembers_in_float32(dtype):
     with torch.autocast("cpu", dtype):
         value = criterion(net(x), y, torch.arange(40))
     value.backward()
-    assert criterion.auto.memory.rows.dtype == torch.float32
+    assert criterion.auto.history.rows.dtype == torch.float32
     assert net.weight.grad.isfinite().all()
 
 
@@ -328,7 +328,7 @@ def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
         output = torch.randn(400, 200, generator=generator) + 8 * nn.functional.one_hot(target, 200)
         output[:40] = output[:40].roll(7, 1)  # the first forty look like another class
         criterion(output, target, torch.arange(400))
-    assert criterion.auto.memory.rows.shape == (401, 3)
+    assert criterion.auto.history.rows.shape == (401, 3)
     weights = criterion.sample_weights()
     assert weights[:40].max() < 0.5
     assert weights[40:].mean() > 0.95
