@@ -7,23 +7,20 @@ A program of its own, because the interpreter must be chosen before Triton is im
 
 import os
 import sys
-import traceback
+from pathlib import Path
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import rankrange.torch as rrt
-import triton_interpreter
 from rankrange.torch import cuts, functional, kernels
+from token_kernel_checks import check_token_auto, check_token_losses, check_token_no_wait, check_token_scores  # noqa: F401
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
 # Sizes at which small inputs meet every path: many tiles, lists that overflow, histograms too coarse to decide.
-TINY = kernels.Plan(
-    small=64, joint=0, sample=64, tile=128, list=32, replicas=2, bins=64,
-    weigh_tile=64, short=16, label_tile=16,
+TINY = kernels.Sizes(
+    small=64, sample=64, tile=128, list=32, replicas=2, bins=64, short=16, label_tile=16, read_again=1 << 10
 )  # fmt: skip
-PLANS = [TINY] if INTERPRETED else [None]  # in the interpreter `check_workspaces` compares the joint kernel
 SIZES = [273] if INTERPRETED else [16385, 65535, 65537, 131073, 10**6 + 3, 1 << 24, (1 << 24) + 1, 1 << 26]
 
 
@@ -60,7 +57,11 @@ def by_sorting(losses, m, k):
     return kept.mean(), cut, cuts.cut_weights(s, cut)
 
 
+COMPARED = []
+
+
 def compare(what, found, expected, dtype=torch.float32):
+    COMPARED.append(what)
     tolerance = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
     torch.testing.assert_close(
         found.double(), expected.double(), rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m: f"{what}: {m}"
@@ -69,23 +70,24 @@ def compare(what, found, expected, dtype=torch.float32):
 
 def check_large():
     """narrow, finish and weigh."""
-    for plan in PLANS:
-        for n in SIZES:
-            for name, losses in losses_of_many_kinds(n, DEVICE):
-                chosen = ranks_for(n)
-                if INTERPRETED:  # which takes its time: both cuts for every kind, and other ranks for ties
-                    turn = chosen[(hash_of(name) + n) % len(chosen)]
-                    chosen = [chosen[2], turn] if tied(losses) else [chosen[2]]
-                for m, k in chosen:
-                    what = f"{name}, n={n}, m={m}, k={k}"
-                    value, cut, kept = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_weights=True, own=False)
-                    expected, expected_cut, weights = by_sorting(losses, m, k)
-                    if kept is not None:
-                        compare(f"weights of {what}", kept * (k - m), weights)
-                    compare(f"cut of {what}", cut, expected_cut)
-                    compare(f"value of {what}", value, expected)
-                    gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5, plan=plan)
-                    compare(f"gradient of {what}", gradient, 1.5 * weights)
+    for n in SIZES:
+        for name, losses in losses_of_many_kinds(n, DEVICE):
+            chosen = ranks_for(n)
+            if INTERPRETED:  # which takes its time: both cuts for every kind, and other ranks for ties
+                turn = chosen[(hash_of(name) + n) % len(chosen)]
+                chosen = [chosen[2], turn] if tied(losses) else [chosen[2]]
+            for m, k in chosen:
+                compare_range(f"{name}, n={n}, m={m}, k={k}", losses, m, k)
+
+
+def compare_range(what, losses, m, k):
+    """Value, cut and gradient of the kernels against the definition."""
+    value, cut = kernels.ranked_range(losses, m, k, 1 / (k - m))
+    expected, expected_cut, weights = by_sorting(losses, m, k)
+    compare(f"cut of {what}", cut, expected_cut)
+    compare(f"value of {what}", value, expected)
+    gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5)
+    compare(f"gradient of {what}", gradient, 1.5 * weights)
 
 
 def tied(losses):
@@ -106,70 +108,61 @@ def sampled_places(n, sample):
 
 def check_misled():
     """A sample that shows only the largest losses, or only the smallest, costs time and not exactness."""
-    n, plan = (401, TINY) if INTERPRETED else (10**6 + 3, kernels.PLAN)
+    n = 401 if INTERPRETED else 10**6 + 3
     for far in (100.0, -100.0):
         losses = torch.randn(n, generator=torch.Generator().manual_seed(n))
-        losses[sampled_places(n, plan.sample)] += far
+        losses[sampled_places(n, kernels.SIZES.sample)] += far
         losses = losses.to(DEVICE)
         for m, k in ((n // 4, n - n // 4), (n // 2, n // 2 + 1)):
-            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
-            expected, expected_cut, _ = by_sorting(losses, m, k)
-            compare(f"cut, {far}, m={m}, k={k}", cut, expected_cut)
-            compare(f"value, {far}, m={m}, k={k}", value, expected)
+            compare_range(f"{far}, m={m}, k={k}", losses, m, k)
 
 
 def check_small():
     """One program a row, alone and in rows."""
-    sizes = [1, 2, 3, 41, 130] if INTERPRETED else [1, 2, 3, 41, 401, 1024, 4097, 16384]
+    sizes = [1, 2, 3, 41] if INTERPRETED else [1, 2, 3, 41, 401, 1024, 4097, 16384]
     for n in sizes:
         for number, (name, losses) in enumerate(losses_of_many_kinds(n, DEVICE)):
             if INTERPRETED and n <= 3 and (number + n) % 2:  # each kind at one or two of these sizes
                 continue
             ranks = [(m, k) for m, k in dict.fromkeys(ranks_for(n)) if m < k]
             for m, k in [ranks[(number + n) % len(ranks)]] if INTERPRETED else ranks:
-                value, cut, weights = kernels.find_range(losses, m, k, 1 / (k - m), keep_weights=True)
-                expected, expected_cut, expected_weights = by_sorting(losses, m, k)
-                what = f"{name}, n={n}, m={m}, k={k}"
-                compare(f"value of {what}", value, expected)
-                compare(f"cut of {what}", cut, expected_cut)
-                compare(f"weights of {what}", weights * (k - m), expected_weights)
+                compare_range(f"{name}, n={n}, m={m}, k={k}", losses, m, k)
     rows = torch.randn(3, 5, 37, device=DEVICE)
-    value, _, _ = kernels.find_range(rows, 4, 30, 1 / 26)
+    value, _ = kernels.ranked_range(rows, 4, 30, 1 / 26)
     compare("rows", value, rows.sort(-1, descending=True).values[..., 4:30].mean(-1))
 
 
 def check_dtypes():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         for n in ((41,) if dtype == torch.float32 else (41, 300)) if INTERPRETED else (41, 10**6 + 3, 1 << 24):
-            plan = TINY if INTERPRETED else None
             losses = torch.randn(n, device=DEVICE, generator=torch.Generator(DEVICE).manual_seed(n)).to(dtype)
             m, k = n // 10, n - n // 5
-            value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan=plan)
+            value, cut = kernels.ranked_range(losses, m, k, 1 / (k - m))
             expected, expected_cut, weights = by_sorting(losses, m, k)
             compare(f"value, {dtype}, n={n}", value, expected, dtype)
             compare(f"cut, {dtype}, n={n}", cut, expected_cut)
-            gradient = kernels.weigh(losses, cut, torch.ones((), device=DEVICE, dtype=dtype), 1.0, plan=plan)
+            gradient = kernels.weigh(losses, cut, torch.ones((), device=DEVICE, dtype=dtype), 1.0)
             assert value.dtype == gradient.dtype == dtype
             compare(f"gradient, {dtype}, n={n}", gradient, weights, dtype)
 
 
 def check_nan():
-    for n, plan in ((10, TINY), (300, TINY)) if INTERPRETED else ((10, None), (10**6, None)):
+    for n in (10, 300) if INTERPRETED else (10, 10**6):
         losses = torch.randn(n, device=DEVICE)
         losses[n // 2] = torch.nan
-        value, cut, _ = kernels.find_range(losses, 1, n - 1, 1.0, plan=plan)
+        value, cut = kernels.ranked_range(losses, 1, n - 1, 1.0)
         assert value.isnan()
         assert cut.isnan().all()
-        assert kernels.weigh(losses, cut, torch.ones((), device=DEVICE), 1.0, plan=plan).isnan().all()
+        assert kernels.weigh(losses, cut, torch.ones((), device=DEVICE), 1.0).isnan().all()
 
 
 def check_repeats():
     """The same losses give the same bits."""
-    n, plan = (401, TINY) if INTERPRETED else ((1 << 22) + 5, None)
+    n = 401 if INTERPRETED else (1 << 22) + 5
     losses = torch.randn(n, device=DEVICE)
     for m, k in ((n // 10, n - n // 10), (n // 1000, n))[: 1 if INTERPRETED else 2]:
-        runs = [kernels.find_range(losses, m, k, 1 / (k - m), plan=plan) for _ in range(2 if INTERPRETED else 20)]
-        for value, cut, _ in runs[1:]:
+        runs = [kernels.ranked_range(losses, m, k, 1 / (k - m)) for _ in range(2 if INTERPRETED else 20)]
+        for value, cut in runs[1:]:
             assert torch.equal(value, runs[0][0])
             assert torch.equal(cut, runs[0][1])
 
@@ -179,8 +172,7 @@ def check_public():
     for n in (50,) if INTERPRETED else (50, 5000, 200_003):
         losses = torch.randn(n, device=DEVICE, requires_grad=True)
         m, k = n // 10, n - n // 5
-        rrt.ranked_range(losses, m, k)
-        value = rrt.ranked_range(losses, m, k)  # the second call is made from what the first has left
+        value = rrt.ranked_range(losses, m, k)
         (gradient,) = torch.autograd.grad(-3.0 * value, losses, retain_graph=True)
         _, _, weights = by_sorting(losses.detach(), m, k)
         compare(f"upstream gradient, n={n}", gradient, -3.0 * weights / (k - m))
@@ -236,40 +228,36 @@ def as_indices(mask, width):
 
 def check_labels():
     shapes = [(3, 6), (2, 41)] if INTERPRETED else [(7, 6), (50, 1000), (9, 4097), (5, 32000), (3, 10**6 + 1)]
-    plan = TINY if INTERPRETED else kernels.PLAN
     for n_rows, n_labels in shapes:
         for top_k in (3,) if INTERPRETED else (1, 5, 100):
-            if top_k >= n_labels or not kernels.fits_tkml(torch.empty(n_rows, n_labels, device=DEVICE), None, top_k):
+            if top_k >= n_labels or not kernels.fits_tkml(torch.empty(n_rows, n_labels, device=DEVICE), top_k):
                 continue
             for number, (name, scores, mask) in enumerate(labels_of_many_kinds(n_rows, n_labels, DEVICE)):
-                index, index_mask = as_indices(mask, 12 if n_labels != 12 else 13)
                 for two_sided in (True, False):
-                    targets = [(mask, mask), (index, index_mask), (mask.float(), mask)]
-                    if INTERPRETED:  # each kind meets both targets in both losses, over the two shapes
-                        targets = [targets[(number + n_labels + two_sided) % 2]]
-                    for target, same in targets:
-                        what = f"{name}, {scores.shape}, k={top_k}, two_sided={two_sided}, {target.dtype}"
-                        compare_rows(what, scores, target, same, top_k, two_sided, plan)
+                    if INTERPRETED and (number + n_labels + two_sided) % 2:  # each kind meets both losses
+                        continue
+                    what = f"{name}, {scores.shape}, k={top_k}, two_sided={two_sided}"
+                    compare_rows(what, scores, mask, top_k, two_sided)
 
 
-def compare_rows(what, scores, target, mask, top_k, two_sided, plan):
+def compare_rows(what, scores, mask, top_k, two_sided):
     upstream = torch.linspace(-1, 2, len(scores), device=DEVICE)
     leaf = scores.double().requires_grad_()
     expected = functional._tkml_rows(leaf, mask, top_k, two_sided)
     expected.backward(upstream.double())
-    losses, marks = kernels.find_scores(scores, target, top_k, two_sided, plan=plan)
+    losses, marks = kernels.tkml(scores, mask, top_k, two_sided)
     compare(f"loss of {what}", losses, expected.detach())
-    gradient = kernels.spread(scores, target, marks, upstream, plan=plan)
+    gradient = kernels.spread(scores, mask, marks, upstream)
     compare(f"gradient of {what}", gradient, leaf.grad)
 
 
 def check_label_dtypes():
-    n_labels, plan = (50, TINY) if INTERPRETED else (40_000, kernels.PLAN)
+    n_labels = 50 if INTERPRETED else 40_000
     for dtype in (torch.bfloat16, torch.float16):
         scores = torch.randn(3, n_labels, device=DEVICE).to(dtype)
         mask = torch.rand(3, n_labels, device=DEVICE) < 3 / n_labels
-        losses, marks = kernels.find_scores(scores, mask, 3, True, plan=plan)
-        gradient = kernels.spread(scores, mask, marks, torch.ones(3, device=DEVICE, dtype=dtype), plan=plan)
+        losses, marks = kernels.tkml(scores, mask, 3, True)
+        gradient = kernels.spread(scores, mask, marks, torch.ones(3, device=DEVICE, dtype=dtype))
         leaf = scores.double().requires_grad_()
         expected = functional._tkml_rows(leaf, mask, 3, True)
         expected.sum().backward()
@@ -286,6 +274,8 @@ def check_public_labels():
         expected = functional._tkml_rows(scores, mask, 3, True).mean()
         (expected,) = torch.autograd.grad(expected, scores)
         compare("gradient", gradient, expected)
+        index, same = as_indices(mask, 12)
+        compare("indices", rrt.tkml(scores, index, 3, reduction="none"), functional._tkml_rows(scores, same, 3, True))
         (first,) = torch.autograd.grad(rrt.tkml(scores**3, mask, 3), scores, create_graph=True)
         (second,) = torch.autograd.grad(first.sum(), scores)
         (first,) = torch.autograd.grad(
@@ -373,82 +363,6 @@ def check_graph():
             assert torch.equal(replayed[1], scores.grad)
 
 
-def check_again():
-    """Calls like an earlier one give the same bits as the first, and what differs is not taken for one."""
-    started = []
-    original, kernels._apply = kernels._apply, lambda *given: started.append(given[0]) or original(*given)
-    module = rrt.AoRRLoss(m=0.1, k=0.8)
-    try:
-        for n in (48, 300) if INTERPRETED else (48, 300, 5000, 40_000, 200_000, 1 << 20, (1 << 20) + 16):
-            for dtype in (torch.float32,) if INTERPRETED and n > 48 else (torch.float32, torch.bfloat16):
-                losses = torch.randn(n, device=DEVICE).to(dtype).requires_grad_()
-                calls = [
-                    lambda s: rrt.ranked_range(s, 0.1, 0.8),
-                    lambda s: rrt.ranked_range(s, 1, 8, reduction="sum"),
-                    module,
-                ]
-                for call in calls:
-                    kernels._READY.clear()
-                    found = []
-                    for _ in range(3):
-                        value = call(losses)
-                        gradient = torch.autograd.grad(-2.0 * value, losses, retain_graph=True)[0]
-                        assert torch.equal(gradient, torch.autograd.grad(-2.0 * value, losses)[0])
-                        found.append((value.detach(), gradient, module.lam if call is module else value.detach()))
-                    assert all(map(torch.equal, found[0], found[1]))
-                    assert all(map(torch.equal, found[0], found[2]))
-                    assert len(started) == (2 if n <= kernels.PLAN.joint else 0)
-                    started.clear()
-    finally:
-        kernels._apply = original
-    losses = torch.arange(64.0, device=DEVICE, requires_grad=True)
-    for m, k, expected in ((0, 1, 63.0), (0.0, 1.0, 31.5), (0, 1, 63.0), (0, 1.0, 31.5), (1, 2, 62.0)):
-        assert rrt.ranked_range(losses, m, k) == expected
-    ready = len(kernels._READY)
-    assert ready
-    assert rrt.ranked_range(torch.arange(65.0, device=DEVICE, requires_grad=True)[1:], 0, 1) == 64  # aligned otherwise
-    assert rrt.ranked_range(torch.arange(128.0, device=DEVICE, requires_grad=True)[::2], 0, 1) == 126
-    with torch.no_grad():
-        assert not rrt.ranked_range(losses, 0, 1).requires_grad
-    assert rrt.ranked_range(losses.detach(), 0, 1) == 63
-    assert len(kernels._READY) == ready
-
-
-def check_workspaces():
-    """What is kept from one launch to the next is as good as new: after every kind of losses, with other ranks."""
-    found = []
-    original, kernels.workspace = kernels.workspace, lambda *asked: found.append(original(*asked)) or found[-1]
-    n = 300 if INTERPRETED else 40_000
-    try:
-        for number, (name, losses) in enumerate(losses_of_many_kinds(n, DEVICE)):
-            ranks = ranks_for(n)
-            plan = TINY._replace(joint=1 << 20, list=256 if number % 2 else 32) if INTERPRETED else kernels.PLAN
-            for m, k in ranks[number % len(ranks) :][:1] if INTERPRETED else ranks:
-                value, cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan, own=False)
-                left = found.pop().clone()
-                expected, expected_cut, weights = by_sorting(losses, m, k)
-                compare(f"cut of {name}, m={m}, k={k}", cut, expected_cut)
-                compare(f"value of {name}, m={m}, k={k}", value, expected)
-                gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE), 0.5, plan=plan)
-                compare(f"gradient of {name}, m={m}, k={k}", gradient, 1.5 * weights)
-                assert left[4] > 0, "no program has waited: this was not the joint kernel"
-                for start, end in (
-                    (4, 5),
-                    (16, 24),
-                    (48, 52),
-                    (64, 64 + 1024 + plan.list),
-                ):  # overwritten, not added to
-                    left[start:end] = 0
-                assert not left.any(), f"{name}, m={m}, k={k} left something at {left.nonzero()[:, 0].tolist()[:9]}"
-                if INTERPRETED and number > 2:
-                    continue
-                bare, no_cut, _ = kernels.find_range(losses, m, k, 1 / (k - m), plan, keep_cut=False, own=False)
-                assert no_cut is None
-                assert torch.equal(bare, value)
-    finally:
-        kernels.workspace = original
-
-
 def check_streams():
     """Streams, threads, graphs and what runs beside them do not share a workspace (a GPU alone can tell)."""
     if INTERPRETED:
@@ -500,82 +414,6 @@ def check_streams():
         assert same(found, number), "in a graph, beside others"
 
 
-def remembered(n_classes, size, dtype, fused):
-    """Values, gradients and state of m="auto" over some batches, by the kernel or by eager PyTorch."""
-    fits, kernels.fits_memory = kernels.fits_memory, kernels.fits_memory if fused else lambda losses, output: False
-    try:
-        generator = torch.Generator().manual_seed(n_classes)
-        base = torch.nn.CrossEntropyLoss(reduction="none")
-        criterion = rrt.AoRRLoss(base, m="auto", n_samples=None if n_classes == 3 else 3 * size).to(DEVICE)
-        found = []
-        for step in range(8):
-            index = torch.randperm(3 * size, generator=generator)[:size]
-            target = (index + (index % 4 == 0)) % n_classes  # a quarter of the labels is wrong
-            true = torch.nn.functional.one_hot(index % n_classes, n_classes)
-            output = torch.randn(size, n_classes, generator=generator) + 4 * true
-            output[0] = torch.nan if step == 5 else output[0]
-            output = output.to(DEVICE, dtype).requires_grad_()
-            value = criterion(output, target.to(DEVICE), index.to(DEVICE))
-            gradient = torch.autograd.grad(value, output)[0]
-            found.append((value.detach(), gradient, criterion.last_weights))
-        return found, criterion.state_dict()
-    finally:
-        kernels.fits_memory = fits
-
-
-def check_memory():
-    for n_classes, size in ((2, 1), (10, 128), (3, 37), (100, 90), *(() if INTERPRETED else ((10, 5000), (128, 4096)))):
-        for dtype in (torch.float32, torch.bfloat16) if n_classes == 10 else (torch.float32,):
-            (found, state), (expected, right) = (remembered(n_classes, size, dtype, fused) for fused in (True, False))
-            again, same = remembered(n_classes, size, dtype, True)
-            what = f"memory, {n_classes} classes, {size} samples, {dtype}"
-            for step, (mine, eager, twice) in enumerate(zip(found, expected, again, strict=True)):
-                for one, other, repeated in zip(mine, eager, twice, strict=True):
-                    torch.testing.assert_close(
-                        one.float(), other.float(), atol=2e-3 if dtype == torch.bfloat16 else 1e-5,
-                        rtol=1e-2 if dtype == torch.bfloat16 else 1e-4, equal_nan=True,
-                        msg=lambda text, step=step, what=what: f"{what}, batch {step}: {text}",
-                    )  # fmt: skip
-                    assert torch.equal(one.nan_to_num(), repeated.nan_to_num()), f"{what}: other bits in a second run"
-            for name, buffer in right.items():
-                torch.testing.assert_close(
-                    state[name], buffer, msg=lambda text, n=name, what=what: f"{what}, {n}: {text}"
-                )
-                assert torch.equal(state[name], same[name]), f"{what}: other bits in a second run, {name}"
-
-
-def _is_triton(module):
-    return module.partition(".")[0] == "triton"
-
-
-def launches(step):
-    """Operations on tensors of a loss and its gradient, without views and without those of Triton's interpreter."""
-
-    class Counter(TorchDispatchMode):
-        n = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            views = ("view", "detach", "empty", "alias", "select.int", "expand")
-            callers = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(None))
-            self.n += not any(tag in str(function) for tag in views) and not any(map(_is_triton, callers))
-            return function(*args, **(kwargs or {}))
-
-    output = torch.randn(16, 10, generator=torch.Generator().manual_seed(0)).to(DEVICE).requires_grad_()
-    label, index = torch.arange(16, device=DEVICE) % 10, torch.arange(16, device=DEVICE)
-    with Counter() as counter:
-        torch.autograd.grad(step(output, label, index), output)
-    return counter.n
-
-
-def check_launches():
-    """With m="auto", a step has the kernel and at most seven operations more than cross-entropy."""
-    criterion = rrt.AoRRLoss(torch.nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=16).to(DEVICE)
-    launches(criterion)
-    ours = launches(criterion)
-    plain = launches(lambda output, target, index: torch.nn.functional.cross_entropy(output, target))
-    assert ours <= plain + 7, f"{ours} operations, cross-entropy has {plain}"
-
-
 def check_group():
     """A process group of one on the GPU: counts and ranks stay there, and nothing waits."""
     if INTERPRETED:
@@ -612,8 +450,13 @@ CHECKS = {name[6:]: function for name, function in globals().items() if name.sta
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
     if INTERPRETED:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        import triton_interpreter
+
         triton_interpreter.patch_once_per_launch()
+        kernels.SIZES = TINY
     failed = []
     for name in sys.argv[1:] or CHECKS:
         try:
@@ -624,4 +467,5 @@ if __name__ == "__main__":
                 raise
             failed.append(name)
             print(f"FAILED  {name}: {type(error).__name__}: {error}", flush=True)
+    print(f"{len(COMPARED)} comparisons")
     sys.exit(f"{len(failed)} of the checks failed" if failed else 0)

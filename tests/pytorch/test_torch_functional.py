@@ -262,6 +262,30 @@ def test_tkml_errors_state_rule_value_and_remedy():
         rrt.tkml(torch.zeros(5), torch.zeros(5), 1)
 
 
+@pytest.mark.parametrize("wrong", [6, 7, -2])
+def test_an_index_outside_of_the_labels_is_an_error(wrong):
+    scores = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([[0, -1], [2, wrong], [5, -1]])
+    with pytest.raises(ValueError, match="count labels from 0"):
+        rrt.tkml(scores, target, 2)
+    # In a transform no value can be read, so the row is NaN; the others are what they were.
+    _, losses = torch.func.grad_and_value(lambda z: rrt.tkml(z, target, 2, reduction="none")[1])(scores)
+    assert losses.isnan()
+
+
+@pytest.mark.parametrize(
+    "weights", [rr.RankWeights("extremile"), rr.RankWeights("winsorised", m=0.2, k=0.9), rr.RankWeights([3, 1])]
+)
+def test_weights_by_rank_are_those_of_numpy(weights):
+    s = np.round(np.random.default_rng(0).exponential(size=31), 1)
+    losses = torch.tensor(s, requires_grad=True)
+    value = rrt.rank_weighted_mean(losses, weights)
+    assert value.item() == pytest.approx(weights.mean(s))
+    value.backward()
+    np.testing.assert_allclose(losses.grad, weights.on(s), atol=1e-12)
+    assert rrt.rank_weighted_mean(torch.zeros(0), weights) == 0
+
+
 # --- compilation --------------------------------------------------------------------------------------------------
 
 

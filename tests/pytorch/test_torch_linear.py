@@ -343,3 +343,65 @@ def test_excess_is_the_loss_minus_the_entropy_of_the_prediction():
     found = token_scores.score(z, torch.tensor([0]), head)
     entropy = -(0.25 * math.log(0.25) * 2 + 0.5 * math.log(0.5))
     assert float(found.excess) == pytest.approx(math.log(4.0) - entropy)
+
+
+# --- weights of tokens, losses of tokens, chunks
+
+
+@pytest.mark.parametrize("ranks", [(0.2, 0.8), (0, 1.0)], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_weights_of_tokens_weigh_the_kept_losses(ranks, reduction):
+    hidden, weight, target, bias = batch(bias=True)
+    w = torch.rand(target.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    if reduction == "sum":
+        w = w - 0.5  # such as advantages
+    value = rrt.linear_ranked_range(
+        hidden, weight, target, *ranks, bias=bias, token_weights=w.requires_grad_(), reduction=reduction
+    )
+    _, kept = definition(hidden, weight, target, *ranks, bias=bias)
+    losses = F.cross_entropy((hidden @ weight.T + bias).reshape(-1, len(weight)), target.reshape(-1), reduction="none")
+    chosen = w.detach().reshape(-1)[kept]
+    expected = (losses[kept] * chosen).sum() / (chosen.sum() if reduction == "mean" else 1.0)
+    torch.testing.assert_close(value, expected)
+    for mine, true in zip(gradients(value, hidden, weight, bias), gradients(expected, hidden, weight, bias), strict=True):
+        torch.testing.assert_close(mine, true)
+    assert not torch.autograd.grad(value, w, allow_unused=True)[0]
+    with pytest.raises(ValueError, match="one weight per token"):
+        rrt.linear_ranked_range(hidden, weight, target, 0, 1.0, token_weights=w[0])
+
+
+def test_losses_of_tokens_are_those_of_full_logits_without_gradient():
+    hidden, weight, target, bias = batch(bias=True)
+    found = rrt.token_losses(hidden, weight, target, bias=bias, softcap=2.0, label_smoothing=0.1)
+    logits = 2.0 * torch.tanh((hidden @ weight.T + bias) / 2.0)
+    expected = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none", label_smoothing=0.1)
+    torch.testing.assert_close(found, expected.detach().reshape(target.shape))
+    assert not found.requires_grad
+    assert (found[target == IGNORED] == 0).all()
+
+
+@pytest.mark.parametrize("ranks", [(0.2, 0.8), (0, 1.0)], ids=str)
+@pytest.mark.parametrize("chunk", [1, 4, 1000])
+def test_chunks_change_memory_and_not_the_result(ranks, chunk):
+    hidden, weight, target, bias = batch(bias=True)
+    whole = rrt.linear_ranked_range(hidden, weight, target, *ranks, bias=bias)
+    parts = rrt.linear_ranked_range(hidden, weight, target, *ranks, bias=bias, chunk=chunk)
+    torch.testing.assert_close(parts, whole)
+    for mine, true in zip(gradients(parts, hidden, weight, bias), gradients(whole, hidden, weight, bias), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_with_chunks_backward_is_once():
+    hidden, weight, target, _ = batch()
+    value = rrt.linear_ranked_range(hidden, weight, target, 0, 1.0, chunk=4)
+    torch.autograd.grad(value, hidden, retain_graph=True)
+    with pytest.raises(RuntimeError, match="call backward once"):
+        torch.autograd.grad(value, hidden)
+
+
+def test_a_fused_loss_keeps_nothing_of_the_batch_alive():
+    hidden, weight, target, _ = batch()
+    loss = rrt.LinearAoRRLoss(m=0.25)
+    loss(torch.tanh(hidden), weight, target)
+    stored = [x for x in tree_leaves(loss._last) if isinstance(x, torch.Tensor)]
+    assert all(not x.requires_grad and x.untyped_storage().nbytes() <= 8 * target.numel() for x in stored)

@@ -109,8 +109,8 @@ def test_compiles_into_one_graph_and_tracks_as_in_eager(settings):
         torch.testing.assert_close(run(logits, y), eager(logits, y))
         torch.testing.assert_close(other.last_weights, eager.last_weights)
     assert other.state_dict().keys() == eager.state_dict().keys()
-    for name, value in eager.state_dict().items():
-        torch.testing.assert_close(other.state_dict()[name], value)
+    for name, value in eager.named_buffers():
+        torch.testing.assert_close(other.get_buffer(name), value)
 
 
 # --- ranks in the data set ----------------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_the_average_over_an_epoch_estimates_the_ranked_range_of_the_data():
 def test_evaluation_mode_moves_no_cut():
     loss = rrt.AoRRLoss(m=0.1, k=0.9, ranking="stream", warmup=5)
     loss(torch.rand(50, generator=seeded()))
-    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    before = {name: value.clone() for name, value in loss.named_buffers()}
     loss.eval()(100 * torch.rand(50, generator=seeded()))
-    for name, value in loss.state_dict().items():
+    for name, value in loss.named_buffers():
         torch.testing.assert_close(value, before[name], equal_nan=True)
 
 
@@ -295,3 +295,90 @@ def test_what_has_no_value_yet_is_no_attribute(loss):
     if loss.m != "auto":
         with pytest.raises(AttributeError, match=f"{name} needs m='auto', got .*with m='auto'"):
             getattr(loss, name)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_warm_up_counts_training_batches_alone(training):
+    loss = rrt.AoRRLoss(m=1, k=2, warmup=2).train(training)
+    losses = torch.tensor([9.0, 2.0, 1.0])
+    assert [float(loss(losses)) for _ in range(4)] == ([4.0, 4.0, 2.0, 2.0] if training else [4.0] * 4)
+
+
+def test_a_schedule_sets_m_and_k_at_once():
+    loss = rrt.AoRRLoss(m=0.0, k=0.3)
+    assert rrt.LinearSchedule(loss, m=0.5, k=1.0).step() == (0.5, 1.0)
+
+
+# --- classes, class weights and groups ----------------------------------------------------------------------------
+
+
+def repeated(losses, counts, m, k):
+    """By the definition: each loss as often as its count says."""
+    return sum(sorted(np.repeat(losses, counts), reverse=True)[m:k]) / (k - m)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_ranks_inside_classes_take_the_same_share_of_each_and_ties_share(tied):
+    losses, target = torch.rand(40, generator=seeded(), dtype=torch.float64), torch.arange(40) % 4
+    losses = losses.mul(4).round() if tied else losses
+    loss = rrt.AoRRLoss(lambda scores, target: losses, m=0.2, k=0.7, per_class=True)
+    value = loss(torch.zeros(40, 4), target)
+    rows = [rr.range_weights(losses[target == c].numpy(), 2, 7) for c in range(4)]
+    for c in range(4):
+        np.testing.assert_allclose(loss.last_weights[target == c], rows[c])
+    assert value.item() == pytest.approx(sum(rows[c] @ losses[target == c].numpy() for c in range(4)) / 20)
+
+
+def test_class_weights_at_m_0_give_the_weighted_mean_of_pytorch():
+    """It was the mean of the weighted losses: 3.12 instead of 1.34."""
+    weight = torch.tensor([0.2, 1.0, 5.0])
+    scores, target = 2 * torch.randn(60, 3, generator=seeded()), torch.arange(60) % 3
+    found = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight))(scores, target)
+    torch.testing.assert_close(found, nn.CrossEntropyLoss(weight=weight)(scores, target))
+    loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight), "auto", n_samples=60)
+    torch.testing.assert_close(loss(scores, target, torch.arange(60)), nn.CrossEntropyLoss(weight=weight)(scores, target))
+
+
+@pytest.mark.parametrize(("m", "k"), [(0.25, 0.75), (0.0, 0.5), (10, 40)])
+def test_class_weights_are_repetitions(m, k):
+    counts = torch.tensor([1, 2, 4])
+    scores, target = 2 * torch.randn(24, 3, generator=seeded(), dtype=torch.float64), torch.arange(24) % 3
+    base = nn.CrossEntropyLoss(reduction="none", weight=counts.double())
+    losses = nn.functional.cross_entropy(scores, target, reduction="none").numpy()
+    low, high = (round(rank * 56) if isinstance(rank, float) else rank for rank in (m, k))
+    found = rrt.AoRRLoss(base, m, k)(scores, target)
+    assert found.item() == pytest.approx(repeated(losses, counts[target], low, high))
+
+
+def test_class_weights_are_refused_if_losses_are_not_ranked_in_one_batch():
+    base = nn.CrossEntropyLoss(reduction="none", weight=torch.ones(3))
+    with pytest.raises(ValueError, match="class weights ranks within one batch"):
+        rrt.AoRRLoss(base, 0.1, ranking="stream")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("worst", [None, 0.5, 1.0])
+@pytest.mark.parametrize("m", [0, 7])
+def test_worst_groups_by_the_definition(m, worst, ties):
+    """Drop the same share of each group, average the worst groups."""
+    losses = torch.rand(40, generator=seeded(m), dtype=torch.float64)
+    losses = losses.mul(5).round() if ties else losses
+    groups = torch.arange(40) % 4
+    loss = rrt.WorstGroupLoss(None, m, worst)
+    leaf = losses.clone().requires_grad_()
+    value = loss(leaf, groups=groups * 10 - 3)
+    quotas = [2, 2, 2, 1] if m else [0] * 4  # largest remainders, the first ones of equal ones
+    means = sorted((float(losses[groups == g].sort().values[: 10 - quotas[g]].mean()) for g in range(4)), reverse=True)
+    n_groups = 1 if worst is None else int(4 * worst)
+    assert value.item() == pytest.approx(np.mean(means[:n_groups]))
+    value.backward()
+    torch.testing.assert_close(leaf.grad, loss.last_weights)
+    assert loss.last_weights.sum().item() == pytest.approx(1.0)
+
+
+def test_worst_groups_of_nothing_and_of_wrong_input():
+    assert rrt.WorstGroupLoss()(torch.zeros(0), groups=torch.zeros(0, dtype=torch.long)) == 0
+    with pytest.raises(ValueError, match="one integer per loss"):
+        rrt.WorstGroupLoss()(torch.zeros(3), groups=torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="share of the groups"):
+        rrt.WorstGroupLoss(worst=1.5)

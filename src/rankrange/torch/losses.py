@@ -212,10 +212,9 @@ class AoRRLoss(RangeLoss):
     def last_weights(self) -> Tensor:
         """The weight of each loss of the last batch, in [0, 1], in the shape of the losses; 0 for dropped losses."""
         losses = self._last_call("losses")
-        weights = self._last.get("weights")
+        flat, counted, weights = losses.reshape(-1), self._last.get("counted"), self._last.get("weights")
         if weights is None:
-            weights = cut_weights(losses.reshape(-1), self._last_call("cut"))
-        counted = self._last.get("counted")
+            weights = cut_weights(flat if counted is None else flat[counted], self._last_call("cut"))
         if counted is not None:
             weights = weights.new_zeros(losses.numel()).index_copy(0, counted, weights)
         return weights.reshape(losses.shape).to(losses.dtype)

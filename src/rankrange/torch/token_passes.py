@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .cuts import sum_dtype
 from .token_scores import Head, Scores, add_product_, blocks, logits_of, score, slopes_
@@ -121,8 +120,8 @@ class _KeptMean(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivatives()
         hidden, weight, bias, index, target, slopes, lse = ctx.saved_tensors
         head, wants = Head(weight, bias, *ctx.settings), ctx.needs_input_grad
         h, slopes = hidden[index], slopes * upstream[0]
@@ -184,8 +183,8 @@ class _OnePass(torch.autograd.Function):
         return (value, *rest)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        _refuse_second_derivatives()
         gradients = ctx.saved_tensors if ctx.once is None else ctx.once
         if not gradients:
             raise RuntimeError("with chunk= gradients are scaled in place; call backward once, or leave chunk out")
@@ -196,6 +195,14 @@ class _OnePass(torch.autograd.Function):
         if ctx.once is not None:
             ctx.once.clear()
         return *scaled, None, None
+
+
+def _refuse_second_derivatives() -> None:
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # only with create_graph=True
+        raise RuntimeError(
+            "this loss has no second derivatives, got create_graph=True; leave it out, or use "
+            "rankrange.torch.ranked_range of the losses of all logits"
+        )
 
 
 def _scaled(gradient: Tensor, by: Tensor, dtype: torch.dtype, in_place: bool) -> Tensor:

@@ -1,0 +1,260 @@
+"""All figures of rankrange.torch on one GPU, in one command: exactness, selection, TKML, training steps and tokens.
+
+    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks]
+
+Forward and backward, medians of calls in turns between CUDA events, called from Python. "extra" is the peak memory
+beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be imported. Rows go to
+benchmarks/results/torch_gpu.csv with --record, and to the folder $OUT if it is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import rankrange.torch as rrt
+import record
+
+CHECKS = Path(__file__).parents[1] / "tests" / "pytorch" / "kernel_checks.py"
+LOSSES = [1 << power for power in (10, 16, 20, 22, 24, 26)]
+LABELS = [(4096, 1000), (1024, 32000), (512, 131072), (256, 1000000)]
+TOKENS = [(8192, 4096, 128256), (8192, 2048, 151936), (16384, 2048, 32000)]
+Calls = dict[str, Callable[[], Any]]
+Row = dict[str, Any]
+
+
+def medians(calls: Calls, repeats: int) -> dict[str, float]:
+    """Median milliseconds of each call, in turns; a call that fails is left out, with its error."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for round_ in range(repeats + 3):
+        for name, call in calls.items():
+            if name not in times:
+                continue
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            try:
+                begin.record()
+                call()
+                end.record()
+            except Exception as error:
+                print(f"  {name} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
+                del times[name]
+                continue
+            torch.cuda.synchronize()
+            if round_ >= 3:
+                times[name].append(begin.elapsed_time(end))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def both_ways(loss: Callable[..., Tensor], leaves: list[Tensor], *rest: Any) -> Callable[[], None]:
+    def call() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        loss(*leaves, *rest).backward()
+
+    return call
+
+
+def rows_of(what: str, size: Any, times: dict[str, float], extra: dict[str, float] | None = None) -> list[Row]:
+    """Rows of one comparison, printed as well."""
+    found = []
+    for name, ms in times.items():
+        memory = "" if extra is None else f"{extra[name]:.3f}"
+        found.append({"what": what, "size": size, "loss": name, "ms": f"{ms:.4f}", "extra_gib": memory})
+        print(f"{what:10s} {size!s:22s} {name:28s} {ms:9.4f} ms {memory:>8s}", flush=True)
+    return found
+
+
+# --- selection and labels
+
+
+def selection(n: int) -> list[Row]:
+    losses = torch.rand(n, device="cuda", requires_grad=True)
+    module = rrt.AoRRLoss(m=0.1, k=0.9)
+    m, k = round(0.1 * n), round(0.9 * n)
+    calls = {
+        "mean": both_ways(torch.mean, [losses]),
+        "ours": both_ways(lambda s: rrt.ranked_range(s, 0.1, 0.9), [losses]),
+        "AoRRLoss": both_ways(module, [losses]),
+        "sort": both_ways(lambda s: s.sort(descending=True).values[m:k].mean(), [losses]),
+    }
+    return rows_of("selection", n, medians(calls, 50 if n <= 1 << 22 else 20))
+
+
+def labels(shape: tuple[int, int]) -> list[Row]:
+    scores = torch.randn(shape, device="cuda", requires_grad=True)
+    mask = torch.rand(shape, device="cuda") < 5 / shape[1]
+    index = torch.where(mask, torch.arange(shape[1], device="cuda"), -1).topk(24, 1).values
+    calls = {
+        "ours; mask": both_ways(lambda z: rrt.tkml(z, mask, 5), [scores]),
+        "ours; indices": both_ways(lambda z: rrt.tkml(z, index, 5), [scores]),
+    }
+    return rows_of("tkml", "x".join(map(str, shape)), medians(calls, 20))
+
+
+# --- a training step
+
+
+def network(width: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for into, out in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
+        layers += [nn.Conv2d(into, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * 16, 10)).cuda()
+
+
+def training_step(name: str, net: nn.Module, images: Tensor) -> list[Row]:
+    """A step of SGD: host and device."""
+    n = len(images)
+    target, index = torch.randint(0, 10, (n,), device="cuda"), torch.arange(n, device="cuda")
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
+    base = nn.CrossEntropyLoss(reduction="none")
+    plain, given = nn.CrossEntropyLoss(), rrt.AoRRLoss(base, m=0.1)
+    per_class = rrt.AoRRLoss(base, m=0.1, per_class=True)
+    automatic = rrt.AoRRLoss(base, m="auto", n_samples=n).cuda()
+    losses: dict[str, Callable[[Tensor], Tensor]] = {
+        "cross-entropy": lambda z: plain(z, target),
+        "AoRRLoss m=.1": lambda z: given(z, target),
+        "AoRRLoss per_class": lambda z: per_class(z, target),
+        "AoRRLoss auto": lambda z: automatic(z, target, index),
+    }
+
+    def step(loss: Callable[[Tensor], Tensor]) -> Callable[[], None]:
+        def call() -> None:
+            optimizer.zero_grad()
+            loss(net(images)).backward()
+            optimizer.step()
+
+        return call
+
+    return rows_of("step", name, medians({key: step(loss) for key, loss in losses.items()}, 60))
+
+
+def training_steps() -> list[Row]:
+    rows = training_step("mlp 1024x64", nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).cuda(),
+                         torch.randn(1024, 64, device="cuda"))  # fmt: skip
+    rows += training_step("cnn 128", network(64), torch.randn(128, 3, 32, 32, device="cuda"))
+    return rows + training_step("cnn 512", network(128), torch.randn(512, 3, 32, 32, device="cuda"))
+
+
+# --- tokens
+
+
+def token_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """Every loss by its name; those of other libraries if they are installed."""
+    losses = {"full logits": lambda h, w, y: F.cross_entropy((h @ w.t()).float(), y)}
+    for name, m in (("all", 0), ("60%", 0.4)):
+        losses[f"ours; {name}"] = lambda h, w, y, m=m: rrt.linear_ranked_range(h, w, y, m, 1.0)
+        losses[f"ours; {name}; chunk=1024"] = lambda h, w, y, m=m: rrt.linear_ranked_range(h, w, y, m, 1.0, chunk=1024)
+    losses["ours; auto"] = rrt.LinearAoRRLoss("auto")
+    losses["ours; weights"] = lambda h, w, y: rrt.linear_ranked_range(
+        h, w, y, 0, 1.0, token_weights=torch.exp(-rrt.token_losses(h, w, y))
+    )
+    try:
+        from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction as Liger
+
+        def liger(h: Tensor, w: Tensor, y: Tensor) -> Tensor:
+            found = Liger.apply(h, w, y, None, None, -100, 0.0, 0.0, "mean")
+            return found[0] if isinstance(found, tuple) else found
+
+        losses["Liger"] = liger
+    except ImportError as error:
+        print(f"without Liger: {error}")
+    try:
+        from cut_cross_entropy import linear_cross_entropy
+
+        losses["Cut Cross-Entropy"] = lambda h, w, y: linear_cross_entropy(h, w, y)
+    except ImportError as error:
+        print(f"without Cut Cross-Entropy: {error}")
+    return losses
+
+
+def token_inputs(shape: tuple[int, int, int], peaked: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Random hidden states; if peaked, the model gives most targets a probability near 1."""
+    n, features, words = shape
+    g = torch.Generator("cuda").manual_seed(0)
+    weight = torch.randn(words, features, device="cuda", generator=g, dtype=torch.bfloat16).mul_(features**-0.5)
+    target = torch.randint(0, words, (n,), device="cuda", generator=g)
+    hidden = torch.randn(n, features, device="cuda", generator=g, dtype=torch.bfloat16)
+    if peaked:
+        hidden = hidden + 20.0 * weight[target]
+    return hidden.requires_grad_(), weight.requires_grad_(), target
+
+
+def extra_memory(call: Callable[[], None], leaves: list[Tensor]) -> float:
+    """GiB beyond inputs and gradients."""
+    for leaf in leaves:
+        leaf.grad = None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    return (torch.cuda.max_memory_allocated() - before - sum(leaf.nbytes for leaf in leaves)) / 2**30
+
+
+def tokens(shape: tuple[int, int, int], peaked: bool) -> list[Row]:
+    hidden, weight, target = token_inputs(shape, peaked)
+    calls = {name: both_ways(loss, [hidden, weight], target) for name, loss in token_losses().items()}
+    times = medians(calls, 9)
+    extra = {name: extra_memory(calls[name], [hidden, weight]) for name in times}
+    rows = rows_of("peaked" if peaked else "tokens", "x".join(map(str, shape)), times, extra)
+    del hidden, weight, target, calls
+    torch.cuda.empty_cache()
+    return rows
+
+
+def summary(rows: list[Row]) -> None:
+    """The figures that have goals."""
+    ms = {(row["what"], row["size"], row["loss"]): float(row["ms"]) for row in rows}
+    print("\ngoal, found")
+    for n, goal in ((1 << 24, 0.40), (1 << 26, 0.70)):
+        if ("selection", n, "ours") in ms:
+            print(f"selection of {n} losses, at most {goal} ms: {ms['selection', n, 'ours']:.3f}")
+    for (what, size, loss), found in ms.items():
+        if what == "step" and loss != "cross-entropy":
+            print(f"step {size}, {loss} over cross-entropy: {found / ms[what, size, 'cross-entropy']:.3f}")
+        if what in ("tokens", "peaked") and loss.endswith("chunk=1024"):
+            print(f"{what} {size}, {loss} over no chunk: {found / ms[what, size, loss.removesuffix('; chunk=1024')]:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="append the rows to benchmarks/results")
+    parser.add_argument("--skip-checks", action="store_true", help="leave out the exactness cases")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this benchmark needs a CUDA GPU; none was found")
+    torch.manual_seed(0)
+    started = time.monotonic()
+    if not arguments.skip_checks:
+        done = subprocess.run([sys.executable, str(CHECKS)], capture_output=True, text=True, timeout=240, check=False)
+        print(done.stdout + done.stderr[-3000:], flush=True)
+        print(f"exactness: {'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - started:.0f} s")
+    rows = [row for n in LOSSES for row in selection(n)]
+    rows += [row for shape in LABELS for row in labels(shape)]
+    rows += training_steps()
+    rows += [row for shape in TOKENS for peaked in (False, True) for row in tokens(shape, peaked)]
+    summary(rows)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.monotonic() - started:.0f} s")
+    rows = [{"torch": torch.__version__, **row} for row in rows]
+    if os.environ.get("OUT"):
+        with Path(os.environ["OUT"], "torch_gpu.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    if arguments.record:
+        record.append("torch_gpu", rows, torch.cuda.get_device_name().replace(",", ";"))
+
+
+if __name__ == "__main__":
+    main()

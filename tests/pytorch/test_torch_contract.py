@@ -1,0 +1,228 @@
+"""What every loss of rankrange.torch can do: copies, states, compilation, autocast, transforms, derivatives."""
+
+import copy
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from torch import nn  # noqa: E402
+
+import rankrange.torch as rrt  # noqa: E402
+
+N, CLASSES, FEATURES = 12, 4, 3
+TARGET = torch.arange(N) % CLASSES
+GROUPS = torch.arange(N) % 3
+# Torch's own deprecations at the first use of its compiler are not ours to fix.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+
+def cross_entropy(**settings):
+    return nn.CrossEntropyLoss(reduction="none", **settings)
+
+
+def of_classes(loss, scores):
+    return loss(scores, TARGET)
+
+
+def with_index(loss, scores):
+    return loss(scores, TARGET, torch.arange(N))
+
+
+def of_groups(loss, scores):
+    return loss(scores, TARGET, groups=GROUPS)
+
+
+def of_labels(loss, scores):
+    return loss(scores, torch.arange(N * CLASSES).reshape(N, CLASSES) % 3 == 0)
+
+
+def of_pairs(loss, scores):
+    return loss(scores[:, 0], TARGET == 0)
+
+
+def of_tokens(loss, scores):
+    weight = torch.linspace(-1, 2, 7 * CLASSES, dtype=scores.dtype).reshape(7, CLASSES)
+    index = {"index": torch.arange(3)} if loss.automatic else {}
+    return loss(scores.reshape(3, 4, CLASSES), weight, torch.arange(N).reshape(3, 4) % 7, **index)
+
+
+LOSSES = {
+    "AoRRLoss": (lambda: rrt.AoRRLoss(cross_entropy(), 0.2, 0.8), of_classes),
+    "class weights": (
+        lambda: rrt.AoRRLoss(cross_entropy(weight=torch.tensor([1.0, 2.0, 0.5, 1.0])), 0.2, 0.8),
+        of_classes,
+    ),
+    "per class": (lambda: rrt.AoRRLoss(cross_entropy(), 0.2, 0.8, per_class=True), of_classes),
+    "stream": (lambda: rrt.AoRRLoss(cross_entropy(), 0.2, 0.8, ranking="stream", warmup=1), of_classes),
+    "auto": (lambda: rrt.AoRRLoss(cross_entropy(), "auto", n_samples=N), with_index),
+    "WorstGroupLoss": (lambda: rrt.WorstGroupLoss(cross_entropy(), 0.2, worst=0.5), of_groups),
+    "TKMLLoss": (lambda: rrt.TKMLLoss(2), of_labels),
+    "PartialAUCLoss": (lambda: rrt.PartialAUCLoss((0.1, 0.7)), of_pairs),
+    "partial AUC of a stream": (lambda: rrt.PartialAUCLoss((0.1, 0.7), ranking="stream"), of_pairs),
+    "LinearAoRRLoss": (lambda: rrt.LinearAoRRLoss(0.2, 0.8), of_tokens),
+    "all tokens": (lambda: rrt.LinearAoRRLoss(), of_tokens),
+    "auto by token": (lambda: rrt.LinearAoRRLoss("auto", warmup=1, n_documents=3), of_tokens),
+    "auto by sequence": (lambda: rrt.LinearAoRRLoss("auto", per="sequence", n_documents=3), of_tokens),
+}
+FUSED = [name for name, (_, call) in LOSSES.items() if call is of_tokens]
+TRACKING = ["stream", "auto", "partial AUC of a stream"]
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def batches(count, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    return [2.0 * torch.randn(N, CLASSES, generator=generator, dtype=dtype) for _ in range(count)]
+
+
+def used(name, count=3, dtype=torch.float32):
+    """A loss that has seen some batches, and its call."""
+    make, call = LOSSES[name]
+    loss = make().to(dtype) if name == "class weights" else make()
+    for scores in batches(count, dtype):
+        call(loss, scores)
+    return loss, call
+
+
+def state(loss):
+    return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in loss.state_dict().items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for key, value in one.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(value, other[key], rtol=0, atol=0, equal_nan=True)
+        else:
+            assert value == other[key]
+
+
+@every_loss
+def test_a_copy_and_a_restored_state_continue_alike(name):
+    loss, call = used(name)
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    restored = LOSSES[name][0]()
+    restored.load_state_dict(torch.load(file, weights_only=True))
+    copied = copy.deepcopy(loss)
+    for scores in batches(3):
+        values = [call(each, scores) for each in (loss, copied, restored)]
+        assert values[0] == values[1] == values[2]
+    assert_same(state(loss), state(copied))
+    assert_same(state(loss), state(restored))
+
+
+@every_loss
+def test_weights_averaging_and_evaluation_change_nothing(name):
+    loss, call = used(name)
+    averaged = torch.optim.swa_utils.AveragedModel(loss)
+    before = state(loss)
+    loss.eval()
+    call(averaged.module.eval(), batches(1)[0])
+    call(loss, 3.0 * batches(1)[0])
+    assert_same(state(loss), before)
+
+
+@every_loss
+def test_a_nan_is_loud_and_forgotten(name):
+    loss, call = used(name)
+    scores = batches(1)[0]
+    broken = scores.clone()
+    broken[5] = torch.nan
+    assert call(loss, broken).isnan()
+    assert call(loss, scores).isfinite()
+
+
+@every_loss
+def test_first_derivatives_are_those_of_finite_differences(name):
+    loss, call = used(name, dtype=torch.float64)
+    loss.eval()
+    scores = batches(4, torch.float64)[-1].requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: call(loss, z), scores)
+
+
+@every_loss
+def test_second_derivatives_are_exact_or_an_error(name):
+    loss, call = used(name, dtype=torch.float64)
+    loss.eval()
+    scores = batches(4, torch.float64)[-1].requires_grad_()
+    if name in FUSED:
+        with pytest.raises(RuntimeError, match="no second derivatives"):
+            torch.autograd.grad(call(loss, scores), scores, create_graph=True)
+    else:
+        assert torch.autograd.gradgradcheck(lambda z: call(loss, z), scores)
+
+
+@every_loss
+def test_transforms_work_or_say_that_they_do_not(name):
+    loss, call = used(name)
+    loss.eval()
+    scores = batches(4)[-1]
+    leaf = scores.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(call(loss, leaf), leaf)
+    if name in FUSED:
+        with pytest.raises(NotImplementedError, match=r"transforms of torch\.func"):
+            torch.func.grad(lambda z: call(loss, z))(scores)
+        return
+    torch.testing.assert_close(torch.func.grad(lambda z: call(loss, z))(scores), expected)
+    if name in ("AoRRLoss", "per class", "class weights", "TKMLLoss"):
+        both = torch.stack([scores, -scores])
+        found = torch.func.vmap(lambda z: call(loss, z))(both)
+        torch.testing.assert_close(found, torch.stack([call(loss, each) for each in both]))
+
+
+@every_loss
+def test_autocast_gives_a_float_and_gradients_of_the_dtype_of_the_leaf(name):
+    loss, call = used(name)
+    leaf = batches(4)[-1].requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        value = call(loss, leaf @ torch.eye(CLASSES))
+    value.backward()
+    assert leaf.grad.dtype == torch.float32
+    assert leaf.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in ("WorstGroupLoss", "partial AUC of a stream")])
+def test_a_compiled_step_is_the_eager_one(name):
+    torch._dynamo.reset()
+    loss, call = used(name)
+    other = copy.deepcopy(loss)
+    whole = name not in FUSED  # which count their batches on the host
+    run = torch.compile(lambda z: call(other, z), fullgraph=whole, backend="aot_eager")
+    for scores in batches(2):
+        torch.testing.assert_close(run(scores), call(loss, scores))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", ["AoRRLoss", "auto", "LinearAoRRLoss", "auto by token"])
+def test_ranks_and_batches_are_in_every_state(name):
+    loss, _ = used(name)
+    assert loss.state_dict()["_extra_state"] == {"m": loss.m, "k": loss.k, "batches": int(loss.batches)}
+    given = rrt.AoRRLoss(m=0.1) if isinstance(loss, rrt.AoRRLoss) else rrt.LinearAoRRLoss(0.1)
+    if loss.m == "auto":
+        with pytest.raises(ValueError, match="make a new loss"):
+            given.load_state_dict(loss.state_dict(), strict=False)
+        with pytest.raises(ValueError, match="make a new loss"):
+            loss.load_state_dict(given.state_dict(), strict=False)
+    else:
+        given.load_state_dict(loss.state_dict(), strict=False)
+        assert (given.m, given.k) == (0.2, 0.8)
+
+
+LOOKS = {
+    "weights of all samples": lambda loss: loss.sample_weights(),
+    "suspects": lambda loss: loss.suspects(),
+    "a copy": copy.deepcopy,
+    "its text": repr,
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_looking_at_what_a_loss_stores_changes_nothing(look):
+    (plain, call), (looked, _) = used("auto"), used("auto")
+    LOOKS[look](looked)
+    assert all(part.training for part in looked.modules())
+    for scores in batches(2):
+        assert call(plain, scores) == call(looked, scores)
+    assert_same(state(plain), state(looked))
