@@ -224,7 +224,9 @@ def summary(rows: list[Row]) -> None:
         if what == "step" and loss != "cross-entropy":
             print(f"step {size}, {loss} over cross-entropy: {found / ms[what, size, 'cross-entropy']:.3f}")
         if what in ("tokens", "peaked") and loss.endswith("chunk=1024"):
-            print(f"{what} {size}, {loss} over no chunk: {found / ms[what, size, loss.removesuffix('; chunk=1024')]:.3f}")
+            print(
+                f"{what} {size}, {loss} over no chunk: {found / ms[what, size, loss.removesuffix('; chunk=1024')]:.3f}"
+            )
 
 
 def main() -> None:

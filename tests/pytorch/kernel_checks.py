@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import torch
+from token_kernel_checks import check_token_auto, check_token_losses, check_token_no_wait, check_token_scores  # noqa: F401
 
 import rankrange.torch as rrt
 from rankrange.torch import cuts, functional, kernels
-from token_kernel_checks import check_token_auto, check_token_losses, check_token_no_wait, check_token_scores  # noqa: F401
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -1,7 +1,5 @@
 """Callbacks in the real trainers, with tiny models: what the loss does is in the trainer's own log."""
 
-import csv
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -10,9 +8,7 @@ from torch import nn  # noqa: E402
 import rankrange.torch as rrt  # noqa: E402
 from rankrange.torch.callbacks import (  # noqa: E402
     _use_group,
-    find_criterion,
     hugging_face_callback,
-    lightning_callback,
     loss_figures,
 )
 
@@ -51,13 +47,6 @@ def test_an_infinite_cut_is_left_out():
     x, y = samples()
     criterion(x[:, :2], y)
     assert "cut" not in loss_figures(criterion) or torch.isfinite(torch.tensor(loss_figures(criterion)["cut"]))
-
-
-def test_the_loss_of_a_module_is_found():
-    criterion = rrt.AoRRLoss(cross_entropy(), m=1)
-    assert find_criterion(nn.Sequential(nn.Linear(2, 2), criterion)) is criterion
-    with pytest.raises(ValueError, match="got 0"):
-        find_criterion(nn.Linear(2, 2))
 
 
 class Classifier(nn.Module):
@@ -110,7 +99,7 @@ def test_the_trainer_takes_the_step_of_the_ranked_range(tmp_path):
     losses = cross_entropy()(trainer.model(x)["logits"], y)
     expected = losses.sort(descending=True).values[16:].mean()
     gradient = torch.autograd.grad(expected, list(trainer.model.parameters()))
-    hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m=0.25, per_class=False)).attach(trainer)
+    hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m=0.25)).attach(trainer)
     trainer.train()
     for old, new, g in zip(start, trainer.model.parameters(), gradient, strict=True):
         torch.testing.assert_close(new.detach(), old - 0.5 * g, rtol=1e-4, atol=1e-5)
@@ -191,7 +180,7 @@ def test_figures_reach_the_logger_that_the_trainer_reports_to(name, reader, tmp_
         per_device_train_batch_size=16, num_train_epochs=2, logging_steps=1, remove_unused_columns=False,
     )  # fmt: skip
     trainer = transformers.Trainer(tiny_bert(transformers), arguments, train_dataset=rrt.WithIndex(rows))
-    hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto")).attach(trainer)
+    hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=N)).attach(trainer)
     trainer.train()
     ours = {key: values for key, values in read().items() if "rankrange/" in key}
     assert {key.partition("rankrange/")[2] for key in ours} >= {"kept", "share", "share_0", "share_1", "suspects"}
@@ -204,42 +193,12 @@ def test_figures_reach_the_logger_that_the_trainer_reports_to(name, reader, tmp_
 def test_a_trainer_that_removes_the_index_is_refused(tmp_path):
     trainer = hugging_face(tmp_path, remove_unused_columns=True)
     with pytest.raises(ValueError, match="remove_unused_columns=False"):
-        hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto")).attach(trainer)
-
-
-def test_lightning_logs_what_the_loss_does(tmp_path):
-    lightning = pytest.importorskip("lightning", reason="Lightning is not installed")
-    from lightning.pytorch.loggers import CSVLogger
-
-    class Robust(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(4, 2)
-            self.criterion = rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=N)
-
-        def training_step(self, batch, batch_index):
-            x, y, index = batch
-            return self.criterion(self.head(x), y, index)
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.5)
-
-    x, y = samples()
-    rows = rrt.WithIndex(torch.utils.data.TensorDataset(x, y))
-    trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", log_every_n_steps=2, callbacks=[lightning_callback()],
-        logger=CSVLogger(tmp_path), enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-    )  # fmt: skip
-    trainer.fit(Robust(), torch.utils.data.DataLoader(rows, 16))
-    path = next(tmp_path.rglob("metrics.csv"))
-    with path.open() as file:
-        logged = set(next(csv.reader(file)))
-    assert {"rankrange/kept", "rankrange/share", "rankrange/suspects_epoch"} <= logged
+        hugging_face_callback(rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=N)).attach(trainer)
 
 
 def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
-    losses = [rrt.AoRRLoss(cross_entropy(), m="auto"), rrt.LinearAoRRLoss(m=0.1)]
+    losses = [rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=4), rrt.LinearAoRRLoss(m=0.1)]
     alone = rrt.AoRRLoss(cross_entropy(), m=0.1, per_class=True)
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
@@ -249,3 +208,33 @@ def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
         assert alone.group is None
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_figures_of_losses_without_indices_or_positive_losses():
+    scores, target = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    automatic = rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=8)
+    automatic(scores, target)
+    assert "suspects" not in loss_figures(automatic, suspects=True)
+    loss = rrt.AoRRLoss(m="auto", n_samples=3)
+    loss(torch.zeros(3))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0}
+
+
+def test_the_share_of_wrong_labels_is_the_mean_over_classes_with_samples():
+    loss = rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=4)
+    loss(30.0 * torch.eye(10)[[2, 5, 2, 5]], torch.tensor([2, 5, 2, 5]))
+    assert loss_figures(loss) == {"kept": 1.0, "share": 0.0, "share_2": 0.0, "share_5": 0.0}
+    loss(30.0 * torch.eye(10)[[5, 2, 5, 2]], torch.tensor([2, 5, 2, 5]))
+    found = loss_figures(loss)
+    assert found["share"] == pytest.approx((found["share_2"] + found["share_5"]) / 2) == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_kept_share_leaves_out_ignored_targets():
+    base = nn.CrossEntropyLoss(reduction="none", ignore_index=-100)
+    scores = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    loss = rrt.AoRRLoss(base, m=1, ignore_index=-100)
+    loss(scores, torch.tensor([0, 1, 2, 0, -100, -100, -100, -100]))
+    assert loss_figures(loss)["kept"] == 0.75
+    loss = rrt.AoRRLoss(base, ignore_index=-100)
+    loss(scores, torch.full((8,), -100))
+    assert "kept" not in loss_figures(loss)

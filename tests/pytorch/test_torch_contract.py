@@ -85,7 +85,9 @@ def used(name, count=3, dtype=torch.float32):
 
 
 def state(loss):
-    return {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in loss.state_dict().items()}
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in loss.state_dict().items()
+    }
 
 
 def assert_same(one, other):

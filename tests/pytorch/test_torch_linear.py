@@ -363,7 +363,9 @@ def test_weights_of_tokens_weigh_the_kept_losses(ranks, reduction):
     chosen = w.detach().reshape(-1)[kept]
     expected = (losses[kept] * chosen).sum() / (chosen.sum() if reduction == "mean" else 1.0)
     torch.testing.assert_close(value, expected)
-    for mine, true in zip(gradients(value, hidden, weight, bias), gradients(expected, hidden, weight, bias), strict=True):
+    for mine, true in zip(
+        gradients(value, hidden, weight, bias), gradients(expected, hidden, weight, bias), strict=True
+    ):
         torch.testing.assert_close(mine, true)
     assert not torch.autograd.grad(value, w, allow_unused=True)[0]
     with pytest.raises(ValueError, match="one weight per token"):

@@ -336,7 +336,9 @@ def test_class_weights_at_m_0_give_the_weighted_mean_of_pytorch():
     found = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight))(scores, target)
     torch.testing.assert_close(found, nn.CrossEntropyLoss(weight=weight)(scores, target))
     loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight), "auto", n_samples=60)
-    torch.testing.assert_close(loss(scores, target, torch.arange(60)), nn.CrossEntropyLoss(weight=weight)(scores, target))
+    torch.testing.assert_close(
+        loss(scores, target, torch.arange(60)), nn.CrossEntropyLoss(weight=weight)(scores, target)
+    )
 
 
 @pytest.mark.parametrize(("m", "k"), [(0.25, 0.75), (0.0, 0.5), (10, 40)])

@@ -9,11 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.distributed as dist  # noqa: E402
+from test_torch_distributed import run_group  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Subset, TensorDataset  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
-from test_torch_distributed import run_group  # noqa: E402
 
 compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 CLASSES = 5
@@ -429,17 +429,25 @@ def test_double_precision_stays():
     torch.testing.assert_close(criterion.auto.history.rows[:4], output.detach().softmax(1), rtol=1e-14, atol=0)
 
 
-def test_a_restored_state_survives_a_move():
-    one, other = automatic(n_samples=20), automatic(n_samples=20)
-    output = torch.randn(20, CLASSES, generator=torch.Generator().manual_seed(0))
-    for _ in range(3):
-        one(output, torch.arange(20) % CLASSES, torch.arange(20))
-    other.load_state_dict(one.state_dict())
-    other.to("meta").to_empty(device="cpu")
-    other.load_state_dict(one.state_dict())
-    other.double().float()
-    for name, buffer in one.named_buffers():
-        torch.testing.assert_close(other.get_buffer(name), buffer)
+def test_a_change_of_the_kind_of_target_is_an_error_and_keeps_the_class_sums():
+    scores, target = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 3
+    loss = automatic()
+    loss(scores, target)
+    sums = loss.auto.sums.clone()
+    with pytest.raises(ValueError, match="one kind of target"):
+        loss(scores, scores.softmax(1))
+    assert torch.equal(loss.auto.sums, sums)
+    loss(scores, target)
+
+
+@pytest.mark.parametrize("batch", ["none", "classes", "losses"])
+def test_samples_that_were_not_visited_have_the_weight_one(batch):
+    loss = automatic(n_samples=5) if batch == "classes" else rrt.AoRRLoss(m="auto", n_samples=5)
+    if batch == "classes":
+        loss(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
+    elif batch == "losses":
+        loss(torch.ones(4))
+    assert torch.equal(loss.sample_weights(), torch.ones(5))
 
 
 # --- a given m ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import torch.distributed as dist  # noqa: E402
+from test_torch_distributed import run_group  # noqa: E402
 from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
-from test_torch_distributed import run_group  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch was built without gloo")
 

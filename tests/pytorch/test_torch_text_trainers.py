@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "text_models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "text_models.md"
 # What the trainers warn of at their own start is not ours to fix.
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS, LENGTH = 40, 12
@@ -76,8 +76,9 @@ def trainer_of(tmp_path, model, batch, accumulate, **options):
         output_dir=str(tmp_path), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulate,
         max_steps=3, learning_rate=0.1, optim="sgd", lr_scheduler_type="constant", report_to=[], use_cpu=True,
         logging_strategy="no", save_strategy="steps", save_steps=2, max_grad_norm=0.0, seed=0, disable_tqdm=True,
+        remove_unused_columns=False,
     )  # fmt: skip
-    names = run_section("Hugging Face Trainer", model=model, arguments=arguments, dataset=corpus(), **options)
+    names = run_section("Hugging Face Trainer and trl", model=model, arguments=arguments, dataset=corpus(), **options)
     return names
 
 
@@ -99,7 +100,7 @@ def test_hugging_face_trainer_gives_the_loss_of_the_definition(tmp_path):
     words, labels = (torch.stack([row[name] for row in rows]) for name in ("input_ids", "labels"))
     n = int((labels[:, 1:] != -100).sum())
     inputs = names["trainer"].data_collator(rows)
-    loss = names["trainer"].compute_loss(model.eval(), dict(inputs), num_items_in_batch=torch.tensor(n))
+    loss = names["trainer"].compute_loss(model.train(), dict(inputs), num_items_in_batch=torch.tensor(n))
     logits = model(words).logits[:, :-1]
     losses = F.cross_entropy(logits.reshape(-1, WORDS), labels[:, 1:].reshape(-1), reduction="none")
     p = logits.reshape(-1, WORDS).softmax(1)
@@ -112,7 +113,7 @@ def test_hugging_face_trainer_gives_the_loss_of_the_definition(tmp_path):
 def test_hugging_face_checkpoints_hold_what_was_estimated(tmp_path):
     names = trainer_of(tmp_path, gpt2(), 4, 1, m="auto")
     names["trainer"].train()
-    state = torch.load(tmp_path / "checkpoint-2" / "criterion.pt", weights_only=True)
+    state = torch.load(tmp_path / "checkpoint-2" / "rankrange.pt", weights_only=True)
     assert state["_extra_state"]["batches"] == 2
     assert names["criterion"].batches == 3
     again = trainer_of(tmp_path, gpt2(), 4, 1, m="auto")
@@ -170,7 +171,7 @@ def test_hugging_face_trainer_in_two_processes_takes_the_steps_of_one(tmp_path):
 def test_lightning(tmp_path):
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
     names = run_section("Lightning", body=Embedded().body, head=nn.Linear(8, WORDS))
-    module = names["TextModel"](Embedded())
+    module = names["TextModel"](Embedded(), 24)
     words = torch.stack([row["input_ids"] for row in corpus()])
     loader = torch.utils.data.DataLoader(rrt.WithIndex(torch.utils.data.TensorDataset(words)), batch_size=4)
     trainer = lightning.Trainer(
@@ -182,7 +183,7 @@ def test_lightning(tmp_path):
     path = next(tmp_path.rglob("*.ckpt"))
     saved = torch.load(path, weights_only=False)["state_dict"]
     assert saved["criterion._extra_state"]["batches"] == 12
-    assert saved["criterion.memory.visits"][:24].tolist() == [2] * 24
+    assert saved["criterion.history.visits"][:24].tolist() == [2] * 24
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -196,4 +197,4 @@ def test_a_plain_loop_also_compiled_and_checkpointed(compiled):
     batches = [(words[i : i + 4], torch.arange(i, i + 4)) for i in range(0, 24, 4)] * 10
     names = run_section("A plain loop", model=model, batches=batches, n_documents=24)
     assert names["loss"] < before - 0.3
-    assert names["criterion"].memory.visits[:-1].tolist() == [10] * 24
+    assert names["criterion"].history.visits[:-1].tolist() == [10] * 24

@@ -107,7 +107,7 @@ def test_documents_are_remembered_by_their_index_and_figures_are_logged(tmp_path
     trainer = trainer_of(tmp_path, criterion, max_steps=-1, num_train_epochs=2, shuffle_dataset=True)
     assert trainer.train_dataset["index"] != list(range(N))
     trainer.train()
-    assert criterion.memory.visits[:N].tolist() == [2] * N
+    assert criterion.history.visits[:N].tolist() == [2] * N
     logged = {name for entry in trainer.state.log_history for name in entry}
     assert {"rankrange/kept", "rankrange/share", "rankrange/suspects"} <= logged
 
@@ -127,7 +127,7 @@ def test_estimates_are_saved_and_restored_with_a_checkpoint(tmp_path):
     again, resumed = new(3)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert first.batches == again.batches == 3
-    assert torch.equal(first.memory.visits, again.memory.visits)
+    assert torch.equal(first.history.visits, again.history.visits)
 
 
 def test_what_cannot_be_trained_is_refused(tmp_path):

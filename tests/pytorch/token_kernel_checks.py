@@ -60,7 +60,13 @@ def check_token_losses():
     """Loss and gradients of the kept tokens against float64 on the same tokens, in one pass and in two."""
     for number, ((tokens, features, words), dtype) in enumerate(itertools.product(SHAPES, TOLERANCE)):
         hidden, weight, target, bias = inputs(tokens, features, words, dtype, tokens % 2)
-        ranges = [(0.1, 0.7, max(tokens // 5, 1)), (0, 1.0, max(tokens // 3, 1)), (0, 0.6, None), (0.1, 1.0, None), (0, 1.0, None)]
+        ranges = [
+            (0.1, 0.7, max(tokens // 5, 1)),
+            (0, 1.0, max(tokens // 3, 1)),
+            (0, 0.6, None),
+            (0.1, 1.0, None),
+            (0, 1.0, None),
+        ]
         for m, k, chunk in ranges[number % 2 :: 2] if INTERPRETED else ranges:  # each dtype meets all, over the shapes
             criterion = rrt.LinearAoRRLoss(m, k, chunk=chunk)
             value = criterion(hidden, weight, target, bias)

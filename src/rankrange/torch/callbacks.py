@@ -1,4 +1,4 @@
-"""A callback with which the Hugging Face Trainer, and the SFTTrainer of `trl`, train with a robust loss and log its state.
+"""A callback with which the Hugging Face Trainer, and the SFTTrainer of `trl`, train with a robust loss and log it.
 
 It uses the trainer's own logger, so TensorBoard, MLflow and Weights & Biases show the same values.
 """
@@ -71,7 +71,8 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
 def _shares(criterion: Any) -> dict[str, float]:
     if isinstance(criterion, LinearAoRRLoss):
         return {"share": float(criterion.share)}
-    shares = torch.where(criterion.auto.sums[:, 0] > 0, criterion.shares, torch.nan).tolist()
+    seen = (criterion.auto.sums[:, 0] > 0) | (len(criterion.auto.sums) == 1)
+    shares = torch.where(seen, criterion.shares, torch.nan).tolist()
     found = {"share": float(torch.tensor(shares).nanmean())}
     return found | {f"share_{i}": share for i, share in enumerate(shares) if len(shares) > 1}
 
@@ -81,7 +82,9 @@ def _suspects(criterion: Any) -> dict[str, float]:
     try:
         if isinstance(criterion, AoRRLoss):
             return {"suspects": float(len(criterion.suspects()))}
-        return {"suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(criterion.history.n_samples)))}
+        return {
+            "suspects": float(sum(found.dropped > 0.5 for found in criterion.suspects(criterion.history.n_samples)))
+        }
     except (ValueError, AttributeError):
         return {}
 

@@ -1,4 +1,4 @@
-"""Losses as modules: the ranked range over a batch or a stream of batches, worst groups, and the top-k multi-label loss.
+"""Losses as modules: the ranked range of a batch or a stream of batches, worst groups, the top-k multi-label loss.
 
 AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.1, k=0.9)          # samples
 TKMLLoss(top_k=5)                                                      # labels
@@ -427,9 +427,7 @@ class WorstGroupLoss(nn.Module):
     tensor(4.)
     """
 
-    def __init__(
-        self, base: Callable[..., Tensor] | None = None, m: Rank = 0.0, worst: float | None = None
-    ) -> None:
+    def __init__(self, base: Callable[..., Tensor] | None = None, m: Rank = 0.0, worst: float | None = None) -> None:
         super().__init__()
         if worst is not None and not 0.0 < worst <= 1.0:
             raise ValueError(f"worst must be a share of the groups in (0, 1], or None, got {worst!r}")

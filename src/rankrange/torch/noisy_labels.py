@@ -1,7 +1,7 @@
 """Automatic m for networks: history of the samples, the noise model, weights and suspects.
 
-In each step of `AoRRLoss(base, m="auto")` the running mean of the predictions of each sample is updated, the noise model
-computes a weight from it, and the loss is the weighted mean. The weight is 1 at the first visit of a sample. In a
+In each step of `AoRRLoss(base, m="auto")` the running mean of the predictions of each sample is updated, the noise
+model computes a weight from it, and the loss is the weighted mean. The weight is 1 at the first visit of a sample. In a
 process group the rows of all batches are exchanged once per step, so every process stores the same running means as one
 process with the joined batch.
 

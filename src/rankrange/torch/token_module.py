@@ -64,9 +64,9 @@ class LinearAoRRLoss(RangeLoss):
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token (without `token_weights`); `lam` and `lam_hat` are the cuts (not for m="auto", not
-    during the warm-up, and not for m=0 with k=1.0). The estimates, running means and the count of warm-up batches
-    change in training mode only. They are part of the state_dict, as are m and k.
+    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto", not
+    during the warm-up, and not for m=0 with k=1.0). The estimates, running means and the number of batches change in
+    training mode only and are part of the state_dict, as are m and k.
 
     Examples
     --------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """A flattened batch of tokens: hidden states, targets, a mask of those that are not ignored, weights, and the shape.
+    """A flattened batch of tokens: hidden states, targets, a mask of those not ignored, weights, and the shape.
 
     Ignored tokens have the target 0 and the weight 0. `shape` is that of the target; its last dimension runs along a
     sequence.

@@ -150,8 +150,22 @@ def token_losses(
 
     Parameters
     ----------
-    hidden, weight, target, bias, ignore_index, softcap, label_smoothing, chunk
-        As in `linear_ranked_range`.
+    hidden : Tensor of shape (..., features)
+        The input of the model's last layer.
+    weight : Tensor of shape (words, features)
+        The matrix of the last layer.
+    target : Tensor of shape (...)
+        The index of the true word of each token.
+    bias : Tensor of shape (words,), optional
+        The bias of the last layer.
+    ignore_index : int, default=-100
+        Tokens with this target have the loss 0.
+    softcap : float, optional
+        Logits become softcap * tanh(logits / softcap).
+    label_smoothing : float, default=0.0
+        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
+    chunk : int, optional
+        How many tokens may have their logits in memory at a time.
 
     Returns
     -------
