@@ -9,7 +9,7 @@ replaced by random ones ("random"), or by bytes drawn from the text ("swapped");
 bytes in random order ("shuffled"), replaced by C++ headers, or by a few of their bytes again and again ("repeated").
 "oracle" leaves out exactly what was corrupted. m="auto" is given nothing. Each seed draws the corruption, the order of
 the documents and the first weights. Seeds from 100 on were used for development; 0 to 2 showed that the first batches
-need a warm-up; 3 to 8 are for evaluation. Fine-tuning on instruction pairs: benchmarks/torch_finetune.py.
+need a warm-up; 3 to 8 are for evaluation.
 """
 
 from __future__ import annotations

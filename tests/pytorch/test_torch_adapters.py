@@ -1,4 +1,4 @@
-"""docs/how-to/trainers.md: its code runs as printed; Lightning is large, and a stand-in makes the same calls in the same order."""
+"""docs/how-to/trainers.md runs as printed; a stand-in makes the calls of Lightning, which is large, in its order."""
 
 import re
 import sys
