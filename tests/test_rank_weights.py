@@ -143,7 +143,7 @@ def test_smoothed_weights_are_the_best_of_their_polytope():
     values, width = rng.normal(size=5), 0.7
     weights = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
     risk_of_rows = RankWeights(weights).majorant(values, 0, None)[0]
-    found = risk_of_rows.smoothed(values, width)
+    found = risk_of_rows.smoothed(values, width, np.ones(5))
 
     def value(q):
         return q @ values - 0.5 * width * np.mean((5 * q - 1) ** 2)
@@ -156,7 +156,7 @@ def test_smoothed_weights_are_the_best_of_their_polytope():
     A = np.vstack([np.kron(np.eye(5), weights), np.kron(np.eye(5), np.ones(5)), np.kron(np.ones(5), np.eye(5))])
     assert linprog(np.zeros(25), A_eq=A, b_eq=np.r_[found.weights, np.ones(10)], bounds=(0, None)).status == 0
     step = 1e-6 * np.eye(5)
-    slopes = [(risk_of_rows.smoothed(values + s, width).value - found.value) / 1e-6 for s in step]
+    slopes = [(risk_of_rows.smoothed(values + s, width, np.ones(5)).value - found.value) / 1e-6 for s in step]
     np.testing.assert_allclose(slopes, found.weights, atol=1e-5)
 
 

@@ -30,9 +30,9 @@ import numpy as np
 from scipy.special import expit
 
 from .arrays import Array
-from .convex_risks import GroupRisk, RowRisk
 from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_weights, top_within
 from .rank_weights import Spectrum, on_ranks, spectrum_source
+from .risks import GroupRisk, SpectrumRisk
 
 
 @runtime_checkable
@@ -327,14 +327,14 @@ class RankWeights:
         """The aggregate itself, which does not depend on the rows."""
         return self
 
-    def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[RowRisk, Array | None]:
+    def majorant(self, s: Array, m: float, mass: Array | None) -> tuple[SpectrumRisk, Array | None]:
         """A convex function, and the weights of the tangent at s that is subtracted from it to get an upper bound.
 
         The weights are None if the function itself is the aggregate.
         """
         upper, lower = self._spectrum(s, mass).split()
         taken = None if lower is None else lower[0] * lower[1].weights(s.astype(np.float64, copy=False), mass)
-        return RowRisk(upper[1], mass, upper[0]), taken
+        return SpectrumRisk(upper[1], mass, upper[0]), taken
 
     def start(self, m: float) -> tuple[Any, float]:
         """The aggregate and the m, as a fraction, of the trimmed fit from which the solver starts.

@@ -15,10 +15,9 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from .arrays import Array
 
@@ -26,18 +25,6 @@ from .arrays import Array
 _CELLS, _POINTS = 4096, 4
 # Tolerance for rounding errors in a rank share such as m / n, and in the test that densities do not increase.
 _ROUNDING = 1e-12
-
-
-class Smoothed(NamedTuple):
-    """A smoothed weighted mean: its value, its gradient `weights`, and a partition of the values into blocks.
-
-    The derivative of the weight of a value depends only on the values of its block; it is 0 for a block of one value.
-    Values without mass have the weight 0 and the block index n.
-    """
-
-    value: float
-    weights: Array
-    blocks: Array  # the index of the block of each value
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,29 +62,6 @@ class Spectrum:
         out = np.empty(len(values))
         out[order] = share[group] * p
         return out
-
-    def smoothed(self, values: Array, width: float, mass: Array | None = None) -> Smoothed:
-        """The maximum of q . s - width / 2 * (variance of the densities of q) over all q that the spectrum majorises.
-
-        Here s are the values, and the spectrum must be convex. The density of a value is its weight q divided by its
-        share of the mass. The maximising q is a projection, which is computed by isotonic regression of the sorted
-        values.
-        """
-        order, cell, p = self.cells(values, mass)
-        positive = p > 0
-        order, cell, p = order[positive], cell[positive], p[positive]
-        s = values[order]
-        edges = isotonic_regression(s / width - cell / p, weights=p, increasing=False).blocks
-        # Within a block, differences of densities are proportional to differences of values. The mean density is that
-        # of the ranks of the block.
-        sizes, share = np.diff(edges), np.add.reduceat(p, edges[:-1])
-        level, middle = (np.add.reduceat(x, edges[:-1]) / share for x in (cell, p * s))
-        density = np.maximum((s - np.repeat(middle, sizes)) / width + np.repeat(level, sizes), 0.0)
-        q = density * p
-        value = float(q @ s) - 0.5 * width * float(p @ (density - 1.0) ** 2)
-        weights, blocks = np.zeros(len(values)), np.full(len(values), len(values))
-        weights[order], blocks[order] = q, np.repeat(np.arange(len(sizes)), sizes)
-        return Smoothed(value, weights, blocks)
 
     def split(self) -> tuple[tuple[float, Spectrum], tuple[float, Spectrum] | None]:
         """The spectrum as a difference of two convex ones, each as (factor, spectrum).
