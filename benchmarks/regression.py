@@ -155,7 +155,7 @@ def plots(folder: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from rankrange.plots import regression_diagnostics
+    from rankrange.plots import plot_diagnostics
 
     X, y = classic("starsCYG", references()["starsCYG"])
     model = AoRRRegressor("half", C=np.inf, efficiency=0.95, random_state=0).fit(X, y)
@@ -170,7 +170,7 @@ def plots(folder: Path) -> None:
     ax.set(xlabel="log of the surface temperature", ylabel="log of the light intensity", xlim=ax.get_xlim()[::-1])
     ax.legend(frameon=False)
     figure.savefig(folder / "regression_stars.png", dpi=110)
-    axes = regression_diagnostics(model)
+    axes = plot_diagnostics(model)
     axes.ravel()[0].figure.savefig(folder / "regression_diagnostics.png", dpi=90)
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     rows = breakdown(0)

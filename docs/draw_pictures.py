@@ -162,7 +162,7 @@ def sparse_models() -> None:
     y[:10] += 30
     search = AoRRRegressorCV(m=(0.0, 0.15), n_penalties=30, random_state=0).fit(X, y)
     figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
-    plots.path(search, ax=axis)
+    plots.plot_path(search, ax=axis)
     _save(figure, "sparse_models")
 
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from rankrange.plots import regression_diagnostics
+from rankrange.plots import plot_diagnostics
 from rankrange.regression import mm
 
 rng = np.random.default_rng(0)
@@ -29,7 +29,7 @@ print(model.summary())
 # Each row is regular, a vertical outlier, or a good or bad leverage point.
 found = model.diagnostics()
 print(found.counts)
-regression_diagnostics(model)
+plot_diagnostics(model)
 
 # %%
 # Both lines.

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.linear_model import LassoCV
 
 from rankrange import AoRRRegressorCV
-from rankrange.plots import path
+from rankrange.plots import plot_path
 
 small = bool(os.environ.get("RANKRANGE_SMALL"))
 n, p = (100, 200) if small else (100, 1000)
@@ -53,5 +53,5 @@ for gene in genes:
     left.axvline(gene, color="0.8", lw=1, zorder=0)
 left.set(xlabel="gene", ylabel="coefficient", xlim=(-5, 150))
 left.legend(frameon=False)
-path(robust, ax=right)
+plot_path(robust, ax=right)
 plt.show()

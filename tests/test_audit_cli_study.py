@@ -265,7 +265,7 @@ def test_a_table_without_use_or_target_is_an_error_with_the_remedy():
         audit_table({"x": [1, 2], "yes": [0, 1]}, "yess")
 
 
-@pytest.mark.parametrize("name", ["plot_losses", "plot_cut", "plot_scores", "plot_groups"])
+@pytest.mark.parametrize("name", ["plot_losses", "plot_scores"])
 def test_plots_of_an_audit_draw_into_the_axis_they_are_given(name, audit):
     figure = Figure()
     ax = figure.subplots()
@@ -312,11 +312,11 @@ def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
     assert not {"none", "up", "search"} & set(named)
     with pytest.raises(ValueError, match="needs an estimator fitted with m='auto'"):
         plots.plot_tuning(AoRRClassifier(m=0.1, random_state=0).fit(X, X[:, 0] > 0))
-    for draw in (plots.plot_losses, plots.plot_cut, plots.plot_scores, plots.plot_groups):
+    for draw in (plots.plot_losses, plots.plot_scores):
         with pytest.raises(TypeError, match="audit_table, got AoRRClassifier"):
             draw(model)
     with pytest.raises(TypeError, match="fitted AoRRRegressor"):
-        plots.regression_diagnostics(model)
+        plots.plot_diagnostics(model)
 
 
 @pytest.mark.parametrize("task", ["classes", "labels"])

@@ -515,18 +515,18 @@ def test_the_figure_of_the_diagnostics():
     pytest.importorskip("matplotlib")
     import matplotlib.pyplot as plt
 
-    from rankrange.plots import regression_diagnostics
+    from rankrange.plots import plot_diagnostics
 
     X, y = line()
     model = mm(X, y, random_state=0)
-    axes = regression_diagnostics(model)
+    axes = plot_diagnostics(model)
     assert axes.shape == (2, 2)
     assert all(ax.get_title() for ax in axes.flat)
     marks = [{line.get_marker() for line in ax.get_lines()} - {"None"} for ax in axes.flat]
     assert all(found == marks[0] for found in marks)
     assert "residual (in scales)" in str(model.diagnostics())
     ax = plt.subplots()[1]
-    assert regression_diagnostics(model, X[:20], y[:20], ax=ax) is ax
+    assert plot_diagnostics(model, X[:20], y[:20], ax=ax) is ax
     assert any("vertical outlier" in text.get_text() for text in ax.get_legend().get_texts())
     plt.close("all")
 

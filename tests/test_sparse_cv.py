@@ -12,7 +12,7 @@ from sklearn.datasets import make_regression
 from sklearn.utils.estimator_checks import check_estimator
 
 from rankrange import AoRRClassifier, AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV, find_label_issues
-from rankrange.plots import path
+from rankrange.plots import plot_path
 
 matplotlib.use("Agg")
 # Few penalties and little noise: most choices lie at the end of the path, which has its own test.
@@ -92,9 +92,9 @@ def test_the_path_starts_with_few_coefficients_and_is_drawn():
     coef = model.path_["coef"]
     assert coef.shape == (8, 1, 100)
     assert np.count_nonzero(coef[0]) <= 3 < np.count_nonzero(coef[-1])
-    assert len(path(model).get_lines()) == 1 + np.count_nonzero(coef.any(axis=(0, 1)))
+    assert len(plot_path(model).get_lines()) == 1 + np.count_nonzero(coef.any(axis=(0, 1)))
     with pytest.raises(ValueError, match="path needs"):
-        path(AoRRRegressorCV())
+        plot_path(AoRRRegressorCV())
 
 
 def test_seeds_are_those_of_scikit_learn():
@@ -238,7 +238,7 @@ def test_the_labels_of_a_drawn_path_do_not_overlap(eps):
     Cs = 0.0173 * np.geomspace(1, 1 / eps, 20)
     model = SimpleNamespace(path_={"C": Cs, "coef": np.ones((20, 1, 2))}, C_=Cs[3], m_=0.1)
     figure = Figure(figsize=(4, 3))
-    ax = path(model, ax=figure.subplots())
+    ax = plot_path(model, ax=figure.subplots())
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in ax.get_xticklabels(which="both") if label.get_text()]
     boxes = [box for box in boxes if box.x1 > ax.bbox.x0 and box.x0 < ax.bbox.x1]
@@ -272,7 +272,7 @@ def named():
 
 
 def test_a_path_names_the_largest_coefficients_in_different_colours(named):
-    ax = path(named[1], ax=Figure().subplots())
+    ax = plot_path(named[1], ax=Figure().subplots())
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert "gene 0" in texts
     assert len(texts) == 10

@@ -165,8 +165,10 @@ class LightGBM(_RankedLogLoss):
 
     Parameters
     ----------
-    m, k, warm_up
-        As in `XGBoost`.
+    m, k : int or float
+        Ranks to drop and the last rank to keep, as in `XGBoost`.
+    warm_up : int, default=10
+        The number of first rounds that use all rows.
 
     Notes
     -----
@@ -190,8 +192,10 @@ class LightGBM(_RankedLogLoss):
 
         Parameters
         ----------
-        first, second, sample_weight
+        first, second : array_like or data set
             As in `XGBoost.objective`.
+        sample_weight : array_like of shape (n,), optional
+            Weights of the rows.
 
         Returns
         -------

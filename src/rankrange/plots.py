@@ -1,9 +1,8 @@
 """Plots of results. Each function draws into matplotlib axes and returns them; without `ax` it makes a new figure.
 
-`plot_ranked` shows losses and the ranks that are kept, `plot_tuning` the choice of m, `path` the coefficients of sparse
-models, and `regression_diagnostics` the outliers of a robust regression. The other functions show an `Audit`
-(rankrange.audit): its losses and cuts, the precision and recall of other cuts, the gain of the robust model over the
-ordinary one, and the shares of dropped and of likely wrong rows in each group.
+`plot_ranked` shows losses and the ranks that are kept, `plot_tuning` the choice of m, `plot_path` the coefficients of
+sparse models, and `plot_diagnostics` the outliers of a robust regression. `plot_losses` and `plot_scores` show an
+`Audit` (rankrange.audit): its losses and cuts, and the gain of the robust model over the ordinary one.
 """
 
 from __future__ import annotations
@@ -16,16 +15,7 @@ from numpy.typing import ArrayLike
 from .core.ranges import RankedRange
 from .core.select import thresholds
 
-__all__ = [
-    "path",
-    "plot_cut",
-    "plot_groups",
-    "plot_losses",
-    "plot_ranked",
-    "plot_scores",
-    "plot_tuning",
-    "regression_diagnostics",
-]
+__all__ = ["plot_diagnostics", "plot_losses", "plot_path", "plot_ranked", "plot_scores", "plot_tuning"]
 # Legend entries for the values of tuning_["path"].
 _PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
@@ -131,7 +121,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     return ax
 
 
-def path(model: Any, *, ax: Any = None) -> Any:
+def plot_path(model: Any, *, ax: Any = None) -> Any:
     """Draw the coefficients against C for the chosen m, and mark the chosen C.
 
     The legend names the ten columns with the largest absolute coefficients (and their class, if there are several); all
@@ -153,14 +143,14 @@ def path(model: Any, *, ax: Any = None) -> Any:
     --------
     >>> import numpy as np
     >>> from rankrange import AoRRRegressorCV
-    >>> from rankrange.plots import path
+    >>> from rankrange.plots import plot_path
     >>> X = np.random.default_rng(0).normal(size=(40, 10))
-    >>> path(AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, X[:, 0] + X[:, 1] ** 2)).get_xlabel()
+    >>> plot_path(AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, X[:, 0] + X[:, 1] ** 2)).get_xlabel()
     'C'
     """
     table = getattr(model, "path_", None)
     if not table:
-        raise ValueError("path needs a fitted AoRRRegressorCV or AoRRClassifierCV, got a model without path_")
+        raise ValueError("plot_path needs a fitted AoRRRegressorCV or AoRRClassifierCV, got a model without path_")
     ax = _axis(ax)
     coef = table["coef"]
     lines, names = coef.reshape(len(coef), -1), _coefficient_names(model, coef.shape[1:])
@@ -218,41 +208,6 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     return ax
 
 
-def plot_cut(audit: Any, *, ax: Any = None) -> Any:
-    """Draw estimated precision and recall of wrong rows against the number of dropped rows.
-
-    Parameters
-    ----------
-    audit : Audit
-        The result of an audit.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes that were drawn into.
-
-    Examples
-    --------
-    >>> from rankrange.audit import audit_table
-    >>> from rankrange.plots import plot_cut
-    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
-    >>> plot_cut(audit).get_xlabel()
-    'rows dropped'
-    """
-    _check_audit(audit, "plot_cut")
-    ax = _axis(ax)
-    curve = audit.cut_curve()
-    ax.plot(curve["count"], curve["precision"], color=CUT, label="wrong among the dropped rows (precision)")
-    ax.plot(curve["count"], curve["found"], color=KEPT, label="dropped among the wrong rows (recall)")
-    if audit.result.m:
-        ax.axvline(audit.result.m, color=SOFT, lw=1, ls=":", label="m of the model")
-    ax.set(xscale="log", ylim=(0.0, 1.02), xlabel="rows dropped", ylabel="estimated share")
-    ax.legend(frameon=False)
-    return ax
-
-
 def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     """Draw the gain of the robust model in percentage points, with 95% intervals, for each score that is a share.
 
@@ -294,45 +249,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     return ax
 
 
-def plot_groups(audit: Any, *, ax: Any = None) -> Any:
-    """Draw the shares of dropped rows and of likely wrong rows in each class, label or range of the target.
-
-    Parameters
-    ----------
-    audit : Audit
-        The result of an audit.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes that were drawn into.
-
-    Examples
-    --------
-    >>> from rankrange.audit import audit_table
-    >>> from rankrange.plots import plot_groups
-    >>> audit = audit_table({"x": [i % 7 + i // 20 for i in range(40)], "y": ["a"] * 20 + ["b"] * 20}, "y")
-    >>> [tick.get_text() for tick in plot_groups(audit).get_yticklabels()]
-    ['a', 'b']
-    """
-    _check_audit(audit, "plot_groups")
-    ax = _axis(ax)
-    groups = audit.result.groups
-    positions = np.arange(len(groups))
-    size = np.array([max(group.rows, 1) for group in groups])
-    ax.barh(positions - 0.2, [g.cut for g in groups] / size, 0.38, color=KEPT, label="dropped")
-    ax.barh(positions + 0.2, [g.suspects for g in groups] / size, 0.38, color=CUT, label="likely wrong")
-    ax.set_yticks(positions)
-    ax.set_yticklabels([_plain(group.name) for group in groups], parse_math=False)
-    ax.invert_yaxis()
-    ax.set_xlabel("share of its rows")
-    ax.legend(frameon=False)
-    return ax
-
-
-def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any = None) -> Any:
+def plot_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any = None) -> Any:
     """Draw residuals against robust distances, a QQ plot, residuals against fitted values, and residuals by row.
 
     Residuals are divided by the robust scale and clipped to [-1e6, 1e6].
@@ -355,16 +272,16 @@ def regression_diagnostics(model: Any, X: Any = None, y: Any = None, *, ax: Any 
     --------
     >>> import numpy as np
     >>> from rankrange import AoRRRegressor
-    >>> from rankrange.plots import regression_diagnostics
+    >>> from rankrange.plots import plot_diagnostics
     >>> x = np.arange(40.0)
     >>> y = 2 * x + np.sin(9 * x)
     >>> model = AoRRRegressor("half", C=np.inf, random_state=0).fit(x[:, None], y)
-    >>> regression_diagnostics(model).shape
+    >>> plot_diagnostics(model).shape
     (2, 2)
     """
     if not hasattr(model, "diagnostics"):
         raise TypeError(
-            f"regression_diagnostics needs a fitted AoRRRegressor, for example from rankrange.regression.mm, got "
+            f"plot_diagnostics needs a fitted AoRRRegressor, for example from rankrange.regression.mm, got "
             f"{type(model).__name__}"
         )
     found = model.diagnostics(X, y)
@@ -418,12 +335,6 @@ def _leverage_plot(ax: Any, found: Any) -> Any:
 def _check_audit(audit: Any, name: str) -> None:
     if not hasattr(audit, "result"):
         raise TypeError(f"{name} needs the result of rankrange.audit.audit_table, got {type(audit).__name__}")
-
-
-def _plain(name: str) -> str:
-    from .pages.text import visible
-
-    return visible(name, 30)
 
 
 def _axis(ax: Any) -> Any:
