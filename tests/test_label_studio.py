@@ -1,9 +1,7 @@
-"""Suspects go to Label Studio and Argilla and come back as decisions, whatever an export holds."""
+"""Suspects go to Label Studio and come back as decisions, whatever an export holds."""
 
 import copy
 import json
-from unittest.mock import MagicMock
-from uuid import UUID
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,8 +9,8 @@ import pytest
 
 from rankrange import cli, find_label_issues
 from rankrange.errors import UserError
-from rankrange.issues import argilla, label_studio
-from rankrange.issues.questions import Question, media_columns, read_json
+from rankrange.issues import label_studio
+from rankrange.issues.questions import Question, media_columns
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
@@ -67,37 +65,6 @@ TASKS = {
         "additionalProperties": False,
     },
 }
-# A record of Argilla 2: `Record.to_dict`.
-RECORDS = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["id", "fields", "metadata", "suggestions", "responses", "vectors"],
-        "properties": {
-            "id": {"type": "string"},
-            "fields": {"type": "object", "additionalProperties": {"type": "string"}},
-            "metadata": {"type": "object", "additionalProperties": {"type": ["string", "number"]}},
-            "suggestions": {
-                "type": "object",
-                "additionalProperties": {
-                    "type": "object",
-                    "required": ["value", "score", "agent"],
-                    "properties": {
-                        "score": {"type": "number", "minimum": 0, "maximum": 1},
-                        "agent": {"type": "string"},
-                    },
-                },
-            },
-            "responses": {"type": "object"},
-            "vectors": {"type": "object"},
-        },
-        "additionalProperties": False,
-    },
-}
-
-
-def read_argilla(path):
-    return argilla.answers_of(read_json(path), str(path))
 
 
 def matches(data, schema):
@@ -164,7 +131,6 @@ def test_tasks_fit_the_published_format_and_low_scores_are_the_worst(audited):
     assert matches(made.tasks, TASKS)
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(made.tasks, TASKS)
-    jsonschema.validate(audit.to_argilla(), RECORDS)
 
 
 def test_scores_are_one_less_p_wrong_and_results_name_controls_of_the_configuration(audited):
@@ -356,11 +322,8 @@ def test_json_min_is_named(audited, tmp_path):
 def test_the_command_writes_tasks_and_configuration(audited, tmp_path, capsys):
     path, _ = audited
     words = ["audit", str(path), "--target", "label", "--models", "linear", "-q", "--export"]
-    assert (
-        cli.main([*words, f"label-studio={tmp_path}/tasks.json", "--export", f"argilla={tmp_path}/records.json"]) == 0
-    )
+    assert cli.main([*words, f"label-studio={tmp_path}/tasks.json"]) == 0
     assert matches(json.loads((tmp_path / "tasks.json").read_text()), TASKS)
-    assert matches(json.loads((tmp_path / "records.json").read_text()), RECORDS)
     ElementTree.parse(tmp_path / "tasks.xml")
     with pytest.raises(SystemExit):
         cli.main([*words, "label-studio"])
@@ -434,79 +397,6 @@ def test_label_issues_go_to_label_studio_and_come_back(tmp_path):
         issues.to_label_studio(texts[1:])
 
 
-# ---- Argilla ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_table_goes_to_argilla_and_comes_back(audited, tmp_path, capsys):
-    path, audit = audited
-    records = audit.to_argilla(4)
-    assert matches(records, RECORDS)
-    for record, suspect in zip(records, audit.suspects(4), strict=True):  # confidence in the suggestion
-        assert record["suggestions"]["label"]["score"] == pytest.approx(suspect.p_wrong, abs=1e-4)
-    other = records[0]["suggestions"]["label"]["value"]
-    answers = [other, records[1]["fields"]["given"], "drop this row", None]
-    for record, value in zip(records, answers, strict=True):
-        record["_server_id"] = None
-        record["responses"] = {"label": [{"value": value, "user_id": "u-1"}]}
-    records[3]["responses"]["label"][0].update(value=other, status="discarded")
-    records[2]["responses"]["label"].append({"value": other, "user_id": "u-2", "status": "draft"})
-    export = write(tmp_path / "records.json", records)
-    assert [made.choice for made in read_reviews([export])["u-1"].made] == ["relabel", "keep", "drop", "unsure"]
-    assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert "1 row relabelled, 1 dropped" in capsys.readouterr().out
-
-
-def test_hostile_records_are_clear_errors(audited, tmp_path):
-    _, audit = audited
-    for change in (
-        {"metadata": {}},
-        {"metadata": {"rankrange": "{"}},
-        {"metadata": {"rankrange": 3}},
-        {"responses": [1]},
-    ):
-        record = {**audit.to_argilla(1)[0], **change}
-        with pytest.raises(UserError):
-            read_argilla(write(tmp_path / "records.json", [record]))
-
-
-def test_settings_name_every_label_and_field(audited):
-    _, audit = audited
-    settings = argilla.argilla_settings(audit.target.names, "classes")
-    options = [option["value"] for option in settings["questions"][0]["settings"]["options"]]
-    assert options == [*audit.target.names, "drop this row"]
-    assert {field["name"] for field in settings["fields"]} == set(audit.to_argilla(1)[0]["fields"])
-
-
-@pytest.mark.filterwarnings("ignore")  # argilla's and its models' own
-@pytest.mark.parametrize("task", ["classes", "labels", "numbers"])
-def test_argilla_itself_reads_the_settings_and_the_records(audited, tmp_path, monkeypatch, task):
-    rg = pytest.importorskip("argilla")
-    monkeypatch.setattr(rg.Argilla, "_default_client", MagicMock())  # no server is asked
-    _, audit = audited
-    settings = rg.Settings.from_json(
-        write(tmp_path / "records.settings.json", argilla.argilla_settings(audit.target.names, task))
-    )
-    settings.validate()
-    kinds = {"classes": rg.LabelQuestion, "labels": rg.MultiLabelQuestion, "numbers": rg.TextQuestion}
-    (question,) = settings.questions
-    assert type(question) is kinds[task]
-    assert question.name == "label"
-    if task != "numbers":
-        assert question.labels[:2] == audit.target.names
-    assert [field.name for field in settings.fields] == ["row", "given", "why"]
-    assert settings.serialize()["allow_extra_metadata"]
-    made = audit.to_argilla(3)
-    read = [rg.Record.from_dict(record).to_dict() for record in made]
-    for ours, theirs in zip(made, read, strict=True):
-        assert {name: theirs[name] for name in ("id", "fields", "metadata", "vectors")} == {
-            name: ours[name] for name in ("id", "fields", "metadata", "vectors")
-        }
-        assert theirs["suggestions"]["label"]["value"] == ours["suggestions"]["label"]["value"]
-    answered = rg.Record.from_dict(made[0] | {"responses": {"label": [{"value": YES, "user_id": str(UUID(int=7))}]}})
-    answers = argilla.answers_of(json.loads(json.dumps([answered.to_dict()])), "export.json")
-    assert (answers[0].labels, answers[0].reviewer) == ([YES], str(UUID(int=7)))
-
-
 @pytest.mark.filterwarnings("ignore")  # those of the kit and of what it imports
 def test_label_studio_itself_accepts_configurations_and_predictions(audited):
     interface = pytest.importorskip("label_studio_sdk.label_interface").LabelInterface
@@ -554,19 +444,6 @@ def test_a_label_and_drop_together_are_a_drop_only_if_the_label_was_filled_in(au
         label_studio.read_label_studio(write(tmp_path / "b.json", [task]))
 
 
-def test_labels_and_drop_together_in_argilla(tmp_path):
-    question = Question({**ABOUT, "task": "labels"}, {"x": "1"}, ["b", "c"], 0.3)
-    (record,) = argilla.argilla_records([question], "labels")
-    for labels in (["b", "c"], ["a"]):
-        record["responses"] = {"label": [{"value": [*labels, "drop this row"], "user_id": "u"}]}
-        path = write(tmp_path / "records.json", [record])
-        if labels == ["a"]:
-            with pytest.raises(UserError, match="got both from u"):
-                read_argilla(path)
-        else:
-            assert read_argilla(path)[0].drop
-
-
 def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
     _, audit = audited
     tasks = annotated(audit.to_label_studio(2).tasks, lambda task: [(1, other(task))])
@@ -576,21 +453,16 @@ def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
         label_studio.read_label_studio(write(tmp_path / "a.json", tasks))
     tasks[0]["annotations"][0]["result"][0]["from_name"] = "label"
     assert len(label_studio.read_label_studio(write(tmp_path / "b.json", tasks))) == 2
-    record = audit.to_argilla(1)[0] | {"responses": {"quality": [{"value": "good", "user_id": "u"}]}}
-    with pytest.raises(UserError, match="got answers to quality alone"):
-        read_argilla(write(tmp_path / "c.json", [record]))
 
 
 def test_rows_are_named_as_in_the_table(audited, tmp_path, capsys):
-    """A task, a record, the list of suspects and decisions name a row by the same number; so does the file's line."""
+    """A task, the list of suspects and decisions name a row by the same number; so does the file's line."""
     path, audit = audited
     lines = path.read_text().splitlines()
-    for task, record, suspect in zip(
-        audit.to_label_studio(5).tasks, audit.to_argilla(5), audit.suspects(5), strict=True
-    ):
+    for task, suspect in zip(audit.to_label_studio(5).tasks, audit.suspects(5), strict=True):
         about = task["data"]["rankrange"]
         assert task["data"]["title"].startswith(f"Row {suspect.row}: ")
-        assert about["row"] == str(suspect.row) == json.loads(record["metadata"]["rankrange"])["row"]
+        assert about["row"] == str(suspect.row)
         assert lines[suspect.row].split(",")[2] == task["data"]["cells"]["note"]  # line 0 is the header
 
 
@@ -620,7 +492,7 @@ def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):
     assert not {suspect.row for suspect in audit.suspects(3)} & {suspect["row"] for suspect in found["suspects"]}
 
 
-@pytest.mark.parametrize("words", [["label-studio=a.xml"], ["prodigy=a.json"], ["argilla="]])
+@pytest.mark.parametrize("words", [["label-studio=a.xml"], ["prodigy=a.json"], ["label-studio="]])
 def test_a_tool_needs_a_file_of_json(audited, words, capsys):
     with pytest.raises(SystemExit):
         cli.main(["audit", str(audited[0]), "--target", "label", "--export", *words])
@@ -628,7 +500,7 @@ def test_a_tool_needs_a_file_of_json(audited, words, capsys):
 
 
 def test_a_tool_is_named_once(audited, tmp_path, capsys):
-    twice = [word for name in "ab" for word in ("--export", f"argilla={tmp_path / name}.json")]
+    twice = [word for name in "ab" for word in ("--export", f"label-studio={tmp_path / name}.json")]
     assert cli.main(["audit", str(audited[0]), "--target", "label", *twice]) == 2
     assert "once" in capsys.readouterr().err
 

@@ -245,7 +245,7 @@ def decisions_csv(path, *made, target="label", task="classes", contents=None):
         known = str(row).isdecimal() and 1 <= int(row) <= 4
         cells = rows[int(row) - 1] if known else ["", ""]
         listed.append(Decision(str(row), said, choice, new, 0.9, contents or contents_of_row(cells, [1])))
-    path.write_bytes(Decisions([target], task, "r0", listed).as_csv())
+    path.write_bytes(Decisions([target], task, "", listed).as_csv())
     return path
 
 
@@ -423,7 +423,7 @@ def test_parquet_keeps_its_types(tmp_path):
         Decision("1", "0", "relabel", "1", 0.9, contents_of_row(texts[0], [2])),
         Decision("3", "0", "drop", "", 0.9, contents_of_row(texts[2], [2])),
     ]
-    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "r0", made).as_csv())
+    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "", made).as_csv())
     command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.parquet")]
     assert cli.main(command) == 0
     fixed = pyarrow.parquet.read_table(tmp_path / "f.parquet")
@@ -435,7 +435,7 @@ def test_parquet_keeps_its_types(tmp_path):
 def test_columns_of_yes_and_no_are_set_in_their_own_words(tmp_path):
     (tmp_path / "t.csv").write_text("x,happy,sad\n1,yes,no\n2,no,yes\n")
     made = [Decision("1", "happy", "relabel", "sad", 0.9, contents_of_row(["1", "yes", "no"], [1, 2]))]
-    (tmp_path / "d.csv").write_bytes(Decisions(["happy", "sad"], "labels", "r0", made).as_csv())
+    (tmp_path / "d.csv").write_bytes(Decisions(["happy", "sad"], "labels", "", made).as_csv())
     assert cli.main(["apply", *(str(tmp_path / n) for n in ("t.csv", "d.csv")), "-o", str(tmp_path / "f.csv")]) == 0
     assert (tmp_path / "f.csv").read_text() == "x,happy,sad\n1,no,yes\n2,no,yes\n"
 
@@ -451,7 +451,7 @@ def test_the_correction_is_the_most_probable_one(choices):
         Decision(str(i), "a", "relabel" if w else "keep", "b" if w else "", q)
         for i, (q, w) in enumerate(zip(p, wrong, strict=True))
     ]
-    found = _learnt(Decisions(["y"], "classes", "r0", made), Review({}))
+    found = _learnt(Decisions(["y"], "classes", "", made), Review({}))
     grid = np.linspace(-5, 5, 20001)
     after = expit(logit(p) + grid[:, None])
     cost = -np.log(np.where(wrong, after, 1 - after)).sum(axis=1) + grid**2 / 2

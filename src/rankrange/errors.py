@@ -9,6 +9,9 @@ _OPTIONS = (
     "target|ignore|task|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|estimator|"
     "pred_probs"
 )
+# A path such as data/time=2024/x.csv names no option.
+_WITH_VALUE = re.compile(rf"(?<![\w/\\.-])({_OPTIONS})='([^']*)'")
+_ALONE = re.compile(rf"(?<![\w/\\.-])({_OPTIONS})=(?=[\s;,.)]|$)")
 
 
 class UserError(Exception):
@@ -31,8 +34,8 @@ class UserError(Exception):
         >>> UserError("use clean_how='drop'").for_command_line()
         'use --clean-how drop'
         """
-        text = re.sub(rf"\b({_OPTIONS})='([^']*)'", lambda found: f"{_flag(found[1])} {_word(found[2])}", str(self))
-        return re.sub(rf"\b({_OPTIONS})=", lambda found: _flag(found[1]), text)
+        text = _WITH_VALUE.sub(lambda found: f"{_flag(found[1])} {_word(found[2])}", str(self))
+        return _ALONE.sub(lambda found: _flag(found[1]), text)
 
 
 def _flag(name: str) -> str:
@@ -44,6 +47,6 @@ def _word(value: str) -> str:
     return value if re.fullmatch(r"[\w.-]+", value) else f"'{value}'"
 
 
-def missing_package(name: str, purpose: str) -> UserError:
+def missing_package(name: str, purpose: str, extra: str = "app") -> UserError:
     """The error for an optional package that is not installed. `purpose` is the feature that needs the package."""
-    return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[app]'")
+    return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[{extra}]'")

@@ -1,10 +1,11 @@
-"""Apply decisions to a table. If any row is not the one that was reviewed, no decision is applied.
+"""Apply decisions to a table: the only way to make a new one. If a row is not the reviewed one, nothing is applied.
 
 If a CSV file is written as CSV, rows without a change are copied byte for byte, with quotes, spaces and line ends.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from collections import Counter
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
 from ..pages.text import csv_safe, plural, visible
+from ..tables.cell_formats import means_one
 from ..tables.columns import find_column
 from ..tables.encode import as_table
-from ..tables.read import Held, Source
-from ..tables.records import records
+from ..tables.read import Source, in_memory, texts_of
+from ..tables.records import fields, records
 from ..tables.write import Writer, csv_lines, packed
 from .decisions import (
     NO_LABELS,
@@ -29,9 +31,9 @@ from .decisions import (
     Decisions,
     contents_of_row,
     given_of,
-    means_one,
+    identify_rows,
+    same_label,
     same_number,
-    same_text,
     split_labels,
 )
 from .target import RowNames
@@ -84,23 +86,23 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
     >>> apply_decisions(table, audit.decisions)["kind"][3]
     'a'
     """
-    held, names = Held(as_table(table)), RowNames(index_of(table))
+    arrow, names = as_table(table), RowNames(index_of(table))
     changes = changes_of(
-        decisions, held, new_labels=new_labels, position_of=lambda made: names.position_of_text(made.row)
+        decisions, in_memory(arrow), new_labels=new_labels, position_of=lambda made: names.position_of_text(made.row)
     )
     if type(table).__module__.split(".")[0] == "pandas":
         fixed = table.copy()
         for row, new in changes.cells.items():
             for position, text in new.items():
-                fixed.iloc[row, position] = _typed(text, held.table.schema.field(position).type)
+                fixed.iloc[row, position] = _typed(text, arrow.schema.field(position).type)
         return fixed[~changes.dropped]
-    result = changed(held.table, changes.cells, changes.dropped)
+    result = _changed(arrow, changes.cells, changes.dropped)
     return result.to_pydict() if isinstance(table, dict) else result
 
 
 def changes_of(
     decisions: Decisions,
-    source: Source | Held,
+    source: Source,
     *,
     new_labels: bool = False,
     position_of: Callable[[Decision], int] | None = None,
@@ -108,8 +110,8 @@ def changes_of(
     """Compare each decision with its row and return the changes to the table, without applying them.
 
     `position_of` maps a decision to the position of its row, from 0; by default this is the row number in the file
-    minus 1. It is an error if a row is not the one that was reviewed. A new class that no row has is an error, unless
-    `new_labels` is true.
+    minus 1. It is an error if a row, or the table, is not the one that was reviewed. A new class that no row has is an
+    error, unless `new_labels` is true.
     """
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
@@ -128,21 +130,23 @@ def changes_of(
         if made.choice == "relabel":
             cells[row] = _new_cells(made, rows[row], columns, labels, decisions, new_labels)
         dropped[row] = made.choice == "drop"
-    counts = Counter(made.choice for made in decisions.made)
-    return Changes(cells, dropped, dict(counts))
+    if decisions.table and identify_rows(source, decisions.target, n_rows, []).table != decisions.table:
+        raise UserError(
+            f"decisions apply to the table that was audited, but {source.path} has other rows or columns now; audit it "
+            "again with --decisions"
+        )
+    return Changes(cells, dropped, dict(Counter(made.choice for made in decisions.made)))
 
 
 def _row_in_file(made: Decision) -> int:
-    if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row) < 2**62:
+    if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row[:20]) < 2**62:
         raise UserError(
             f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; fix it"
         )
     return int(made.row) - 1
 
 
-def _scan(
-    source: Source | Held, positions: list[int], columns: list[int]
-) -> tuple[dict[int, list[str]], list[set[str]], int]:
+def _scan(source: Source, positions: list[int], columns: list[int]) -> tuple[dict[int, list[str]], list[set[str]], int]:
     """The cells of the rows at these positions, the distinct texts of each target column, and the number of rows.
 
     The cells are a dict by position, in which positions outside the table are left out.
@@ -150,26 +154,30 @@ def _scan(
     sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
     rows: dict[int, list[str]] = {}
     labels: list[set[str]] = [set() for _ in columns]
-    for batch in source.text_batches():
+    for batch in source.batches(as_written=True):
         in_batch = sought[(sought >= start) & (sought < start + batch.num_rows)]
-        taken = batch.take(in_batch - start)
-        rows.update(zip(in_batch.tolist(), map(list, zip(*taken.to_pydict().values(), strict=True)), strict=False))
+        rows.update(zip(in_batch.tolist(), texts_of(batch.take(in_batch - start)), strict=True))
         for texts, column in zip(labels, columns, strict=True):
-            texts.update(batch.column(column).unique().to_pylist())
+            texts.update("" if v is None else str(v) for v in _distinct(batch.column(column)))
         start += batch.num_rows
     return rows, labels, start
 
 
-def _check_row(
-    made: Decision, cells: list[str], columns: list[int], decisions: Decisions, source: Source | Held
-) -> None:
+def _distinct(column: Any) -> list[Any]:
+    try:
+        return list(column.unique().to_pylist())
+    except NotImplementedError:  # lists of labels
+        return list(column.to_pylist())
+
+
+def _check_row(made: Decision, cells: list[str], columns: list[int], decisions: Decisions, source: Source) -> None:
     if contents_of_row(cells, columns) != made.contents:
         raise UserError(
             f"a decision applies to the row that was reviewed, but row {made.row} of {source.path} has other cells "
             "now: the table has changed, or the decisions belong to another table; audit it again with --decisions"
         )
     now = given_of(cells, columns, decisions.target)
-    if not same_text(now, made.given):
+    if not same_label(now, made.given):
         raise UserError(
             f"a decision applies to the label that was reviewed, '{visible(made.given, 60)}', but row {made.row} of "
             f"{source.path} has '{visible(now, 60)}' now; check whether the decisions were already applied"
@@ -186,37 +194,32 @@ def _new_cells(
 ) -> dict[int, str]:
     """The new target cells of a relabelled row, by column. A label that the table has is spelt as there.
 
-    "(none)" becomes an empty cell. A label that the target cannot have, or that looks like a formula, is an error.
+    "(none)" becomes an empty cell. A label that the target cannot have, has hidden characters or looks like a formula
+    is an error.
     """
     if len(columns) > 1:
         return _yes_and_no(made, cells, columns, labels, decisions.target)
-    label, given_labels = made.new_label, labels[0]
+    label, given_labels = made.new_label, sorted(labels[0])
     spelt = (
-        [text for text in sorted(given_labels) if same_text(text, label)]
-        or [text for text in sorted(given_labels) if decisions.task == "classes" and same_number(text, label)]
-        or [text for text in sorted(given_labels) if visible(text) == label]  # as review tools show it
+        [text for text in given_labels if text in (label, csv_safe(label))]
+        or [text for text in given_labels if decisions.task == "classes" and same_number(text, label)]
+        or [text for text in given_labels if visible(text) == label]  # as review tools show it
     )
     if spelt:
         return {columns[0]: spelt[0]}
+    shown = f"'{visible(label, 60)}' for row {made.row}"
     if decisions.task == "numbers" and not same_number(label, label):
-        raise UserError(
-            f"row {made.row} needs a number for its target, got '{visible(label, 60)}'; correct the decision"
-        )
+        raise UserError(f"the target of a row needs a number, got {shown}; correct the decision")
     if decisions.task == "classes" and not new_labels:
-        examples = ", ".join(f"'{visible(text, 30)}'" for text in sorted(given_labels)[:5])
+        examples = ", ".join(f"'{visible(text, 30)}'" for text in given_labels[:5])
         raise UserError(
             f"a new label must be one that the table has ({examples}{' ...' if len(given_labels) > 5 else ''}), got "
-            f"'{visible(label, 60)}' for row {made.row}; correct the decision, or allow it with --new-labels"
+            f"{shown}; correct the decision, or allow it with --new-labels"
         )
-    if decisions.task == "classes" and (label.strip() == "" or visible(label) != label):
-        raise UserError(
-            f"a new label must be text without hidden characters, got '{visible(label, 60)}' for row {made.row}; "
-            "correct the decision"
-        )
+    if label.strip() == "" or visible(label) != label:
+        raise UserError(f"a new label must be text without hidden characters, got {shown}; correct the decision")
     if csv_safe(label) != label:
-        raise UserError(
-            f"a new label must not look like a formula, got '{visible(label, 60)}' for row {made.row}; correct it"
-        )
+        raise UserError(f"a new label must not look like a formula, got {shown}; correct it")
     return {columns[0]: "" if label == NO_LABELS else label}
 
 
@@ -242,6 +245,9 @@ def _yes_and_no(
     return new
 
 
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
 def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
     """A function that writes the changed table.
 
@@ -250,7 +256,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
-        return lambda file: write_typed(source.read(), changes.cells, changes.dropped, file, suffix)
+        return lambda file: _write_typed(source, changes, file, suffix)
     write = _fixed_csv if source.kind == "csv" else _fixed_texts
     return packed(path, lambda file: write(source, changes, file))
 
@@ -259,9 +265,9 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
     """Write a changed table that was not read from CSV as CSV. Cells like formulas get a leading apostrophe."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
-    for batch in source.text_batches():
+    for batch in source.batches(as_written=True):
         lines = []
-        for cells in map(list, zip(*(column.to_pylist() for column in batch.columns), strict=True)):
+        for cells in texts_of(batch):
             for index, text in changes.cells.get(row, {}).items():
                 cells[index] = text
             lines += [] if changes.dropped[row] else [list(map(csv_safe, cells))]
@@ -275,19 +281,18 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
     It is an error if the text does not have as many rows as the table, because quotes are inconsistent.
     """
     opener: Any = gzip.open if source.zipped else open
-    with opener(source.path, "rt", encoding=source.encoding, newline="") as text:
+    encoding = _without_mark(source, opener)
+    with opener(source.path, "rt", encoding=encoding, newline="") as text:
         for _ in range(source.header_lines):
-            file.write(next(text).encode(source.encoding))
+            file.write(next(text).encode(encoding))
         row = 0
         for record, cells in records(text, source.delimiter):
-            if not cells:  # an empty line is not a row
-                file.write(record.encode(source.encoding))
-                continue
-            if row < len(changes.dropped) and not changes.dropped[row]:
-                new = changes.cells.get(row)
-                record = _with_cells(record, source.delimiter, new) if new else record
-                file.write(record.encode(source.encoding))
-            row += 1
+            is_row = bool(cells)  # an empty line is not a row
+            if is_row and row < len(changes.dropped) and row in changes.cells:
+                record = _with_cells(record, source.delimiter, changes.cells[row])
+            if not is_row or (row < len(changes.dropped) and not changes.dropped[row]):
+                file.write(record.encode(encoding))
+            row += is_row
     if row != len(changes.dropped):
         raise UserError(
             f"quotes and line ends of {source.path} must be consistent, got {row:,} rows by one reading and "
@@ -295,38 +300,50 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
         )
 
 
+def _without_mark(source: Source, opener: Any) -> str:
+    """The encoding for which a byte order mark is an ordinary character, so that it is copied with the header."""
+    with opener(source.path, "rb") as file:
+        start = file.read(4)
+    name = codecs.lookup(source.encoding).name
+    if name in ("utf-16", "utf-32"):
+        big = (codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)[name == "utf-32"]
+        return f"{name}-be" if start.startswith(big) else f"{name}-le"
+    return "utf-8" if name == "utf-8-sig" else source.encoding
+
+
 def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
     """Replace some cells of a record; the other cells and the line end stay the same, byte for byte."""
     body = record.rstrip("\r\n")
-    fields, start, inside = [], 0, False
-    for i, character in enumerate(body):
-        if character == '"' and body[start] == '"':  # in an unquoted cell, a quote is an ordinary character
-            inside = not inside
-        elif character == delimiter and not inside:
-            fields.append(body[start:i])
-            start = i + 1
-    fields.append(body[start:])
+    cells = fields(body, delimiter)
     for column, label in new.items():
-        fields[column] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
-    return delimiter.join(fields) + record[len(body) :]
+        cells[column] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
+    return delimiter.join(cells) + record[len(body) :]
 
 
-def write_typed(table: Any, cells: Cells, dropped: Array, file: BinaryIO, suffix: str) -> None:
-    """Write a table with changed cells and without dropped rows, with its types.
-
-    The format is Parquet if `suffix` is ".parquet", otherwise Arrow.
-    """
+def _write_typed(source: Source, changes: Changes, file: BinaryIO, suffix: str) -> None:
+    """Write the changed table with its types; a data set in batches, because it may be larger than memory."""
+    import pyarrow
     import pyarrow.parquet
 
-    table = changed(table, cells, dropped)
-    if suffix == ".parquet":
-        pyarrow.parquet.write_table(table, file)
-        return
-    with pyarrow.ipc.new_file(file, table.schema) as writer:
+    if source.data is None:
+        tables = iter([source.read()])
+    else:
+        tables = (pyarrow.Table.from_batches([batch]) for batch in source.batches())
+    start, writer = 0, None
+    for table in tables:
+        rows = range(start, start + table.num_rows)
+        here = {row - start: new for row, new in changes.cells.items() if row in rows}
+        table = _changed(table, here, changes.dropped[rows.start : rows.stop])
+        if writer is None:
+            new_file = pyarrow.parquet.ParquetWriter if suffix == ".parquet" else pyarrow.ipc.new_file
+            writer = new_file(file, table.schema)
         writer.write_table(table)
+        start = rows.stop
+    if writer is not None:
+        writer.close()
 
 
-def changed(table: Any, cells: Cells, dropped: Array) -> Any:
+def _changed(table: Any, cells: Cells, dropped: Array) -> Any:
     """The pyarrow table with the new cells, in the types of their columns, and without the dropped rows."""
     import pyarrow
 

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,13 +22,16 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.questions import fingerprint
 from ..issues.suspects import CHOICES
-from ..pages.text import csv_safe, visible
+from ..pages.text import csv_safe, csv_unsafe, visible
+from ..tables.cell_formats import means_one, plain_number
 from ..tables.read import rows_as_text
+from ..tables.write import csv_lines
 
 if TYPE_CHECKING:
     from .findings import Audit
 
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
+TASKS = ("classes", "numbers", "labels")
 NO_LABELS = "(none)"
 # A larger file is not a file of decisions.
 _MAX_BYTES = 200_000_000
@@ -74,7 +77,7 @@ class Decisions:
     task : str
         "classes", "numbers" or "labels".
     table : str
-        A fingerprint of the table.
+        A fingerprint of the table; "" if it is not known.
     made : list of Decision
         The decisions, in the order in which they were made or read.
     """
@@ -84,17 +87,16 @@ class Decisions:
     table: str
     made: list[Decision] = field(default_factory=list)
 
-    def as_csv(self) -> bytes:
-        """The decisions as CSV in UTF-8. Cells that look like formulas get a leading apostrophe."""
-        target = target_as_text(self.target)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for made in self.made:
+    def as_csv(self, more: Mapping[str, Sequence[str]] | None = None) -> bytes:
+        """The decisions as CSV in UTF-8, with `more` columns; cells like formulas get a leading apostrophe."""
+        about = (self.table, target_as_text(self.target), self.task)
+        extra = dict(more or {})
+        lines = [[*COLUMNS, *extra]]
+        for i, made in enumerate(self.made):
             p = "" if np.isnan(made.p_wrong) else f"{made.p_wrong:.4f}"
-            cells = (made.row, made.given, made.choice, made.new_label, p, made.contents, self.table, target, self.task)
-            writer.writerow([csv_safe(cell) for cell in cells])
-        return text.getvalue().encode("utf-8", "replace")
+            cells = (made.row, made.given, made.choice, made.new_label, p, made.contents, *about)
+            lines.append([csv_safe(cell) for cell in (*cells, *(column[i] for column in extra.values()))])
+        return csv_lines(lines, ",")
 
 
 def target_as_text(target: Sequence[str]) -> str:
@@ -115,7 +117,9 @@ def as_decisions(given: Any) -> Decisions:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
-    """Read decisions from a CSV file: downloaded from the page of an audit, or written by `Audit.save_decisions`.
+    """Read decisions from a CSV file: from the page of an audit, or its list of suspects with the decisions filled in.
+
+    In that list, rows without a decision are left out, and "relabel" without a new label takes the suggested one.
 
     Parameters
     ----------
@@ -154,14 +158,13 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     except UnicodeDecodeError as error:
         raise UserError(f"decisions must be UTF-8 text, got other bytes in {path}; save it as CSV in UTF-8") from error
     first = text.partition("\n")[0]
-    reader = csv.DictReader(
-        io.StringIO(text, newline=""), delimiter=";" if first.count(";") > first.count(",") else ","
-    )
-    absent = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    delimiter = ";" if first.count(";") > first.count(",") else ","
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    absent = [name for name in COLUMNS if name not in (reader.fieldnames or ()) and name != "new_label"]
     if absent:
         raise UserError(
             f"decisions need the columns {', '.join(COLUMNS)}, got none named '{absent[0]}' in {path}; download them "
-            "from the page of the audit again"
+            "from the page of the audit again, or fill in the column decision of the file that --out writes"
         )
     try:
         lines = [(reader.line_num, line) for line in reader]
@@ -171,36 +174,58 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
 
 
 def _gathered(lines: list[tuple[int, dict[str, Any]]], path: Path) -> Decisions:
-    if not lines:
-        raise UserError(f"a list of decisions needs at least one, got only a header in {path}; decide a row first")
     made: dict[str, Decision] = {}
+    about = set()
     for number, line in lines:
         decision = _one(line, f"line {number} of {path}")
+        if decision is None:
+            continue
+        about.add(tuple(csv_unsafe(line[name].strip()) for name in ("table", "target", "task")))
         if made.setdefault(decision.row, decision) != decision:
             raise UserError(f"a row has one decision, got two for row {visible(decision.row, 40)} in {path}; drop one")
-    about = {tuple(str(line[name]) for name in ("table", "target", "task")) for _, line in lines}
+    if not made:
+        what = "only empty ones" if lines else "only a header"
+        raise UserError(f"a list of decisions needs at least one, got {what} in {path}; decide a row first")
     if len(about) > 1:
         raise UserError(f"decisions must be about one table and one target, got several in {path}; keep one file each")
     table, target, task = about.pop()
-    names = json.loads(target) if target.startswith("[") else [target]
+    if task not in TASKS:
+        raise UserError(f"task must be one of {', '.join(TASKS)}, got '{visible(task, 40)}' in {path}; correct it")
+    names = _json_texts(target) if target.startswith("[") else [target]
+    if not names:
+        raise UserError(f"target must name columns, got '{visible(target, 60)}' in {path}; correct it")
     return Decisions(names, task, table, list(made.values()))
 
 
-def _one(line: dict[str, Any], where: str) -> Decision:
-    if any(line[name] is None for name in COLUMNS) or None in line:
-        raise UserError(f"a decision has {len(COLUMNS)} cells, got another number in {where}; correct that line")
-    choice = line["decision"].strip().casefold()
+def _one(line: dict[str, Any], where: str) -> Decision | None:
+    """The decision of a line; None if it has none and is a line of `suspects.csv`."""
+    cells = {name: line.get(name, "") for name in COLUMNS}
+    if None in cells.values() or None in line:
+        raise UserError(f"a decision has {len(line)} cells, got another number in {where}; correct that line")
+    choice, of_suspects = cells["decision"].strip().casefold(), "suggested" in line
+    if choice == "" and of_suspects:
+        return None
     if choice not in CHOICES:
         raise UserError(
             f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; correct that line"
         )
-    if choice == "relabel" and line["new_label"] == "":
+    new = csv_unsafe(cells["new_label"] or (line["suggested"] if of_suspects else "")) if choice == "relabel" else ""
+    if choice == "relabel" and new == "":
         raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or write drop")
+    p = plain_number(cells["p_wrong"].replace(",", "."))
+    if np.isnan(p) and cells["p_wrong"]:
+        raise UserError(f"p_wrong must be a number, got '{visible(cells['p_wrong'], 40)}' in {where}; correct it")
+    row, given, contents = cells["row"].strip(), cells["given"], cells["contents"].strip()
+    return Decision(csv_unsafe(row), csv_unsafe(given), choice, new, p, contents)
+
+
+def _json_texts(text: str) -> list[str]:
+    """The texts of a JSON list, [] if it is none."""
     try:
-        p = float(line["p_wrong"].replace(",", ".") or "nan")
-    except ValueError as error:
-        raise UserError(f"p_wrong must be a number, got '{visible(line['p_wrong'], 40)}' in {where}") from error
-    return Decision(line["row"].strip(), line["given"], choice, line["new_label"], p, line["contents"].strip())
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) and all(isinstance(one, str) for one in found) else []
 
 
 # ---- fingerprints of rows -------------------------------------------------------------------------------------
@@ -243,11 +268,6 @@ def given_of(cells: list[str], columns: Sequence[int], target: Sequence[str]) ->
     return join_labels([name for column, name in zip(columns, target, strict=True) if means_one(cells[column])])
 
 
-def means_one(cell: str) -> bool:
-    """Whether a cell of a 0/1 column means 1."""
-    return cell.strip().casefold().removesuffix(".0") in ("1", "true", "yes", "y", "t")
-
-
 def join_labels(labels: Sequence[str]) -> str:
     """Join labels into one text for `split_labels`: with commas if that can be split again, otherwise as JSON.
 
@@ -259,38 +279,35 @@ def join_labels(labels: Sequence[str]) -> str:
 
 def split_labels(text: str) -> list[str]:
     """Split a text of `join_labels` into labels; "" and "(none)" have none."""
-    if text in ("", NO_LABELS):
+    if text in ("", NO_LABELS, "[]"):
         return []
-    if text.startswith("["):
-        try:
-            return [str(label) for label in json.loads(text)]
-        except ValueError:
-            pass
-    return [label.strip() for label in text.split(",")]
+    found = _json_texts(text) if text.startswith("[") else []
+    return found or [label.strip() for label in text.split(",")]
 
 
-def same_text(cell: str, text: str) -> bool:
-    """Whether a cell of the table equals that of a decision, in which a formula may have a leading apostrophe."""
-    return text in (cell, csv_safe(cell))
+def same_label(cell: str, text: str) -> bool:
+    """Whether a cell of the table is the label of a decision: the same text or the same number."""
+    return text in (cell, csv_safe(cell)) or same_number(cell, text)
 
 
 def same_number(one: str, other: str) -> bool:
     """Whether both texts are the same number. `same_number(text, text)` tests whether a text is a number."""
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return False
+    return plain_number(one) == plain_number(other)
+
+
+def decisions_about(audit: Audit, made: Mapping[int, Decision]) -> Decisions:
+    """Decisions about the rows at these positions, with the fingerprints of the rows and of the table."""
+    identified = identify_rows(audit.source, audit.target.columns, audit.n_rows, list(made))
+    found = [
+        decision._replace(given=identified.given[i], contents=identified.contents[i])
+        for i, decision in enumerate(made.values())
+    ]
+    return Decisions(audit.target.columns, audit.target.task, identified.table, found)
 
 
 def decisions_of(audit: Audit) -> Decisions:
-    """The decisions that were made with `Audit.decide`, with the fingerprints of their rows."""
-    positions = list(audit.decided)
-    identified = identify_rows(audit.source, audit.target.columns, audit.n_rows, positions)
-    made = [
-        audit.decided[position]._replace(given=identified.given[i], contents=identified.contents[i])
-        for i, position in enumerate(positions)
-    ]
-    return Decisions(audit.target.columns, audit.target.task, identified.table, made)
+    """The decisions that were made with `Audit.decide`."""
+    return decisions_about(audit, audit.decided)
 
 
 def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Export the suspects of an audit to Label Studio and Argilla, and read reviews as decisions.
+"""Export the suspects of an audit to Label Studio, and read reviews as decisions.
 
 Every reader returns decisions by reviewer. Only `reviewers.merge_decisions` combines several votes on a row.
 """
@@ -12,19 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..issues import argilla, label_studio
-from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json, safe_json
+from ..issues import label_studio
+from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json
 from ..pages.text import visible
-from .decisions import (
-    Decision,
-    Decisions,
-    identify_rows,
-    join_labels,
-    read_decisions,
-    same_number,
-    same_text,
-    split_labels,
-)
+from .decisions import Decision, Decisions, identify_rows, join_labels, read_decisions, same_label, split_labels
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -57,21 +48,15 @@ def _suggested(text: str, audit: Audit) -> list[str]:
 
 
 def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
-    """The contents of the two files of an export, by path: tasks or records, and the settings of the review tool.
-
-    `format` is "label-studio" or "argilla".
-    """
-    if format == "label-studio":
-        return audit.to_label_studio().contents(path)
-    settings = argilla.argilla_settings(audit.target.names, audit.target.task)
-    return {path: safe_json(audit.to_argilla()), path.with_suffix(".settings.json"): safe_json(settings)}
+    """The contents of the two files of an export to Label Studio, by path: tasks and the labelling configuration."""
+    return audit.to_label_studio().contents(path)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions]:
-    """Read the decisions of reviewers from CSV files and from exports of Label Studio and Argilla (JSON).
+    """Read the decisions of reviewers from CSV files and from exports of Label Studio (JSON).
 
     Parameters
     ----------
@@ -120,12 +105,11 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
 
 def _of_export(path: Path) -> dict[str, Decisions]:
     records = read_json(path)
-    kind = next((kind for kind in (argilla, label_studio) if kind.is_export(records)), None)
-    if kind is None:
+    if not label_studio.is_export(records):
         raise UserError(
-            f"an export must come from Label Studio (JSON) or Argilla (to_json), got another kind of records in {path}"
+            f"an export must come from Label Studio (JSON), got another kind of records in {path}; export it again"
         )
-    answers = kind.answers_of(records, str(path))
+    answers = label_studio.answers_of(records, str(path))
     if not answers:
         raise UserError(f"an export needs at least one answer, got none in {path}; review a row first")
     return decisions_by_reviewer(answers, str(path))
@@ -172,4 +156,4 @@ def _is_given(labels: list[str], about: dict[str, Any]) -> bool:
     if about["task"] == "labels":
         parts = given.split(about["separator"]) if about["separator"] else split_labels(given)
         return set(labels) == {part.strip() for part in parts if part.strip()} - {NONE_OF_THEM}
-    return same_text(given, labels[0]) or visible(given) == labels[0] or same_number(given, labels[0])
+    return same_label(given, labels[0]) or visible(given) == labels[0]

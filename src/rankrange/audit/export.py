@@ -6,26 +6,23 @@ unchanged. `tables.write` writes the files.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
-from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import csv_safe, plural, visible
-from ..tables.formats import batches
-from ..tables.read import Source, rows_as_text
+from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
-from .applying import changed, write_typed
+from .applying import changes_of, fixed_contents
+from .decisions import Decision, decisions_about, identify_rows, target_as_text
 
 if TYPE_CHECKING:
-    from .findings import Audit, Suspect
+    from .findings import Audit
 
-_ADDED = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why")
+_ADDED = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "decision", "new_label", "why", "residual")
+_ABOUT = ("contents", "table", "target", "task")
 # Rows with at least this probability of being wrong are changed without a review.
 CLEAN_IF = 0.9
 # Types that a model file may contain besides those that skops trusts by default.
@@ -43,16 +40,16 @@ def contents_of(
 ) -> dict[Path, bytes | Writer]:
     """The contents of each output file, by path: bytes, or a function that writes them.
 
-    `outputs` has the path of each output by its option, such as "--clean". The cleaned table drops the rows with a
-    p_wrong of at least `clean_if`; with `relabel`, it relabels those of them for which one other label fits, which is
-    an error unless the target has classes.
+    `outputs` has the path of each output by its option, such as "--clean". The cleaned table is the table after the
+    decision to drop the rows with a p_wrong of at least `clean_if`; with `relabel`, to relabel those of them for which
+    one other label fits, which is an error unless the target has classes.
     """
     if relabel:
         check_relabel(audit.result.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report().encode(),
-        "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file, path)),
-        "--clean": lambda path: packed(path, lambda file: _write_clean(audit, source, file, path, (relabel, clean_if))),
+        "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file)),
+        "--clean": lambda path: _cleaned(audit, source, path, relabel, clean_if),
         "--model": lambda path: _model(audit),
         "--problems": lambda path: packed(path, lambda file: _write_problems(audit, file)),
     }
@@ -127,130 +124,56 @@ def _model(audit: Audit) -> bytes:
 # ---- suspects --------------------------------------------------------------------------------------------------------
 
 
-def _write_suspects(audit: Audit, source: Source, file: BinaryIO, path: Path) -> None:
+def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     """Write one line per listed row, worst first: the findings, then the cells of the row as in the file.
 
-    A column of the file with the name of a finding is renamed, such as "row in the file".
+    With its column `decision` filled in, `rankrange apply` reads the file. A column of the table with the name of a
+    finding is renamed, such as "row in the file".
     """
     suspects = audit.suspects()
-    rows = audit.target.rows[audit.result.order]
-    cells = rows_as_text(source, rows)
-    added = [*_ADDED, *(["residual"] if audit.result.residuals is not None else [])]
-    names = [f"{name} in the file" if name in added else name for name in source.names]
-    file.write(csv_lines([[*added, *map(csv_safe, names)]], ","))
-    for start in range(0, len(suspects), 10_000):
-        part = slice(start, start + 10_000)
-        lines = (
-            [*_found(suspect), *map(csv_safe, row)] for suspect, row in zip(suspects[part], cells[part], strict=True)
-        )
-        file.write(csv_lines(lines, ","))
-
-
-def _found(suspect: Suspect) -> list[Any]:
-    cells = [csv_safe(suspect.given), csv_safe(suspect.suggested), f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}"]
-    off = [] if suspect.residual is None else [f"{suspect.residual:.6g}"]
-    return [suspect.rank, suspect.row, *cells, suspect.action, csv_safe(visible(suspect.why)), *off]
+    identified = identify_rows(source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order])
+    names = [f"{name} in the file" if name in (*_ADDED, *_ABOUT) else name for name in source.names]
+    file.write(csv_lines([[*_ADDED, *map(csv_safe, names), *_ABOUT]], ","))
+    about = (identified.table, csv_safe(target_as_text(audit.target.columns)), audit.target.task)
+    for i, suspect in enumerate(suspects):
+        texts = [csv_safe(text) for text in (str(suspect.row), identified.given[i], suspect.suggested)]
+        found = [suspect.rank, *texts, f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}", suspect.action, "", ""]
+        residual = "" if suspect.residual is None else f"{suspect.residual:.6g}"
+        cells = map(csv_safe, identified.cells[i])
+        line = [*found, csv_safe(visible(suspect.why)), residual, *cells, identified.contents[i], *about]
+        file.write(csv_lines([line], ","))
 
 
 # ---- the cleaned table -----------------------------------------------------------------------------------------------
 
 
-def _write_clean(audit: Audit, source: Source, file: BinaryIO, path: Path, how: tuple[bool, float]) -> None:
-    """Write the cleaned table, as Parquet if the path ends so, otherwise as CSV; rows without a target are kept.
-
-    `how` has the arguments `relabel` and `clean_if` of `contents_of`.
-    """
-    result, rows = audit.result, audit.target.rows
-    order = result.order
-    relabelled, drop = _relabelled_and_dropped(audit, *how)
-    dropped = np.zeros(audit.n_rows, dtype=bool)
-    dropped[rows[order[drop]]] = True
-    labels = {int(rows[i]): result.suggested[rank] for rank, i in enumerate(order.tolist()) if relabelled[rank]}
-    if path.name.lower().endswith(".parquet"):
-        _clean_parquet(audit, source, file, dropped, labels)
-    else:
-        _clean_csv(audit, source, file, dropped, labels)
+def _certain(audit: Audit, relabel: bool, clean_if: float) -> dict[int, Decision]:
+    """The decisions to drop or relabel the rows that are almost certainly wrong, by position."""
+    result, found = audit.result, {}
+    for rank, i in enumerate(result.order.tolist()):
+        p = float(result.wrong[i])
+        if p >= clean_if:
+            position = int(audit.target.rows[i])
+            changes = relabel and result.actions[rank] == "relabel"
+            choice, label = ("relabel", result.suggested[rank]) if changes else ("drop", "")
+            found[position] = Decision(str(position + 1), "", choice, label, p)
+    return found
 
 
-def _relabelled_and_dropped(audit: Audit, relabel: bool, clean_if: float) -> tuple[Array, Array]:
-    """Masks of the suspects to relabel (those with the action "relabel", if `relabel`) and of those to drop."""
-    result = audit.result
-    selected = result.wrong[result.order] >= clean_if
-    relabelled = selected & (result.actions == "relabel") if relabel else np.zeros_like(selected)
-    return relabelled, selected & ~relabelled
+def _cleaned(audit: Audit, source: Source, path: Path, relabel: bool, clean_if: float) -> Writer:
+    decisions = decisions_about(audit, _certain(audit, relabel, clean_if))
+    return fixed_contents(source, changes_of(decisions, source), path)
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
     """A description of the cleaned table: how many rows were relabelled, dropped, or are likely wrong and kept."""
-    relabelled, dropped = (int(mask.sum()) for mask in _relabelled_and_dropped(audit, relabel, clean_if))
+    choices = [made.choice for made in _certain(audit, relabel, clean_if).values()]
+    relabelled, dropped = choices.count("relabel"), choices.count("drop")
     limit = f"p(wrong) of at least {clean_if:.0%}"
-    text = (
-        f"the table without the {plural(dropped, 'row')} with {limit}"
-        if dropped
-        else f"the table without changes, because no row has {limit}"
-    )
+    text = f"the table without the {plural(dropped, 'row')} with {limit}"
+    if not choices:
+        text = f"the table without changes, because no row has {limit}"
     if relabel:
         text = f"the table with {plural(relabelled, 'row')} relabelled and {dropped:,} dropped, those with {limit}"
-    left = audit.n_likely - relabelled - dropped
+    left = audit.n_likely - len(choices)
     return f"{text}; {plural(left, 'likely wrong row')} {'stays' if left == 1 else 'stay'}" if left > 0 else text
-
-
-def _clean_csv(audit: Audit, source: Source, file: BinaryIO, dropped: Array, labels: dict[int, str]) -> None:
-    column = source.names.index(audit.target.columns[0])
-    file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
-    start = 0
-    for batch in source.text_batches():
-        part = slice(start, start + batch.num_rows)
-        new = [(row - start, label) for row, label in labels.items() if part.start <= row < part.stop]
-        batch = _relabelled(batch, column, new) if new else batch
-        kept = batch.filter(~dropped[part]) if dropped[part].any() else batch
-        file.write(_batch_as_csv(kept, source.delimiter))
-        start = part.stop
-
-
-def _relabelled(batch: Any, column: int, new: list[tuple[int, str]]) -> Any:
-    import pyarrow
-
-    values = batch.column(column).to_pylist()
-    for position, label in new:
-        values[position] = label
-    return batch.set_column(column, batch.schema.names[column], pyarrow.array(values, type=pyarrow.string()))
-
-
-def _batch_as_csv(batch: Any, delimiter: str) -> bytes:
-    """Lines of CSV: fast if no cell needs quotes or looks like a formula, otherwise cell by cell."""
-    import pyarrow
-    import pyarrow.compute as compute
-    import pyarrow.csv
-
-    # Empty, a number, or a first character that cannot start a formula. This is stricter than csv_safe.
-    plain = r"^$|^-?[0-9.]+(e-?[0-9]+)?$|^[\pL0-9_(\[{<>/#$&!*.:;~^]"
-    if all(compute.all(compute.match_substring_regex(column, plain)).as_py() is not False for column in batch.columns):
-        buffer = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none", delimiter=delimiter)
-        try:
-            pyarrow.csv.write_csv(batch, buffer, options)
-            return buffer.getvalue()
-        except pyarrow.ArrowInvalid:  # a cell holds the delimiter, a quote or a new line
-            pass
-    return csv_lines(zip(*(map(csv_safe, column.to_pylist()) for column in batch.columns), strict=True), delimiter)
-
-
-def _clean_parquet(audit: Audit, source: Source, file: BinaryIO, dropped: Array, labels: dict[int, str]) -> None:
-    column = source.names.index(audit.target.columns[0])
-    if getattr(source, "kind", "") != "parquet":
-        write_typed(source.read(), {row: {column: label} for row, label in labels.items()}, dropped, file, ".parquet")
-        return
-    import pyarrow
-    import pyarrow.parquet
-
-    start, writer = 0, None
-    for batch in batches(source):  # in batches, because the table may be larger than memory
-        part = slice(start, start + batch.num_rows)
-        new = {row - start: {column: label} for row, label in labels.items() if part.start <= row < part.stop}
-        table = changed(pyarrow.Table.from_batches([batch]), new, dropped[part])
-        writer = writer or pyarrow.parquet.ParquetWriter(file, table.schema)
-        writer.write_table(table)
-        start = part.stop
-    if writer is not None:
-        writer.close()

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..issues.argilla import argilla_records
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
@@ -490,30 +489,6 @@ class Audit:
         """
         questions = questions_of(self, limit)
         return label_studio_tasks(questions, self.target.names, self.target.task, text, image)
-
-    def to_argilla(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The suspects as records for Argilla with suggestions, worst first; `rankrange apply` reads its export.
-
-        Parameters
-        ----------
-        limit : int or None, default=None
-            Maximum number of suspects.
-
-        Returns
-        -------
-        list of dict
-            Records for `dataset.records.from_json`.
-
-        Examples
-        --------
-        >>> from rankrange.audit import audit_table
-        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
-        >>> table["kind"][3] = "b"  # among the a's
-        >>> record = audit_table(table, "kind").to_argilla(1)[0]
-        >>> record["suggestions"]["label"]["value"], record["fields"]["given"]
-        ('a', 'b')
-        """
-        return argilla_records(questions_of(self, limit), self.target.task)
 
     def to_pandera(self) -> Any:
         """A pandera schema with the types, ranges and levels of the cells that were not flagged.

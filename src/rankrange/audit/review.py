@@ -17,16 +17,9 @@ from scipy.special import expit, logit
 from ..errors import UserError
 from ..label_noise import POSSIBLE, SURE, actions
 from ..pages.text import visible
-from ..tables.read import rows_as_text
-from .decisions import (
-    Decision,
-    Decisions,
-    as_decisions,
-    contents_of_row,
-    same_number,
-    same_text,
-    split_labels,
-)
+from ..tables.cell_formats import plain_number
+from ..tables.read import texts_of
+from .decisions import Decision, Decisions, as_decisions, contents_of_row, same_label, split_labels
 from .target import RowNames, Target
 from .task_result import TaskResult
 
@@ -82,9 +75,9 @@ class Review:
 def match(decisions: Decisions, source: Any, target: Target, names: RowNames) -> Review:
     """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
-    Rows are identified by their fingerprints, first at the positions that their names imply, then in the whole table.
-    Decisions about another target are an error, and so are decisions of which no row is found, unless one of them was
-    to drop its row.
+    Rows are identified by their fingerprints. Of several equal rows, the one at the position that the name implies
+    counts. Decisions about another target are an error, and so are decisions of which no row is found, unless one of
+    them was to drop its row.
     """
     if decisions.target != target.columns:
         raise UserError(
@@ -92,21 +85,19 @@ def match(decisions: Decisions, source: Any, target: Target, names: RowNames) ->
             f"{visible(', '.join(decisions.target), 80)}; give the file that belongs to it"
         )
     columns = [source.names.index(name) for name in target.columns]
-    candidates = _candidates(decisions.made, names)
-    cells = rows_as_text(source, [row for pair in candidates for row in pair])
-    prints = [contents_of_row(row, columns) if row else "" for row in cells]
+    positions = np.array([names.position_of_text(one.row) for one in decisions.made])
+    dropped = np.sort([p for p, one in zip(positions, decisions.made, strict=True) if p >= 0 and one.choice == "drop"])
+    after = positions - np.searchsorted(dropped, positions)  # the positions after dropped rows were removed
+    rows = _rows_with({made.contents for made in decisions.made}, source, columns)
     decided: dict[int, Decision] = {}
-    missing = []
-    for i, made in enumerate(decisions.made):
-        fits = [candidates[i][j] for j in (0, 1) if prints[2 * i + j] == made.contents]
-        fits = [row for row in fits if row not in decided]
-        if fits:
-            decided[fits[0]] = made
-        else:
-            missing.append(made)
-    if any(made.choice != "drop" for made in missing):
-        missing = _search(missing, source, columns, decided)
-    lost = sum(made.choice != "drop" for made in missing)
+    lost = 0
+    for made, *expected in zip(decisions.made, positions.tolist(), after.tolist(), strict=True):
+        free = [row for row in rows.get(made.contents, ()) if row not in decided]
+        found = [row for row in expected if row in free] or (free if made.choice != "drop" else [])
+        if found:
+            decided[found[0]] = made
+        elif made.choice != "drop":
+            lost += 1
     if lost == len(decisions.made):
         raise UserError(
             f"decisions must be about rows of the table, got {lost:,} of which none is in it; give the decisions that "
@@ -115,30 +106,17 @@ def match(decisions: Decisions, source: Any, target: Target, names: RowNames) ->
     return _learnt(decisions, Review(decided, lost))
 
 
-def _candidates(made: list[Decision], names: RowNames) -> list[tuple[int, int]]:
-    """The possible positions of each row: in the original table, and after dropped rows were removed. -1 means none."""
-    positions = np.array([names.position_of_text(one.row) for one in made])
-    dropped = np.sort([p for p, one in zip(positions, made, strict=True) if p >= 0 and one.choice == "drop"])
-    after = positions - np.searchsorted(dropped, positions)
-    return list(zip(positions.tolist(), after.tolist(), strict=True))
-
-
-def _search(missing: list[Decision], source: Any, columns: list[int], decided: dict[int, Decision]) -> list[Decision]:
-    """Search the whole table for rows by their contents.
-
-    Add the rows found to `decided`, and return the other decisions.
-    """
-    by_contents: dict[str, list[Decision]] = {}
-    for made in missing:
-        by_contents.setdefault(made.contents, []).append(made)
+def _rows_with(contents: set[str], source: Any, columns: list[int]) -> dict[str, list[int]]:
+    """The positions of the rows with these fingerprints."""
+    found: dict[str, list[int]] = {}
     row = 0
-    for batch in source.text_batches():
-        for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            waiting = by_contents.get(contents_of_row(list(cells), columns))
-            if waiting and row not in decided:
-                decided[row] = waiting.pop(0)
+    for batch in source.batches(as_written=True):
+        for cells in texts_of(batch):
+            name = contents_of_row(cells, columns)
+            if name in contents:
+                found.setdefault(name, []).append(row)
             row += 1
-    return [made for waiting in by_contents.values() for made in waiting]
+    return found
 
 
 def _learnt(decisions: Decisions, review: Review) -> Review:
@@ -190,15 +168,12 @@ def _coded(target: Target, label: str) -> Any:
     None for a text that is not a number, and for an unknown class, such as one that was too rare.
     """
     if target.task == "numbers":
-        try:
-            return float(label)
-        except ValueError:
-            return None
+        number = plain_number(label)
+        return None if np.isnan(number) else number
     if target.task == "classes":
-        fits = [code for code, name in enumerate(target.names) if same_text(name, label) or same_number(name, label)]
-        return fits[0] if fits else None
+        return next((code for code, name in enumerate(target.names) if same_label(name, label)), None)
     labels = [part.strip() for part in label.split(target.separator)] if target.separator else split_labels(label)
-    return np.array([any(same_text(name, one) for one in labels) for name in target.names])
+    return np.array([any(same_label(name, one) for one in labels) for name in target.names])
 
 
 def reviewed(target: Target, decisions: Any, source: Any, names: RowNames) -> tuple[Target, Review]:

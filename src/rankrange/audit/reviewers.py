@@ -1,13 +1,11 @@
 """Several reviewers: merge their decisions, measure their agreement, and list the rows on which they disagree.
 
 The decision with the most votes wins; "unsure" is an abstention. A row with a tie is a conflict: it keeps its target
-and is listed for another review. An arbiter overrules the reviewers.
+and is listed for another review. The filled in list counts as the vote of one more reviewer.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +16,8 @@ import numpy as np
 
 from ..errors import UserError
 from ..issues.questions import majority
-from ..pages.text import csv_safe, plural, visible
-from .decisions import COLUMNS, Decision, Decisions
+from ..pages.text import plural, visible
+from .decisions import Decision, Decisions
 
 
 class Disagreement(NamedTuple):
@@ -30,9 +28,9 @@ class Disagreement(NamedTuple):
     row : str
         The name of the row.
     votes : dict of str
-        The decision of each reviewer, and of the arbiter if there is one, in words.
+        The decision of each reviewer, in words.
     settled : bool
-        Whether one decision has the most votes, or an arbiter decided.
+        Whether one decision has the most votes.
 
     Examples
     --------
@@ -54,14 +52,12 @@ class Merged:
     Parameters
     ----------
     decisions : Decisions
-        The decision with the most votes, or that of the arbiter; rows with a tie or without votes are "unsure".
+        The decision with the most votes; rows with a tie or without votes are "unsure".
     kappa : dict
         For each pair of reviewers that decided common rows: Cohen's kappa and the number of these rows. Kappa is NaN if
         both made one and the same decision for all of them.
     disagreements : list of Disagreement
         The rows on which reviewers disagree.
-    arbitrated : int
-        The number of rows that the arbiter decided.
 
     Examples
     --------
@@ -74,11 +70,10 @@ class Merged:
     decisions: Decisions
     kappa: dict[tuple[str, str], tuple[float, int]] = field(default_factory=dict)
     disagreements: list[Disagreement] = field(default_factory=list)
-    arbitrated: int = 0
 
     @property
     def conflicts(self) -> list[Disagreement]:
-        """The disagreements that end in a tie and that no arbiter settled."""
+        """The disagreements that end in a tie."""
         return [found for found in self.disagreements if not found.settled]
 
     def in_words(self) -> list[str]:
@@ -90,43 +85,28 @@ class Merged:
                 f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}."
             )
         if self.disagreements:
-            sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {self._open_in_words()}.")
-        if self.arbitrated:
-            sentences.append(f"The arbiter decided {plural(self.arbitrated, 'row')}.")
+            ties = f"{plural(len(self.conflicts), 'row')} with a tie {'stays' if len(self.conflicts) == 1 else 'stay'}"
+            sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {ties} unchanged.")
         return sentences
 
-    def _open_in_words(self) -> str:
-        n = len(self.conflicts)
-        if not n:
-            return "all of them are settled" if len(self.disagreements) > 1 else "it is settled"
-        if n == len(self.disagreements) == 1:
-            return "it is a tie and stays as it is"
-        stay = "is a tie and stays as it is" if n == 1 else "are ties and stay as they are"
-        return f"{n:,} of them {stay}"
-
     def conflicts_csv(self) -> bytes:
-        """All disagreements as CSV for an arbiter: decisions "unsure", to be filled in, and the votes on each row."""
+        """All disagreements as CSV for another reviewer: decisions "unsure", to be filled in, and the votes."""
         made = {decision.row: decision for decision in self.decisions.made}
         again = [made[found.row]._replace(choice="unsure", new_label="") for found in self.disagreements]
-        plain = list(csv.reader(io.StringIO(replace(self.decisions, made=again).as_csv().decode(), newline="")))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*COLUMNS, "votes", "settled"])
-        for cells, found in zip(plain[1:], self.disagreements, strict=True):
-            votes = "; ".join(f"{name}: {vote}" for name, vote in found.votes.items())
-            writer.writerow([*cells, csv_safe(visible(votes)), "yes" if found.settled else "no"])
-        return text.getvalue().encode("utf-8", "replace")
+        votes = [
+            visible("; ".join(f"{name}: {vote}" for name, vote in found.votes.items())) for found in self.disagreements
+        ]
+        settled = ["yes" if found.settled else "no" for found in self.disagreements]
+        return replace(self.decisions, made=again).as_csv({"votes": votes, "settled": settled})
 
 
-def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | None = None) -> Merged:
+def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
     """Merge the decisions of several reviewers.
 
     Parameters
     ----------
     reviews : mapping of str to Decisions
         The decisions of each reviewer, all about the same table and target.
-    arbiter : Decisions, optional
-        Decisions that overrule the reviewers, unless they are "unsure"; for example a completed `conflicts_csv`.
 
     Returns
     -------
@@ -154,41 +134,30 @@ def merge_decisions(reviews: Mapping[str, Decisions], *, arbiter: Decisions | No
     if not reviews:
         raise UserError("merging needs the decisions of at least one reviewer, got none; give a file")
     first = next(iter(reviews.values()))
-    last = {} if arbiter is None else {made.row: made for made in arbiter.made if made.choice != "unsure"}
-    for name, decisions in [*reviews.items(), *([("the arbiter", arbiter)] if arbiter is not None else [])]:
+    by_row: dict[str, dict[str, Decision]] = {}
+    for name, decisions in reviews.items():
         if (decisions.table, decisions.target, decisions.task) != (first.table, first.target, first.task):
             raise UserError(
                 f"reviewers must have decided about the same table and target, got another one from "
                 f"{visible(name, 60)}; give decisions that were made on one audit"
             )
-    by_row: dict[str, dict[str, Decision]] = {}
-    for name, decisions in reviews.items():
         for made in decisions.made:
             by_row.setdefault(made.row, {})[name] = made
     merged, differing = [], []
-    for row in [*by_row, *(row for row in last if row not in by_row)]:
-        decision, different = _decision_of(row, by_row.get(row, {}), last.get(row))
-        merged.append(decision)
-        differing += [different] if different else []
+    for row, votes in by_row.items():
+        one = next(iter(votes.values()))
+        if any((made.given, made.contents) != (one.given, one.contents) for made in votes.values()):
+            raise UserError(
+                f"reviewers must have seen the same row {visible(row, 40)}, got different cells; audit again"
+            )
+        most, differ = majority((made.choice, made.new_label) for made in votes.values() if made.choice != "unsure")
+        choice, label = most or ("unsure", "")
+        merged.append(one._replace(choice=choice, new_label=label))
+        if differ:
+            words = {name: _in_words(made) for name, made in votes.items()}
+            differing.append(Disagreement(row, words, most is not None))
     pairs = {pair: _kappa(by_row, *pair) for pair in combinations(reviews, 2)}
-    kappa = {pair: found for pair, found in pairs.items() if found[1]}
-    return Merged(replace(first, made=merged), kappa, differing, len(last))
-
-
-def _decision_of(row: str, votes: dict[str, Decision], last: Decision | None) -> tuple[Decision, Disagreement | None]:
-    """The decision of the arbiter, or the one with the most votes, or "unsure"; and the disagreement, if any."""
-    made_by_all = [*votes.values(), *([last] if last is not None else [])]
-    one = made_by_all[0]
-    if any((made.given, made.contents) != (one.given, one.contents) for made in made_by_all):
-        raise UserError(f"reviewers must have seen the same row {visible(row, 40)}, got different cells; audit again")
-    most, differ = majority((made.choice, made.new_label) for made in votes.values() if made.choice != "unsure")
-    words = {name: _in_words(made) for name, made in votes.items()}
-    if last is not None:
-        most = last.choice, last.new_label
-        words["the arbiter"] = _in_words(last)
-    choice, label = most or ("unsure", "")
-    decision = one._replace(choice=choice, new_label=label)
-    return decision, Disagreement(row, words, most is not None) if differ else None
+    return Merged(replace(first, made=merged), {pair: found for pair, found in pairs.items() if found[1]}, differing)
 
 
 def _in_words(made: Decision) -> str:

@@ -6,6 +6,7 @@ neither do rows that a decision drops or relabels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,8 +35,7 @@ class ColumnRule(NamedTuple):
 
 def column_rules(audit: Audit) -> list[ColumnRule]:
     """The rules for each column, from the cells that the audit did not flag."""
-    source = audit.source
-    table = source.table if hasattr(source, "table") else source.read()
+    table = audit.source.read()
     return [_rule(name, table.column(name), ~_flagged(audit, name)) for name in table.schema.names]
 
 
@@ -48,13 +48,21 @@ def _flagged(audit: Audit, column: str) -> Array:
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if words_of(problem.kind).of_cells and problem.column in (None, column):
-            flagged[[audit.row_names.position_of(row, audit.n_rows) for row in problem.rows]] = True
+            flagged[_positions(audit, problem.rows)] = True
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True
     for position, made in audit.decided.items():
         if made.choice != "unsure":
             flagged[position] = made.choice in ("drop", "relabel")
     return flagged
+
+
+def _positions(audit: Audit, rows: Sequence[int]) -> Array:
+    """The positions of the rows of a problem, which are labels of an index of integers, or numbers otherwise."""
+    index = audit.row_names.index
+    if index is not None and index.dtype.kind in "iu":
+        return np.flatnonzero(np.isin(index, rows))
+    return np.array(rows, dtype=np.intp) - audit.row_names.first
 
 
 def _rule(name: str, column: Any, kept: Array) -> ColumnRule:

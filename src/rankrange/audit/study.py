@@ -30,7 +30,7 @@ from ..issues.out_of_fold import index_of
 from ..tables.columns import find_columns, find_one_column, typed
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
-from ..tables.read import Held
+from ..tables.read import in_memory
 from .by_group import by_group, in_words
 from .classification import study_classification
 from .decisions import Decisions
@@ -164,7 +164,7 @@ def audit_table(
         warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
     start, progress = perf_counter(), renamed_progress(progress, tell) or (lambda words: None)
     names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
-    held, n_rows = source or Held(table), table.num_rows
+    held, n_rows = source or in_memory(table), table.num_rows
     table = _with_arrays(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
     group = find_one_column(table.column_names, group, Path(name), "group")

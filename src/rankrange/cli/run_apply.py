@@ -11,8 +11,8 @@ from .entry import add_file, add_file_options
 
 HELP = "apply decisions to the rows of a table"
 DESCRIPTION = """\
-Apply decisions that were made on the page of an audit, in Label Studio or in Argilla: relabel rows, drop rows, keep the
-others.
+Apply decisions that were made on the page of an audit, in its list of suspects (--out) or in Label Studio: relabel
+rows, drop rows, keep the others.
 
 Each decision is first compared with its row. If one of these rows has changed since the audit, or if no row has the
 new label (--new-labels), nothing is written. FILE is not changed. In CSV, all other rows stay the same, byte for byte.
@@ -23,7 +23,7 @@ examples:
   rankrange apply patients.csv decisions.csv --out fixed.csv
   rankrange apply patients.csv label-studio-export.json --out fixed.csv
   rankrange apply patients.csv --decisions anna.csv ben.csv --conflicts conflicts.csv --out fixed.csv
-  rankrange apply patients.csv --decisions anna.csv ben.csv --arbiter conflicts.csv --out fixed.csv   (filled in)
+  rankrange apply patients.csv --decisions anna.csv ben.csv conflicts.csv --out fixed.csv   (filled in)
   rankrange audit fixed.csv --target diagnosis --decisions decisions.csv --report report.html
 
 exit codes: 0 done, 2 bad input, 130 interrupted. The output is written completely or not at all.
@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "reviews",
         metavar="DECISIONS",
         nargs="*",
-        help="the CSV downloaded from the page of the audit, or an export of Label Studio or Argilla (.json)",
+        help="the CSV downloaded from the page of the audit, the list of suspects with its column decision filled in, "
+        "or an export of Label Studio (.json)",
     )
     add_file(
         parser,
@@ -48,12 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and rows "
         "with a tie do not change",
-    )
-    add_file(
-        parser,
-        "--arbiter",
-        metavar="FILE",
-        help="decisions that overrule the others, except 'unsure': the file of --conflicts, filled in",
     )
     add_file(
         parser,
@@ -93,10 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
     outputs = {option: path for option, path in outputs.items() if path is not None}
     read = {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))}
-    check_paths(outputs, read | ({} if arguments.arbiter is None else {"the arbiter's file": arguments.arbiter}))
-    arbiter = None if arguments.arbiter is None else merge_decisions(read_reviews([arguments.arbiter])).decisions
+    check_paths(outputs, read)
     by_reviewer = read_reviews(reviews)
-    merged = merge_decisions(by_reviewer, arbiter=arbiter)
+    merged = merge_decisions(by_reviewer)
     how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
     source = open_table(arguments.file, **how)
     changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)

@@ -84,8 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_export,
         default=[],
         metavar="TOOL=FILE",
-        help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration) or "
-        "argilla=records.json; `rankrange apply` reads the export of that tool",
+        help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration); "
+        "`rankrange apply` reads the export of that tool",
     )
     outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
     add_file(
@@ -102,8 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(text: str) -> tuple[str, Path]:
     """Parse TOOL=FILE: a review tool and the file for it."""
     tool, _, path = text.partition("=")
-    if tool not in ("label-studio", "argilla") or not path.lower().endswith(".json"):
-        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json or argilla=FILE.json, got {text!r}")
+    if tool != "label-studio" or not path.lower().endswith(".json"):
+        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json, got {text!r}")
     return tool, Path(path)
 
 
@@ -234,7 +234,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
-    check_paths(outputs, {name: path for name, path in inputs.items() if path is not None})
+    inputs |= {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in ("embeddings", "pred_probs")}
+    beside = {path.with_suffix(".xml"): path for _, path in arguments.export}
+    check_paths(outputs, {name: path for name, path in inputs.items() if path is not None}, beside)
     if arguments.clean is None and arguments.clean_if is not None:
         raise UserError("--clean-if needs --clean, got it without --clean; add --clean clean.csv")
     if arguments.clean is None and arguments.clean_how == "relabel":
@@ -289,7 +291,6 @@ def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> lis
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
         "--export label-studio": f"{listed} as tasks for Label Studio, and its configuration (.xml)",
-        "--export argilla": f"{listed} as records for Argilla, and its settings",
         "--problems": others,
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

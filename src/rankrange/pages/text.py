@@ -49,7 +49,14 @@ def percent(p: float) -> str:
 
 
 def csv_safe(text: str) -> str:
-    """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers, + and - stay."""
-    if _FORMULA.match(text) and not _NUMBER.fullmatch(text):
-        return "'" + text
-    return text
+    """Add a leading apostrophe if a spreadsheet program would read the text as a formula; numbers, + and - stay.
+
+    Texts of apostrophes and a formula get one more, so that `csv_unsafe` is the inverse.
+    """
+    formula = text.lstrip("'")
+    return "'" + text if _FORMULA.match(formula) and not _NUMBER.fullmatch(formula) else text
+
+
+def csv_unsafe(text: str) -> str:
+    """Remove the apostrophe that `csv_safe` added."""
+    return text[1:] if text[:1] == "'" and csv_safe(text[1:]) == text else text

@@ -24,5 +24,5 @@ def numbers_of(column: Any) -> tuple[Array | None, str, int]:
     if pa.types.is_dictionary(column.type):
         return None, "text", 0
     found = Column.of("", column, dates="day-first", decimal="point")
-    kind = "numbers" if found.kind == "whole numbers" and _is_text(column.type) else found.kind
-    return found.values, "text" if kind == "other" else kind, 0 if found.strays is None else int(found.strays.sum())
+    kind = "text" if found.kind == "other" else found.kind
+    return found.values, kind, 0 if found.strays is None else int(found.strays.sum())

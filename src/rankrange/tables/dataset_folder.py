@@ -7,6 +7,7 @@ columns). Class labels are converted to their names, images and audio to the pat
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ def load_folder(folder: Path) -> Any:
     If the folder itself has no Parquet files, those of its subfolder `data` are read. Class labels of a saved data set
     become texts. It is an error if the folder is neither, has several splits, or a file is missing or damaged.
     """
+    import pyarrow.parquet
+
     if (folder / "dataset_dict.json").is_file():
         splits = _facts(folder / "dataset_dict.json").get("splits")
         names = [str(name) for name in splits] if isinstance(splits, list) else []
@@ -35,10 +38,14 @@ def load_folder(folder: Path) -> Any:
             "a table is a file, or a folder with state.json (a saved data set) or Parquet files, got the folder "
             f"{folder}; name a file in it"
         )
-    import pyarrow
-    import pyarrow.parquet
+    return _joined(folder, files, pyarrow.parquet.read_table)
 
-    return _joined(folder, [lambda path=path: pyarrow.parquet.read_table(path) for path in files])
+
+def read_stream(path: Path) -> Any:
+    """Read an Arrow stream as a pyarrow Table that stays on disk."""
+    import pyarrow
+
+    return pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
 
 
 def _saved(folder: Path) -> Any:
@@ -48,23 +55,21 @@ def _saved(folder: Path) -> Any:
     odd = [name for name in names if not isinstance(name, str) or Path(name).name != name or name in (".", "..")]
     if odd or not names:
         raise UserError(f"state.json must name Arrow files of its folder, got other names in {folder}; save it again")
-    table = _joined(folder, [lambda name=name: _stream(folder / name) for name in names])
+    table = _joined(folder, [folder / str(name) for name in names], read_stream)
     info = folder / "dataset_info.json"
     features = _facts(info).get("features") if info.is_file() else None
-    return _decoded(table, features if isinstance(features, dict) else {}, folder)
+    for index, name in enumerate(table.schema.names):
+        feature = features.get(name) if isinstance(features, dict) else None
+        if isinstance(feature, dict):
+            table = table.set_column(index, name, _decoded(table.column(index), feature, name, folder))
+    return table
 
 
-def _stream(path: Path) -> Any:
-    import pyarrow
-
-    return pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
-
-
-def _joined(folder: Path, readers: list[Any]) -> Any:
+def _joined(folder: Path, files: list[Path], read: Callable[[Path], Any]) -> Any:
     import pyarrow
 
     try:
-        return pyarrow.concat_tables([read() for read in readers], promote_options="permissive")
+        return pyarrow.concat_tables([read(file) for file in files], promote_options="permissive")
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"cannot read the data set in {folder} ({visible(str(error), 100)}); save it again") from error
 
@@ -77,27 +82,22 @@ def _facts(path: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _decoded(table: Any, features: dict[str, Any], folder: Path) -> Any:
-    """Convert class labels to their names (None if negative), and images and audio to the paths of their files.
+def _decoded(column: Any, feature: dict[str, Any], name: str, folder: Path) -> Any:
+    """Class labels as their names (None if negative), images and audio as the paths of their files, others unchanged.
 
     A class label without a name is an error.
     """
     import pyarrow
 
-    for index, name in enumerate(table.schema.names):
-        feature, column = features.get(name), table.column(index)
-        feature = feature if isinstance(feature, dict) else {}
-        kind = feature.get("_type")
-        if kind == "ClassLabel" and pyarrow.types.is_integer(column.type):
-            labels = [str(label) for label in feature.get("names") or []]
-            codes = column.to_pylist()
-            if any(code is not None and code >= len(labels) for code in codes):
-                raise UserError(
-                    f"class labels must have names, got a code without one in '{visible(name, 60)}', {folder}"
-                )
-            texts = [None if code is None or code < 0 else labels[code] for code in codes]
-            table = table.set_column(index, name, pyarrow.array(texts, type=pyarrow.string()))
-        elif kind in ("Image", "Audio") and pyarrow.types.is_struct(column.type):
-            paths = [None if cell is None else cell.get("path") for cell in column.to_pylist()]
-            table = table.set_column(index, name, pyarrow.array(paths, type=pyarrow.string()))
-    return table
+    kind = feature.get("_type")
+    if kind == "ClassLabel" and pyarrow.types.is_integer(column.type):
+        labels = [str(label) for label in feature.get("names") or []]
+        codes = column.to_pylist()
+        if any(code is not None and code >= len(labels) for code in codes):
+            raise UserError(f"class labels must have names, got a code without one in '{visible(name, 60)}', {folder}")
+        cells = [None if code is None or code < 0 else labels[code] for code in codes]
+    elif kind in ("Image", "Audio") and pyarrow.types.is_struct(column.type):
+        cells = [None if cell is None else cell.get("path") for cell in column.to_pylist()]
+    else:
+        return column
+    return pyarrow.array(cells, type=pyarrow.string())

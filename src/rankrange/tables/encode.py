@@ -183,13 +183,13 @@ def as_table(data: Any) -> Any:
 
 def _columns_of(X: Any, names: Any = None, forms: Any = None, **reading: Any) -> list[Column]:
     """The columns of a table, all or those with these names; an error if one is absent."""
-    table = X if isinstance(X, list) else as_table(X)
-    present = [column.name for column in X] if isinstance(X, list) else table.schema.names
+    table = None if isinstance(X, list) else as_table(X)
+    present = [column.name for column in X] if table is None else table.schema.names
     absent = [name for name in names or () if name not in set(present)]
     if absent:
         raise ValueError(f"X must have the columns of the fit, got none named {absent[0]!r}; add it")
-    if isinstance(X, list):
-        return X
+    if table is None:
+        return list(X)
     return read_columns(table if names is None else table.select(list(names)), forms=forms, **reading)
 
 

@@ -1,40 +1,34 @@
-"""File formats: detection, readers for formats other than CSV and Parquet, and reading in batches.
+"""File formats: detection, and readers of all formats but CSV; also folders of images.
 
-JSON, Excel, ORC and folders of images are read at once. CSV, Parquet and Arrow are read in batches. Standard input is
-first saved to a temporary file. Parquet and Arrow contain their types. The types of CSV are known only at the end of
-the file, because the last row of a numeric column may have a text. `count_rows` reads the file, again from the start
-for each such column, and its result is passed to `batches`.
+`FORMATS` lists the binary formats by their first bytes. JSON and Excel are decompressed up to a limit, so a small file
+cannot fill the memory. Excel is read by python-calamine, which neither expands XML entities nor runs macros.
 """
 
 from __future__ import annotations
 
 import atexit
 import gzip
-import importlib.util
 import json
+import re
 import shutil
 import sys
 import tempfile
 import zipfile
-import zlib
+from collections.abc import Callable
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, missing_package
 from ..pages.text import visible
-from .cell_formats import MISSING
-
-if TYPE_CHECKING:
-    from .read import Source
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from .dataset_folder import read_stream
 
 # Images are reduced to this many pixels on each side.
 _SIDE = 16
-_LIMIT = 2_000_000_000
+# The largest number of bytes, after decompression, of a file that is read into memory at once.
+MAX_UNPACKED = 2_000_000_000
 _OTHER_KINDS = {
     b"PK\x03\x04": "a zip file",
     b"%PDF": "a PDF file",
@@ -50,26 +44,37 @@ _OTHER_KINDS = {
 
 
 class Format(NamedTuple):
-    """A format that is read into memory at once: the first bytes of its files, and a reader into a pyarrow Table."""
+    """A format: the first bytes of its files, a reader into a pyarrow Table or Dataset, and whether it is text."""
 
     start: bytes
     load: Callable[[Path], Any]
+    text: bool = False
 
 
-def _load_orc(path: Path) -> Any:
-    import pyarrow.orc
+def _dataset(format: str) -> Callable[[Path], Any]:
+    def load(path: Path) -> Any:
+        import pyarrow.dataset
 
-    return pyarrow.orc.read_table(path)
+        return pyarrow.dataset.dataset(str(path), format=format)
+
+    return load
 
 
 # To add a format, write a function and add an entry here.
-FORMATS: dict[str, Format] = {"orc": Format(b"ORC", _load_orc)}
+FORMATS: dict[str, Format] = {
+    "parquet": Format(b"PAR1", _dataset("parquet")),
+    "arrow": Format(b"ARROW1", _dataset("ipc")),
+    "stream": Format(b"\xff\xff\xff\xff", read_stream),
+    "orc": Format(b"ORC", _dataset("orc")),
+}
 
 
 def not_a_table(path: Path, what: str) -> UserError:
     """The error for a file of a format that is not read."""
-    *others, last = ["CSV", "JSON", "Excel", "Parquet", "Arrow", *(name.upper() for name in FORMATS)]
-    return UserError(f"a table is {', '.join(others)} or {last}, got {what} in {path}; export it as CSV or Parquet")
+    names = ["CSV", "JSON", "Excel", *(name.upper() for name in FORMATS if name != "stream")]
+    return UserError(
+        f"a table is {', '.join(names[:-1])} or {names[-1]}, got {what} in {path}; export it as CSV or Parquet"
+    )
 
 
 def saved_input() -> Path:
@@ -89,35 +94,30 @@ def saved_input() -> Path:
 def kind_of(path: Path, head: bytes) -> str:
     """The format of a file, by its first bytes `head`. An error for other known formats, such as PDF.
 
-    It is "parquet", "arrow", "stream" (Arrow without its footer), "excel" or a name in `FORMATS`. Everything else is
-    text: "lines" or "json" if it looks like JSON, otherwise "csv".
+    It is a name in `FORMATS`, "excel", "lines" or "json" if it looks like JSON, otherwise "csv". A text that begins
+    like a binary format, such as a CSV file with the column ORCID, is a text.
     """
-    if head[:4] == b"PAR1":
-        return "parquet"
-    if head[:6] == b"ARROW1":
-        return "arrow"
-    if head[:4] == b"\xff\xff\xff\xff":
-        return "stream"
+    text = head.removeprefix(b"\xef\xbb\xbf")
+    is_text = b"\n" in head and not re.search(rb"[\x00-\x08\x0e-\x1f]", head)
     for name, form in FORMATS.items():
-        if head.removeprefix(b"\xef\xbb\xbf").startswith(form.start):  # a text may begin with a byte order mark
+        if text.startswith(form.start) and (form.text or not is_text):
             return name
     if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
         return "excel"
     for start, what in _OTHER_KINDS.items():
-        if head.startswith(start):
+        if head.startswith(start) and not is_text:
             raise not_a_table(path, what)
-    return _kind_of_text(head)
+    return _kind_of_text(text.lstrip(b" \t\r\n"))
 
 
-def _kind_of_text(head: bytes) -> str:
+def _kind_of_text(start: bytes) -> str:
     """ "lines" for JSON with one object per line (at least two lines), "json" for other JSON, otherwise "csv"."""
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[":
         return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else "csv"
     if start[:1] != b"{" or start[1:].lstrip()[:1] not in (b'"', b"}"):
         return "csv"
-    first = start.splitlines()[0].rstrip()
-    return "lines" if first.endswith(b"}") and len(start.splitlines()) > 1 else "json"
+    first, _, more = start.partition(b"\n")
+    return "lines" if first.rstrip().endswith(b"}") and more else "json"
 
 
 def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
@@ -136,37 +136,67 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
 
     Returns
     -------
-    pyarrow.Table
+    pyarrow.Table or pyarrow.dataset.Dataset
         The table. Nested JSON objects become columns such as "a.b", up to five levels deep.
 
     Raises
     ------
     UserError
-        If the file is damaged, has no rows or is JSON of more than 2 GB, or if it is not clear which sheet to read.
+        If the file is damaged, has no rows, has more than 2 GB after decompression, or if it is not clear which sheet
+        to read.
     """
-    if kind == "excel":
-        return _load_excel(path, sheet)
-    if kind in FORMATS:
-        try:
-            return FORMATS[kind].load(path)
-        except (UserError, ImportError):
-            raise
-        except Exception as error:  # each library has its own errors for a damaged file
-            raise _damaged(path, kind.upper(), error) from error
-    if path.stat().st_size > _LIMIT:
-        raise UserError(f"a JSON file must have at most 2 GB, got more in {path}; save it as Parquet or CSV")
     try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if zipped else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise _damaged(path, "JSON", error) from error
-    return _flat(_of_records(path, _json_lines(path, text) if kind == "lines" else _json_rows(path, text)))
+        if kind in FORMATS:
+            return FORMATS[kind].load(path)
+        if kind == "excel":
+            return _load_excel(path, sheet)
+        text = _unpacked(path, zipped).decode("utf-8-sig")
+    except (UserError, ImportError):
+        raise
+    except Exception as error:  # each library has its own errors for a damaged file
+        raise UserError(
+            f"{path} starts like {kind.upper() if kind == 'orc' else kind.title()} but cannot be read "
+            f"({visible(str(error), 100)}); check the file, or copy it again"
+        ) from error
+    rows = _json_lines(path, text) if kind == "lines" else _json_rows(path, text)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _flat(_of_columns(path, {name: [row.get(name) for row in rows] for name in names}))
 
 
-def _damaged(path: Path, kind: str, error: BaseException) -> UserError:
+def _too_large(path: Path) -> UserError:
     return UserError(
-        f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); check the file, or copy it again"
+        f"JSON and Excel files must have at most {MAX_UNPACKED:,} bytes after decompression, got more in {path}; save "
+        "it as Parquet or CSV"
     )
+
+
+def _unpacked(path: Path, zipped: bool) -> bytes:
+    """The contents of a file; an error if it is too large, before more than the limit is decompressed."""
+    opener: Any = gzip.open if zipped else open
+    with opener(path, "rb") as file:
+        data = file.read(MAX_UNPACKED + 1)
+    if len(data) > MAX_UNPACKED:
+        raise _too_large(path)
+    return bytes(data)
+
+
+def _of_columns(path: Path, columns: dict[str, list[Any]]) -> Any:
+    """A pyarrow Table from columns of Python values; mixed types become floats if all are numbers, otherwise texts."""
+    import pyarrow as pa
+
+    if not columns:
+        raise UserError(f"a table needs rows, got none in {path}; check the export")
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            arrays[name] = pa.array([None if v is None else _as_text(v) for v in values])
+    return pa.table(arrays)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------
@@ -209,38 +239,12 @@ def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _of_records(path: Path, rows: list[dict[str, Any]]) -> Any:
-    import pyarrow as pa
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if not rows:
-        raise UserError(f"a table needs rows, got none in {path}; check the export")
-    columns = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            columns[name] = _mixed(values)
-    return pa.table(columns)
-
-
-def _mixed(values: list[Any]) -> Any:
-    """Convert values of mixed types: integers and floats to floats, everything else to texts (JSON of non-strings)."""
-    import pyarrow as pa
-
-    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values):
-        return pa.array([None if value is None else float(value) for value in values], type=pa.float64())
-    return pa.array([None if v is None else v if isinstance(v, str) else json.dumps(v, default=str) for v in values])
-
-
 def _flat(table: Any) -> Any:
     import pyarrow as pa
 
     for _ in range(5):
-        if not any(pa.types.is_struct(field.type) for field in table.schema):
-            break
-        table = table.flatten()
+        if any(pa.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
     return table
 
 
@@ -258,71 +262,44 @@ def _is_workbook(path: Path) -> bool:
 
 
 def _load_excel(path: Path, sheet: str | None) -> Any:
-    sheets = _sheets(path)
-    full = {name: rows for name, rows in sheets.items() if len(rows) > 1}
-    if sheet is not None and sheet not in sheets:
-        raise UserError(f"sheet must name a sheet, got {sheet!r}, and {path} has {', '.join(sheets)}; name one of them")
-    if sheet is None and len(full) != 1:
-        if not full:
-            raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
+    """Read the named sheet, or the only one with rows below a header."""
+    try:
+        import python_calamine
+    except ImportError as error:
+        raise missing_package("python-calamine", "Excel", extra="excel") from error
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            if sum(part.file_size for part in packed.infolist()) > MAX_UNPACKED:
+                raise _too_large(path)
+            if packed.testzip() is not None:  # the sizes in the directory of a zip file may be false
+                raise zipfile.BadZipFile("its parts do not have the sizes or checksums that it states")
+    book = python_calamine.CalamineWorkbook.from_path(str(path))
+    if sheet is not None and sheet not in book.sheet_names:
+        listed = visible(", ".join(book.sheet_names), 200)
+        raise UserError(f"sheet must name a sheet, got {sheet!r}, and {path} has {listed}; name one of them")
+    names = book.sheet_names if sheet is None else [sheet]
+    full = {name: rows for name in names if len(rows := book.get_sheet_by_name(name).to_python()) > 1}
+    if not full:
+        raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
+    if len(full) > 1:
         raise UserError(
             f"a workbook with several sheets needs a choice, got {', '.join(visible(name, 40) for name in full)} "
             f"in {path}; name one with sheet="
         )
-    rows = sheets[sheet] if sheet is not None else next(iter(full.values()))
-    header = [str(cell).strip() for cell in rows[0]]
-    names = [name or f"column {number}" for number, name in enumerate(header, 1)]
-    cells = [list(row) + [None] * (len(names) - len(row)) for row in rows[1:]]
-    wide = next((number for number, row in enumerate(cells, 2) if len(row) > len(names)), None)
-    if wide is not None:
-        raise UserError(
-            f"every row needs the {len(names)} cells of the header, got more in row {wide} of {path}; correct it"
-        )
-    return _of_cells(names, cells)
+    header, *rows = full.popitem()[1]
+    columns = {str(cell).strip() or f"column {number}": number - 1 for number, cell in enumerate(header, 1)}
+    if len(columns) < len(header):
+        raise UserError(f"column names must differ, got one more than once in {path}; rename one of them")
+    return _of_columns(path, {name: [_value(row[j]) for row in rows] for name, j in columns.items()})
 
 
-def _of_cells(names: list[str], rows: list[list[Any]]) -> Any:
-    import pyarrow as pa
-
-    arrays = []
-    for j in range(len(names)):
-        values = [None if row[j] in ("", None) else row[j] for row in rows]
-        present = [value for value in values if value is not None]
-        if present and all(isinstance(v, float) and abs(v) < 1e15 and v == int(v) for v in present):
-            values = [None if v is None else int(v) for v in values]
-        elif present and all(isinstance(v, date) for v in present):
-            values = [None if v is None else _moment(v) for v in values]
-        try:
-            arrays.append(pa.array(values))
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            arrays.append(
-                pa.array([None if v is None else f"{v:g}" if isinstance(v, float) else str(v) for v in values])
-            )
-    return pa.Table.from_arrays(arrays, names)
-
-
-def _moment(value: date) -> datetime:
-    return value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
-
-
-def _sheets(path: Path) -> dict[str, list[list[Any]]]:
-    """The rows of each sheet, read by python-calamine or openpyxl; an error if neither is installed."""
-    try:
-        if importlib.util.find_spec("python_calamine"):
-            import python_calamine
-
-            book = python_calamine.CalamineWorkbook.from_path(str(path))
-            return {name: book.get_sheet_by_name(name).to_python() for name in book.sheet_names}
-        if importlib.util.find_spec("openpyxl"):
-            import openpyxl
-
-            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-            return {sheet.title: [list(row) for row in sheet.iter_rows(values_only=True)] for sheet in book.worksheets}
-    except Exception as error:  # any error of the Excel package means a damaged file
-        raise _damaged(path, "Excel", error) from error
-    raise UserError(
-        f"Excel needs a reader, got {path} and none is installed; run: pip install 'rankrange[excel]', or save CSV"
-    )
+def _value(cell: Any) -> Any:
+    """The value of an Excel cell: numbers are stored as floats, dates may lack a time."""
+    if isinstance(cell, float) and abs(cell) < 1e15 and cell == int(cell):
+        return int(cell)
+    if isinstance(cell, date) and not isinstance(cell, datetime):
+        return datetime(cell.year, cell.month, cell.day)
+    return None if cell == "" else cell
 
 
 # ---- images ----------------------------------------------------------------------------------------------------------
@@ -335,8 +312,10 @@ def with_images(table: Any, folder: Path) -> Any:
     """
     import pyarrow as pa
 
-    if importlib.util.find_spec("PIL") is None:
-        raise UserError("images need the package pillow, which is not installed; run: pip install pillow")
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise missing_package("pillow", "images", extra="images") from error
     if not folder.is_dir():
         raise UserError(f"images must lie in a folder, got {folder}; check the path")
     column = _file_column(table, folder)
@@ -349,20 +328,15 @@ def with_images(table: Any, folder: Path) -> Any:
 
 def _file_column(table: Any, folder: Path) -> str:
     """The first column whose cells are all names of files in the folder; an error if there is none."""
-    from .columns import _is_text as is_text
-
     inside = folder.resolve()
-    best = ("", 0)
+    most, best = 0, ""
     for name in table.column_names:
-        if is_text(table.column(name).type):
-            cells = table.column(name).to_pylist()
-            existing = [
-                c for c in cells if c and (folder / c).resolve().is_relative_to(inside) and (folder / c).is_file()
-            ]
-            if len(existing) == table.num_rows:
-                return str(name)
-            best = max(best, (str(name), len(existing)), key=lambda pair: pair[1])
-    hint = f"; in '{visible(best[0], 60)}' only {best[1]:,} of {table.num_rows:,} are" if best[1] else ""
+        cells = [cell for cell in table.column(name).to_pylist() if isinstance(cell, str) and cell]
+        existing = sum((folder / c).resolve().is_relative_to(inside) and (folder / c).is_file() for c in cells)
+        if existing == table.num_rows:
+            return str(name)
+        most, best = max((most, best), (existing, str(name)))
+    hint = f"; in '{visible(best, 60)}' only {most:,} of {table.num_rows:,} are" if most else ""
     raise UserError(f"some column must name a file in {folder} in each row, got none{hint}; check the names")
 
 
@@ -371,59 +345,21 @@ def _grey(path: Path) -> Any:
 
     try:
         with Image.open(path) as image:
-            small = image.convert("L").resize((_SIDE, _SIDE))
-            return np.asarray(small, dtype=np.uint8).ravel()
+            return np.asarray(image.convert("L").resize((_SIDE, _SIDE)), dtype=np.uint8).ravel()
     except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
         raise UserError(
             f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it again"
         ) from error
 
 
-# ---- reading in batches ----------------------------------------------------------------------------------------------
+# ---- the interface of audits that still count rows first -------------------------------------------------------------
 
 
-class StrayCell(ValueError):
-    """Raised for a CSV cell that does not have the type of the first rows of its column, whose name is the argument."""
+def batches(source: Any, columns: Any = None, types: Any = None) -> Any:
+    """Record batches of a source; see `Source.batches`."""
+    return source.batches(columns)
 
 
-def batches(source: Source, columns: Sequence[str] | None = None, types: Mapping[str, Any] | None = None) -> Any:
-    """Record batches with typed columns, in file order; in CSV, markers in `MISSING` are null.
-
-    `types` are those from `count_rows`, which is called for CSV if they are not given. Several files are not supported.
-    """
-    if source.kind != "csv":
-        return source.packed_batches(columns)
-    found = count_rows(source)[1] if types is None else types
-    return _csv_batches(source, list(source.names if columns is None else columns), dict(found))
-
-
-def count_rows(source: Source) -> tuple[int, dict[str, Any]]:
-    """The number of rows, and the types by name of CSV columns that are text although their first rows are not."""
-    import pyarrow
-
-    if source.kind == "parquet":
-        import pyarrow.parquet
-
-        return int(pyarrow.parquet.read_metadata(source.path).num_rows), {}
-    types: dict[str, Any] = {}
-    while True:
-        try:
-            return sum(batch.num_rows for batch in batches(source, None, types)), types
-        except StrayCell as stray:
-            types[str(stray.args[0])] = pyarrow.string()
-
-
-def _csv_batches(source: Source, columns: list[str], types: dict[str, Any]) -> Iterator[Any]:
-    import pyarrow.csv
-
-    convert = pyarrow.csv.ConvertOptions(
-        null_values=list(MISSING), strings_can_be_null=True, include_columns=columns, column_types=types
-    )
-    try:
-        with source._stream() as file:
-            yield from pyarrow.csv.open_csv(file, source._read_options(), source._parse_options(), convert)
-    except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
-        stray = re.search(r"In CSV column #(\d+).*conversion error", str(error))
-        if stray:
-            raise StrayCell(source.names[int(stray.group(1))]) from error  # an index into all columns of the file
-        raise source._unreadable(error) from error
+def count_rows(source: Any) -> tuple[int, dict[str, Any]]:
+    """The number of rows of a source."""
+    return sum(batch.num_rows for batch in source.batches()), {}

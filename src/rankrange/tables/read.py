@@ -1,21 +1,18 @@
 """Reading tables from files. The format is detected from the content, and files are checked before use.
 
-CSV (also gzip), Parquet and Arrow are read here, JSON, Excel and ORC in `formats`, folders in `dataset_folder`.
-
-`open_table(path)` detects the format and the column names, `Source.read()` returns typed columns, and
-`Source.text_batches()` returns every cell as text. Problems of a file raise a `UserError` with the remedy. Files are
-never modified.
+`open_table(path)` detects the format and the column names, `Source.read()` returns typed columns, `Source.batches()`
+reads a part after the other, and `rows_as_text` returns some rows as written. CSV is read here, all other formats are
+pyarrow data sets (`formats`, `dataset_folder`). Problems of a file raise a `UserError` with the remedy. Files are never
+modified.
 """
 
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
 import os
 import re
 import stat
-import struct
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,31 +27,30 @@ from ..errors import UserError
 from ..pages.text import visible
 from .cell_formats import MISSING
 from .columns import DELIMITERS, nearest, shown
-from .columns import find_column as find_column
 from .dataset_folder import load_folder
-from .formats import FORMATS, kind_of, load, not_a_table, saved_input
+from .formats import kind_of, load, not_a_table, saved_input
 from .records import line_count, records
 
 # More columns would need more memory than most machines have.
 MAX_COLUMNS = 10_000
 _HEAD = 1 << 22
-# Rows per batch.
-_ROWS_AT_A_TIME = 1 << 15
+# Rows per batch of a data set, and the sizes of CSV blocks to try: a block must be larger than the longest row.
+_ROWS_AT_A_TIME, _BLOCKS = 1 << 15, (1 << 20, 1 << 25, 1 << 30)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table in a file, a folder or several files: path, format and column names."""
+    """A table in memory, in a file, in a folder or in several files: path, format and column names."""
 
     path: Path
-    kind: str  # "csv", "parquet", "arrow", "stream" (Arrow without its footer), "folder", "several", or as in `formats`
+    kind: str  # "csv", "table", "folder", "several", or as in `formats`
     names: list[str]
     delimiter: str = ","
     encoding: str = "utf-8"
     zipped: bool = False
-    n_bytes: int = 0  # uncompressed size, if it is known without reading the file
+    n_bytes: int = 0  # about the uncompressed size
     header_lines: int = 1  # of CSV: the number of lines up to the end of the header
-    held: Any = None  # the table itself, for formats that are read at once
+    data: Any = None  # the pyarrow Dataset, unless it is CSV
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
@@ -62,8 +58,9 @@ class Source:
 
         Raises a UserError if the file cannot be read or has no rows.
         """
+        wanted = list(self.names if columns is None else columns)
         try:
-            table = self._read(list(self.names if columns is None else columns))
+            table = self._joined(wanted) if self.parts else self._table(wanted)
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
             raise self._unreadable(error) from error
         broken = [field.name for field in table.schema if self.kind == "csv" and str(field.type) == "binary"]
@@ -73,99 +70,111 @@ class Source:
             raise UserError(f"a table needs rows, got only a header in {self.path}; add rows below it")
         return table
 
-    def packed_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Record batches of one file that is not CSV. Parquet and Arrow are never read as a whole."""
+    def batches(self, columns: Sequence[str] | None = None, *, as_written: bool = False) -> Iterator[Any]:
+        """Record batches of all or some columns, in one pass and without reading the whole file.
+
+        In CSV all cells are texts, because the type of a column is known only at its end; markers in `MISSING` are
+        null, unless `as_written`.
+        """
         wanted = list(self.names if columns is None else columns)
-        if self.held is not None:
-            yield from self.held.select(wanted).to_batches()
-            return
         try:
-            if self.kind == "parquet":
-                with _arrow("parquet")[1].ParquetFile(self.path) as file:
-                    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=wanted, use_threads=False):
-                        yield batch.select(wanted)
-                return
-            reader = _open_arrow(self.path, self.kind)
-            stream = reader if self.kind == "stream" else map(reader.get_batch, range(reader.num_record_batches))
-            for batch in stream:
-                yield batch.select(wanted)
-        except (OSError, ValueError, MemoryError) as error:
+            for part in self.parts:
+                yield from part.batches(wanted, as_written=as_written)
+            if self.data is not None:
+                yield from self.data.to_batches(
+                    columns=wanted, batch_size=_ROWS_AT_A_TIME, batch_readahead=2, fragment_readahead=1
+                )
+            elif not self.parts:
+                yield from self._csv_batches(wanted, as_written)
+        except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
             raise self._unreadable(error) from error
 
-    def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns, every cell as text: as written in CSV, otherwise by str; '' if missing."""
-        for part in self.parts:
-            yield from (batch.select(self.names) for batch in part.text_batches())
-        if self.parts:
-            return
-        arrow, arrow_csv = _arrow("csv")
-        if self.kind == "csv":
-            types = {name: arrow.string() for name in self.names}
-            convert = arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-            with self._stream() as file:
-                yield from arrow_csv.open_csv(file, self._read_options(), self._parse_options(), convert)
-            return
-        for batch in self.packed_batches():
-            cells = [arrow.array(["" if v is None else str(v) for v in column.to_pylist()]) for column in batch.columns]
-            yield arrow.record_batch(cells, names=self.names)
+    def _csv_batches(self, columns: list[str], as_written: bool) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.csv
 
-    def _read(self, columns: list[str]) -> Any:
-        if self.parts:
-            return self._joined(columns)
-        if self.held is not None:
-            return self.held.select(columns)
-        if self.kind == "parquet":
-            _, parquet = _arrow("parquet")
-            return parquet.read_table(self.path, columns=columns, use_pandas_metadata=False).select(columns)
-        if self.kind != "csv":
-            return _open_arrow(self.path, self.kind).read_all().select(columns)
-        _, arrow_csv = _arrow("csv")
-        convert = arrow_csv.ConvertOptions(
-            null_values=list(MISSING), strings_can_be_null=True, include_columns=columns, auto_dict_encode=False
+        types = dict.fromkeys(columns, pa.string())
+        markers = [] if as_written else list(MISSING)
+        convert = pyarrow.csv.ConvertOptions(
+            column_types=types, include_columns=columns, strings_can_be_null=bool(markers), null_values=markers
         )
+        done = 0  # rows that were yielded before a row was too long for a block
+        for size in _BLOCKS:
+            seen = 0
+            try:
+                with self._stream() as file:
+                    for batch in pyarrow.csv.open_csv(file, self._read_options(size), self._parse_options(), convert):
+                        new = batch.slice(max(0, done - seen))
+                        seen += batch.num_rows
+                        if new.num_rows:
+                            yield new
+                return
+            except pa.ArrowInvalid as error:
+                if "straddl" not in str(error) or size == _BLOCKS[-1]:
+                    raise
+            done = max(done, seen)
+
+    def _table(self, columns: list[str]) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv
+
+        if self.data is not None:
+            return self.data.to_table(columns=columns)
+        convert = pyarrow.csv.ConvertOptions(
+            null_values=list(MISSING), strings_can_be_null=True, include_columns=columns
+        )
+        for size in _BLOCKS[:-1]:
+            try:
+                with self._stream() as file:
+                    return pyarrow.csv.read_csv(file, self._read_options(size), self._parse_options(), convert)
+            except pa.ArrowInvalid as error:
+                if "straddl" not in str(error):
+                    raise
         with self._stream() as file:
-            return arrow_csv.read_csv(file, self._read_options(), self._parse_options(), convert)
+            return pyarrow.csv.read_csv(file, self._read_options(_BLOCKS[-1]), self._parse_options(), convert)
 
     def _joined(self, columns: list[str]) -> Any:
-        arrow, _ = _arrow("csv")
+        import pyarrow as pa
+
         tables = [part.read(columns) for part in self.parts]
         try:
-            return arrow.concat_tables(tables, promote_options="permissive")
-        except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+            return pa.concat_tables(tables, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             for name in columns:
-                kinds = {
-                    str(table.schema.field(name).type): part.path
-                    for table, part in zip(tables, self.parts, strict=True)
-                }
-                if len(kinds) > 1:
-                    both = " and ".join(f"{kind} in {path}" for kind, path in list(kinds.items())[:2])
+                types = [str(table.schema.field(name).type) for table in tables]
+                other = next((i for i, one in enumerate(types) if one != types[0]), None)
+                if other is not None:
                     raise UserError(
-                        f"a column must have the same type in all files, got {both} in {shown(name)}; convert one"
+                        f"a column must have the same type in all files, got {types[0]} in {self.parts[0].path} and "
+                        f"{types[other]} in {self.parts[other].path} in {shown(name)}; convert one"
                     ) from error
             raise
 
     def _stream(self) -> Any:
-        arrow, _ = _arrow("csv")
-        return arrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
+        import pyarrow
 
-    def _read_options(self) -> Any:
-        _, arrow_csv = _arrow("csv")
-        # The names are passed, because a header may have blank ones. A block must be larger than the longest row.
-        size = min(max(1 << 20, 64 * sum(map(len, self.names))), 1 << 26)
-        return arrow_csv.ReadOptions(
+        return pyarrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
+
+    def _read_options(self, block: int) -> Any:
+        import pyarrow.csv
+
+        # The names are passed, because a header may have blank ones.
+        size = min(max(block, 64 * sum(map(len, self.names))), _BLOCKS[-1])
+        return pyarrow.csv.ReadOptions(
             column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=size
         )
 
     def _parse_options(self) -> Any:
-        _, arrow_csv = _arrow("csv")
-        return arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        import pyarrow.csv
+
+        return pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
 
     def _unreadable(self, error: BaseException) -> UserError:
+        text = str(error)
         if isinstance(error, PermissionError):
             return _no_permission(self.path)
-        text = str(error)
         if self.kind == "csv" and "columns, got" in text:
-            return self._ragged(text)
+            return self._ragged()
         if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
             return _damaged_gzip(self.path)
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
@@ -179,28 +188,20 @@ class Source:
             "encoding, for example encoding='latin-1'"
         )
 
-    def _ragged(self, text: str) -> UserError:
-        found = re.search(r"Expected (\d+) columns, got (\d+)", text)
-        line, got = self._first_ragged_line()
-        where = f"line {line}" if line else "a line"
-        width = got or (found.group(2) if found else "another number")
+    def _ragged(self) -> UserError:
+        got, where = "another number", "a line"
+        opener: Any = gzip.open if self.zipped else open
+        with opener(self.path, "rt", encoding=self.encoding, errors="replace", newline="") as file:
+            line = 0
+            for record, cells in records(file, self.delimiter):
+                line += line_count(record)
+                if cells and len(cells) != len(self.names):
+                    got, where = str(len(cells)), f"line {line}"
+                    break
         return UserError(
-            f"every line needs the {len(self.names)} cells of the header, got {width} in {where} of {self.path}; "
+            f"every line needs the {len(self.names)} cells of the header, got {got} in {where} of {self.path}; "
             "correct that line, put cells that hold the delimiter in quotes, or name it with delimiter="
         )
-
-    def _first_ragged_line(self) -> tuple[int, int]:
-        opener: Any = gzip.open if self.zipped else open
-        try:
-            with opener(self.path, "rt", encoding=self.encoding, errors="replace", newline="") as file:
-                line = 0
-                for record, cells in records(file, self.delimiter):
-                    line += line_count(record)
-                    if cells and len(cells) != len(self.names):
-                        return line, len(cells)
-        except OSError:
-            pass
-        return 0, 0
 
 
 # ---- opening a file --------------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ def open_table(
     encoding: str = "utf-8",
     sheet: str | None = None,
 ) -> Source:
-    """Open a file: detect its format and its column names. CSV, Parquet and Arrow files are not read as a whole.
+    """Open a file: detect its format and its column names. CSV, Parquet, Arrow and ORC are not read as a whole.
 
     Parameters
     ----------
@@ -243,29 +244,34 @@ def open_table(
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
     file = saved_input() if str(path) == "-" else Path(path)
     if file.is_dir():
-        held = load_folder(file)
-        return _checked(Source(file, "folder", list(held.schema.names), n_bytes=held.nbytes, held=held))
+        return _checked(_held(file, "folder", load_folder(file)))
     head, zipped, size = _head_of(file)
     kind = kind_of(file, head)
     if zipped and kind not in ("csv", "lines", "json"):
         raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
-    if kind in ("lines", "json", "excel", *FORMATS):
-        held = load(file, kind, zipped, sheet)
-        return _checked(Source(file, kind, list(held.schema.names), n_bytes=max(size, held.nbytes), held=held))
     if kind == "csv":
         return _open_csv(file, head, zipped, size, delimiter, encoding)
-    try:
-        if kind == "parquet":
-            facts = _arrow("parquet")[1].read_metadata(file)
-            names = list(facts.schema.to_arrow_schema().names)
-            size = max(size, 8 * facts.num_rows * len(names))
-        else:
-            names = list(_open_arrow(file, kind).schema.names)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{file} starts like {kind.title()} but cannot be read ({visible(str(error), 100)}); copy it again"
-        ) from error
-    return _checked(Source(file, kind, names, n_bytes=size))
+    return _checked(_held(file, kind, load(file, kind, zipped, sheet), size))
+
+
+def in_memory(table: Any) -> Source:
+    """A pyarrow Table as a source."""
+    return _held(Path("the table"), "table", table)
+
+
+def _held(path: Path, kind: str, data: Any, size: int = 0) -> Source:
+    """A source of a pyarrow Table or Dataset."""
+    import pyarrow
+    import pyarrow.dataset
+
+    if isinstance(data, pyarrow.Table):
+        size = max(size, data.nbytes)
+        names = list(data.schema.names)
+        data = pyarrow.dataset.dataset(data) if len(set(names)) == len(names) else None
+        return Source(path, kind, names, n_bytes=size, data=data)
+    names = list(data.schema.names)
+    size = max(size, 8 * data.count_rows() * len(names))
+    return Source(path, kind, names, n_bytes=size, data=data)
 
 
 def _of_one_schema(parts: list[Source]) -> Source:
@@ -280,7 +286,8 @@ def _of_one_schema(parts: list[Source]) -> Source:
                 f"files that are read together must have the same columns, got {shown(odd[0])} in only one of "
                 f"{first.path} and {part.path}; rename or drop it"
             )
-    return replace(first, kind="several", n_bytes=sum(part.n_bytes for part in parts), parts=tuple(parts))
+    size = sum(part.n_bytes for part in parts)
+    return replace(first, kind="several", n_bytes=size, data=None, parts=tuple(parts))
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
@@ -289,17 +296,17 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
     It is an error if the file does not exist, is not a regular file or cannot be read.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             raise UserError(f"a regular file is needed, got {path}, a pipe or device; save it as a file first")
+        size = path.stat().st_size
         with path.open("rb") as file:
-            head, size = file.read(_HEAD), path.stat().st_size
+            head = file.read(_HEAD)
             if head[:2] != b"\x1f\x8b":
                 return head, False, size
-            file.seek(-4, io.SEEK_END)
-            size = max(size, struct.unpack("<I", file.read(4))[0])
-        with gzip.open(path) as packed:
-            return packed.read(_HEAD), True, size
+            file.seek(0)
+            head = gzip.GzipFile(fileobj=file).read(_HEAD)
+            # The size that a gzip file states may be false. The rest is probably compressed like its head.
+            return head, True, int(len(head) * max(1.0, size / max(file.tell(), 1)))
     except FileNotFoundError as error:
         near = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
         hint = f"did you mean {path.parent / near}?" if near else "check the path"
@@ -340,7 +347,8 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
         raise _too_many(path, f"more than {len(names):,}")
     if not more:
         raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
-    return _checked(Source(path, "csv", _named(names), chosen, encoding, zipped, size, lines))
+    names = [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
+    return _checked(Source(path, "csv", names, chosen, encoding, zipped, size, lines))
 
 
 def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
@@ -373,8 +381,7 @@ def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
 def _one_column(path: Path, text: str, delimiter: str) -> UserError:
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     for other, name in DELIMITERS.items():
-        counts = {line.count(other) for line in lines}
-        if other != delimiter and len(lines) > 1 and counts and min(counts) > 0:
+        if other != delimiter and len(lines) > 1 and all(other in line for line in lines):
             written = "'tab'" if other == "\t" else f"'{other}'"
             return UserError(
                 f"columns must be separated by the {DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
@@ -384,11 +391,6 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
         f"a table needs a target and at least one other column, got one column in {path}; if there are more, pass "
         "their separator as delimiter="
     )
-
-
-def _named(names: list[str]) -> list[str]:
-    """Replace blank names by "column 3" and so on."""
-    return [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
 
 
 def _checked(source: Source) -> Source:
@@ -414,43 +416,23 @@ def _too_many(path: Path, count: str) -> UserError:
     )
 
 
-def _open_arrow(path: Path, kind: str) -> Any:
-    arrow, ipc = _arrow("ipc")
-    file = arrow.memory_map(str(path))
-    return ipc.open_file(file) if kind == "arrow" else ipc.open_stream(file)
-
-
-def _arrow(module: str) -> tuple[Any, Any]:
-    return importlib.import_module("pyarrow"), importlib.import_module(f"pyarrow.{module}")
-
-
 # ---- rows as written in the file ------------------------------------------------------------------------------------
 
 
-class Held:
-    """A table in memory with `names`, `path` and `text_batches`, like a `Source`."""
-
-    def __init__(self, table: Any) -> None:
-        self.table, self.names, self.path = table, list(table.column_names), Path("the table")
-
-    def text_batches(self) -> Iterator[Any]:
-        """Record batches of all columns with every cell as text; missing cells are ''."""
-        import pyarrow
-
-        for batch in self.table.to_batches(max_chunksize=10_000):
-            texts = [["" if v is None else str(v) for v in column.to_pylist()] for column in batch.columns]
-            yield pyarrow.record_batch([pyarrow.array(cells, pyarrow.string()) for cells in texts], names=self.names)
+def texts_of(batch: Any) -> list[list[str]]:
+    """The rows of a record batch with every cell as text: as written in CSV, otherwise by str; "" if missing."""
+    columns = [["" if v is None else str(v) for v in column.to_pylist()] for column in batch.columns]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
-def rows_as_text(source: Any, rows: Sequence[int] | Array) -> list[list[str]]:
-    """The cells of these rows as text (`text_batches`), in the given order; [] for a row that does not exist."""
+def rows_as_text(source: Source, rows: Sequence[int] | Array) -> list[list[str]]:
+    """The cells of these rows as text (`texts_of`), in the given order; [] for a row that does not exist."""
     wanted = np.unique(np.asarray(rows, dtype=np.int64))
     found: dict[int, list[str]] = {}
     start = 0
-    for batch in source.text_batches():
+    for batch in source.batches(as_written=True):
         in_batch = wanted[(wanted >= start) & (wanted < start + batch.num_rows)]
         if len(in_batch):
-            columns = [column.to_pylist() for column in batch.take(in_batch - start).columns]
-            found.update(zip(in_batch.tolist(), map(list, zip(*columns, strict=True)), strict=True))
+            found.update(zip(in_batch.tolist(), texts_of(batch.take(in_batch - start)), strict=True))
         start += batch.num_rows
     return [found.get(int(row), []) for row in rows]

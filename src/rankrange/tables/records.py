@@ -1,4 +1,4 @@
-"""Split CSV into records without changing their text.
+"""Split CSV into records and fields without changing their text.
 
 Records are those of Python's csv module, but cells may have any length. The module's limit on the length is global to
 the process and is not changed.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)("|\Z)')
+_CLOSING = re.compile(r'[^"]*(?:""[^"]*)*"(?!")')
 
 
 def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str]]]:
@@ -38,52 +41,49 @@ def line_count(record: str) -> int:
     return ends + (not record.endswith(("\r", "\n")))
 
 
-def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
-    """Whether a quoted cell continues after the line. Only a quote at the start of a cell opens one.
-
-    `inside`: whether the line begins within a quoted cell. `first`: whether it is the first line of its record.
-    """
-    at = 0
-    if '"' not in line:
-        return inside
-    if first and line[0] == '"':
-        inside, at = True, 1
-    while True:
-        if inside:
-            at = _closing(line, at)
-            if at < 0:
-                return True
-            inside = False
-        at = line.find(delimiter, at) + 1
-        if at == 0:
-            return False
-        if line[at : at + 1] == '"':
-            inside, at = True, at + 1
-
-
-def _closing(text: str, at: int) -> int:
-    """The position after the closing quote, sought from `at`, or -1 if there is none. Doubled quotes do not close."""
-    while True:
-        quote = text.find('"', at)
-        if quote < 0:
-            return -1
-        if text[quote + 1 : quote + 2] != '"':
-            return quote + 1
-        at = quote + 2
+def fields(record: str, delimiter: str) -> list[str]:
+    """The cells of a record as written, with their quotes. `record` is without its line end."""
+    found, start, pattern = [], 0, _field(delimiter)
+    for _ in range(len(record) + 1):
+        end = pattern.match(record, start).end()  # type: ignore[union-attr]
+        found.append(record[start:end])
+        start = end + 1
+        if end == len(record):
+            break
+    return found
 
 
 def _cells(record: str, delimiter: str) -> list[str]:
     if '"' not in record:
         return record.split(delimiter) if record else []
-    cells, at = [], 0
-    while True:
-        held = ""
-        if record[at : at + 1] == '"':
-            stop = _closing(record, at + 1)
-            held = record[at + 1 : stop - 1 if stop > 0 else len(record)].replace('""', '"')
-            at = stop if stop > 0 else len(record)
-        stop = record.find(delimiter, at)
-        cells.append(held + (record[at:] if stop < 0 else record[at:stop]))
-        if stop < 0:
-            return cells
-        at = stop + 1
+    return [_unquoted(field) for field in fields(record, delimiter)]
+
+
+def _unquoted(field: str) -> str:
+    quoted = _QUOTED.match(field)
+    return field if quoted is None else quoted[1].replace('""', '"') + field[quoted.end() :]
+
+
+@cache
+def _field(delimiter: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{_QUOTED.pattern})?[^{re.escape(delimiter)}]*", re.DOTALL)
+
+
+def _ends_inside(line: str, inside: bool, first: bool, delimiter: str) -> bool:
+    """Whether a quoted cell continues after the line. Only a quote at the start of a cell opens one.
+
+    `inside`: whether the line begins within a quoted cell. `first`: whether it is the first line of its record.
+    """
+    start = int(first and line.startswith('"'))
+    inside = inside or bool(start)
+    for _ in range(len(line) if '"' in line else 0):
+        if inside:
+            closed = _CLOSING.match(line, start)
+            if closed is None:
+                return True
+            start = closed.end()
+        opened = line.find(delimiter + '"', start)
+        if opened < 0:
+            return False
+        inside, start = True, opened + 2
+    return inside

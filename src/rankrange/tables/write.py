@@ -22,13 +22,20 @@ Writer = Callable[[BinaryIO], None]
 _BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
-def check_paths(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
+def check_paths(
+    outputs: Mapping[str, Path], inputs: Mapping[str, Path], beside: Mapping[Path, Path] | None = None
+) -> None:
     """Raise an error for outputs that cannot be written or would overwrite an input or each other.
 
-    Called before any work. Both mappings are from the name of an option to its path.
+    Called before any work. Both mappings are from the name of an option to its path. `beside` has the files that are
+    written beside an output without being named: such a file replaces an older one only together with its output.
     """
     taken = {path.resolve(): option for option, path in inputs.items()}
-    for option, path in outputs.items():
+    for path, output in (beside or {}).items():
+        if path.exists() and not output.exists():
+            raise UserError(f"{path} would be written beside {output}, got a file that exists; choose another name")
+    implied = {f"the file beside {output.name}": path for path, output in (beside or {}).items()}
+    for option, path in {**outputs, **implied}.items():
         if path.is_dir():
             raise UserError(f"{option} must name a file, got the folder {path}; add a file name")
         if not path.parent.is_dir():

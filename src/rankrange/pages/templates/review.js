@@ -159,7 +159,10 @@
   // As in pages/text.py: what a spreadsheet program would take for a formula gets a leading quote.
   const FORMULA = /^[\t\r\n]|^[\s\x00-\x20\ufeff]*[=+@|%\-\uff1d\uff0b\uff0d\uff20]/;
   const NUMBER = /^([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-])$/;
-  const safe = (text) => (FORMULA.test(text) && !NUMBER.test(text) ? "'" + text : text);
+  const safe = (text) => {
+    const formula = text.replace(/^'+/, "");
+    return FORMULA.test(formula) && !NUMBER.test(formula) ? "'" + text : text;
+  };
   const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const asCsv = () => {
     const rows = [...decisions.values()].map((d) => [...COLUMNS.slice(0, 6).map((name) => d[name]), data.table, data.target, data.task]);
