@@ -317,9 +317,7 @@ def test_a_new_check_is_one_entry_in_a_table():
     table = a_table()
     table["town"] = ["A " if row in (2, 4) else "A" if row % 2 else "B" for row in range(len(table["income"]))]
     table["income"][17] = 1e12
-    check = Check(
-        "whitespace", "A text with spaces around it also occurs without.", 1, find_whitespace
-    )
+    check = Check("whitespace", "A text with spaces around it also occurs without.", 1, find_whitespace)
     found = problems(table, checks=(check, *CHECKS))
     assert [problem.kind for problem in found] == ["outlier", "whitespace"]
     assert found[1].rows == (3, 5)

@@ -248,21 +248,22 @@ def _yes_and_no(
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def fixed_contents(source: Source, changes: Changes, path: Path) -> Writer:
+def fixed_contents(source: Source, changes: Changes, path: Path, *, copy: bool = True) -> Writer:
     """A function that writes the changed table.
 
     The path decides the format: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
-    From CSV to CSV, rows without changes stay the same, byte for byte.
+    From CSV to CSV, rows without changes stay the same, byte for byte, unless `copy` is false: cells like formulas then
+    get a leading apostrophe, as in CSV from other formats.
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
         return lambda file: _write_typed(source, changes, file, suffix)
-    write = _fixed_csv if source.kind == "csv" else _fixed_texts
+    write = _fixed_csv if source.kind == "csv" and copy else _fixed_texts
     return packed(path, lambda file: write(source, changes, file))
 
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Write a changed table that was not read from CSV as CSV. Cells like formulas get a leading apostrophe."""
+    """Write a changed table as CSV. Cells like formulas get a leading apostrophe."""
     file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
     row = 0
     for batch in source.batches(as_written=True):

@@ -162,7 +162,7 @@ def _certain(audit: Audit, relabel: bool, clean_if: float) -> dict[int, Decision
 
 def _cleaned(audit: Audit, source: Source, path: Path, relabel: bool, clean_if: float) -> Writer:
     decisions = decisions_about(audit, _certain(audit, relabel, clean_if))
-    return fixed_contents(source, changes_of(decisions, source), path)
+    return fixed_contents(source, changes_of(decisions, source), path, copy=False)
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:

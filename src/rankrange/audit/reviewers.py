@@ -85,8 +85,9 @@ class Merged:
                 f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}."
             )
         if self.disagreements:
-            ties = f"{plural(len(self.conflicts), 'row')} with a tie {'stays' if len(self.conflicts) == 1 else 'stay'}"
-            sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {ties} unchanged.")
+            n = len(self.conflicts)
+            ties = f"{n:,} of them {'is a tie and stays as it is' if n == 1 else 'are ties and stay as they are'}"
+            sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {ties}.")
         return sentences
 
     def conflicts_csv(self) -> bytes:

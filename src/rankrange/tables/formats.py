@@ -156,7 +156,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     except Exception as error:  # each library has its own errors for a damaged file
         raise UserError(
             f"{path} starts like {kind.upper() if kind == 'orc' else kind.title()} but cannot be read "
-            f"({visible(str(error), 100)}); check the file, or copy it again"
+            f"({visible(str(error), 100)}); copy it again"
         ) from error
     rows = _json_lines(path, text) if kind == "lines" else _json_rows(path, text)
     names = dict.fromkeys(name for row in rows for name in row)

@@ -1,0 +1,179 @@
+"""Files that mean harm or look like another format: a clear error, and never more memory than the limit."""
+
+import gzip
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from rankrange.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+
+from rankrange.tables import formats  # noqa: E402
+from rankrange.tables.read import open_table, rows_as_text  # noqa: E402
+from rankrange.tables.write import check_paths  # noqa: E402
+
+
+def workbook(path, sheets):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+def test_json_in_gzip_is_decompressed_up_to_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "MAX_UNPACKED", 100_000)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b'[{"a": 1, "y": "' + b"x" * 5_000_000 + b'"}]'))
+    assert path.stat().st_size < 10_000
+    with pytest.raises(UserError, match=r"at most 100,000 bytes after decompression, got more in .*; save it as"):
+        open_table(path)
+
+
+def test_a_workbook_is_decompressed_up_to_the_limit(tmp_path, monkeypatch):
+    path = workbook(tmp_path / "t.xlsx", {"one": [["a", "y"], *([i, "x"] for i in range(5000))]})
+    assert open_table(path).read().num_rows == 5000
+    monkeypatch.setattr(formats, "MAX_UNPACKED", 50_000)
+    with pytest.raises(UserError, match="at most 50,000 bytes after decompression"):
+        open_table(path)
+
+
+def test_a_workbook_that_states_false_sizes_is_damaged(tmp_path):
+    path = workbook(tmp_path / "t.xlsx", {"one": [["a", "y"], *([i, "x"] for i in range(500))]})
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(io.BytesIO(data)) as packed:
+        size = packed.getinfo("xl/worksheets/sheet1.xml").file_size
+    start = data.rindex(b"PK\x01\x02", 0, data.rindex(b"xl/worksheets/sheet1.xml"))
+    assert struct.unpack_from("<I", data, start + 24)[0] == size
+    struct.pack_into("<I", data, start + 24, 100)
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="starts like Excel but cannot be read"):
+        open_table(path)
+
+
+def test_only_the_named_sheet_is_read(tmp_path, monkeypatch):
+    path = workbook(tmp_path / "t.xlsx", {"one": [["a", "y"], [1, "x"]], "two": [["a", "y"], [2, "z"]]})
+    import python_calamine
+
+    read = []
+
+    class Book:
+        def __init__(self, book):
+            self.book, self.sheet_names = book, book.sheet_names
+
+        def get_sheet_by_name(self, name):
+            read.append(name)
+            return self.book.get_sheet_by_name(name)
+
+    class Workbook:
+        @staticmethod
+        def from_path(path, original=python_calamine.CalamineWorkbook.from_path):
+            return Book(original(path))
+
+    monkeypatch.setattr(python_calamine, "CalamineWorkbook", Workbook)
+    assert open_table(path, sheet="two").read().to_pylist() == [{"a": 2, "y": "z"}]
+    assert read == ["two"]
+
+
+def _tenfold(i):
+    return 10 * f"&l{i};"
+
+
+def test_entities_of_a_workbook_are_not_expanded(tmp_path):
+    path = workbook(tmp_path / "t.xlsx", {"one": [["a", "y"], ["first", "second"]]})
+    with zipfile.ZipFile(path) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()}
+    laughs = "".join(f'<!ENTITY l{i} "{_tenfold(i - 1)}">' for i in range(1, 9))
+    part = next(name for name in parts if b"first" in parts[name])
+    body = parts[part].decode().replace("first", "&l8;", 1).removeprefix('<?xml version="1.0"?>')
+    root = body.lstrip("<").split()[0].split(">")[0]
+    parts[part] = (f'<!DOCTYPE {root} [<!ENTITY l0 "lol">{laughs}]>' + body).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in parts.items():
+            packed.writestr(name, content)
+    try:
+        found = open_table(path).read().to_pylist()
+    except UserError:
+        return
+    assert len(str(found)) < 1000
+
+
+def test_the_size_that_a_gzip_file_states_is_not_believed(tmp_path):
+    rng = np.random.default_rng(0)
+    text = "a,y\n" + "".join(f"{v:.6f},u\n" for v in rng.normal(size=20_000))
+    path = tmp_path / "t.csv.gz"
+    data = gzip.compress(text.encode())
+    path.write_bytes(data[:-4] + struct.pack("<I", 7))  # the last four bytes are the size modulo 2^32
+    with pytest.raises(UserError, match="gzip file must be complete"):
+        open_table(path)
+    path.write_bytes(data)
+    assert open_table(path).n_bytes == len(text)
+    long = text + text[4:] * 30
+    path.write_bytes(gzip.compress(long.encode()))
+    assert open_table(path).n_bytes == pytest.approx(len(long), rel=0.2)
+
+
+@pytest.mark.parametrize("start", ["ORC", "ORCID", "PAR1", "PAR1s", "ARROW1", "BZh", "%PDF", "SQLite format"])
+def test_a_csv_file_whose_header_begins_like_a_binary_format_is_csv(start, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(f"{start},y\n1,u\n2,v\n")
+    assert open_table(path).read().to_pydict() == {start: [1, 2], "y": ["u", "v"]}
+
+
+def test_a_cell_of_three_megabytes_is_read(tmp_path):
+    path = tmp_path / "t.csv"
+    long = "x" * 3_000_000
+    path.write_text("a,y\n" + "1,u\n" * 50 + f'"{long}",v\n' + "2,w\n" * 50)
+    source = open_table(path)
+    assert source.read().num_rows == 101
+    assert rows_as_text(source, [0, 50, 100]) == [["1", "u"], [long, "v"], ["2", "w"]]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1], "y": [', '[{"a": 1, "y": 1}, 2]'])
+def test_odd_json_is_one_sentence(text, tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"JSON must be .*; "):
+        open_table(path)
+
+
+def test_whole_numbers_beyond_floats_are_texts(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('[{"a": 1' + "0" * 400 + ', "y": 1}, {"a": 2, "y": 2}]')
+    assert open_table(path).read()["a"].to_pylist() == ["1" + "0" * 400, "2"]
+
+
+def test_outputs_never_replace_what_is_read_or_an_unnamed_file(tmp_path):
+    embeddings, tasks = tmp_path / "e.npy", tmp_path / "tasks.json"
+    embeddings.write_bytes(b"x")
+    with pytest.raises(UserError, match=r"--out must not be --embeddings, got .* for both"):
+        check_paths({"--out": embeddings}, {"--embeddings": embeddings})
+    beside = {tasks.with_suffix(".xml"): tasks}
+    check_paths({"--export label-studio": tasks}, {}, beside)
+    tasks.with_suffix(".xml").write_text("somebody's own")
+    with pytest.raises(UserError, match=r"tasks.xml would be written beside .*tasks.json, got a file that exists"):
+        check_paths({"--export label-studio": tasks}, {}, beside)
+    tasks.write_text("[]")  # both from an earlier run
+    check_paths({"--export label-studio": tasks}, {}, beside)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("there is no file data/time=2024/x.csv; check", "there is no file data/time=2024/x.csv; check"),
+        ("no file time=2024; name it with delimiter=", "no file time=2024; name it with --delimiter"),
+        ("pass encoding='latin-1', or ignore=", "pass --encoding latin-1, or --ignore"),
+        ("got C:\\group='a'\\t.csv", "got C:\\group='a'\\t.csv"),
+    ],
+)
+def test_paths_in_messages_are_not_rewritten(message, shown):
+    assert UserError(message).for_command_line() == shown
