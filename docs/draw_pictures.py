@@ -182,23 +182,6 @@ def _flow(axis: Any, boxes: list[tuple[float, float, str, str]], dashed: tuple[i
     axis.axis("off")
 
 
-def review_tools() -> None:
-    """From the table to a review tool and back."""
-    figure, axis = plt.subplots(figsize=(7.0, 2.3), layout="constrained")
-    boxes = [
-        (0, 1, "table.csv", "#ffffff"),
-        (3, 1, "rankrange audit\n--export", "#dbe7f6"),
-        (6, 1, "tasks, most suspect first", "#ffffff"),
-        (6, 0, "Label Studio or Argilla:\nseveral reviewers", "#fbe3d0"),
-        (3, 0, "rankrange apply:\nmajority, kappa", "#dbe7f6"),
-        (0, 0, "fixed.csv", "#ffffff"),
-    ]
-    _flow(axis, boxes)
-    axis.text(4.45, 0.16, "export.json", ha="center", fontsize=8, color="#4a5568")
-    axis.set(xlim=(-0.8, 7.3), ylim=(-0.45, 1.45))
-    _save(figure, "review_tools")
-
-
 def trainers() -> None:
     """How the index of a sample reaches the loss."""
     figure, axis = plt.subplots(figsize=(7.0, 2.3), layout="constrained")
@@ -267,7 +250,7 @@ def works_with() -> None:
     steps = [
         (0, "data", "Hugging Face datasets\nskrub, pandera", "#ffffff"),
         (3, "training", "scikit-learn, PyTorch\nboosting, Optuna", "#dbe7f6"),
-        (6, "review", "Label Studio\nArgilla", "#fbe3d0"),
+        (6, "review", "Label Studio", "#fbe3d0"),
         (9, "use", "ONNX\nMLflow", "#ffffff"),
     ]
     _flow(axis, [(x, 0, tools, colour) for x, _, tools, colour in steps])

@@ -4,7 +4,7 @@ What if several people review the suspects?
 
 An audit lists suspects, a labelling tool shows them, and several people decide. Their answers come back as one file.
 This example simulates reviewers with known error rates, so that every number can be compared with the
-truth: how far they agree, what the majority gets right, and above which probability no review is needed.
+truth: how far they agree, what the majority gets right, and what their answers say about the other suspects.
 """
 
 import json
@@ -66,15 +66,15 @@ before, after = (np.mean(table["kind"].to_numpy()[rows] == true[rows]) for table
 print(f"right labels among the reviewed rows: {before:.0%} before, {after:.0%} after")
 
 # %%
-# The reviewed half was drawn at random, so it is representative of the other half. `recalibrate` corrects the
-# probabilities of the audit and finds a cut above which at most a fifth of the labels are right, with 90% confidence.
-found = recalibrate(merged.decisions, share=0.2, confidence=0.9)
-print(found.in_words())
+# The reviewed half was drawn at random, so it is representative of the other half: `recalibrate` corrects the
+# probabilities of the audit. The corrected ones sum to about the number of wrong labels among the other suspects.
+found = recalibrate(merged.decisions)
 p_rest = np.array([made.tasks[place]["data"]["rankrange"]["p_wrong"] for place in rest])
 rows = np.array([int(made.tasks[place]["data"]["rankrange"]["row"]) for place in rest])
-above = p_rest >= found.threshold
-right = np.mean(~wrong[rows[above]]) if above.any() else np.nan
-print(f"of the {int(above.sum())} suspects above the cut that were not reviewed, {right:.0%} have a correct label")
+print(
+    f"wrong labels among {len(rest)} suspects that were not reviewed: {int(wrong[rows].sum())}, expected "
+    f"{p_rest.sum():.0f} by the audit and {found.predict(p_rest).sum():.0f} after recalibration"
+)
 
 # %%
 # Left: the agreement of each pair beyond chance. Right: probabilities before and after the reviews.
@@ -85,8 +85,6 @@ axes[0].set(xlabel="Cohen's kappa", xlim=(0, 1), title="How far reviewers agree"
 grid = np.linspace(p_rest.min(), 1.0, 200)
 axes[1].plot(grid, grid, color="0.7", label="by the audit")
 axes[1].plot(grid, found.predict(grid), color="#3b74c4", label="recalibrated")
-if np.isfinite(found.threshold):
-    axes[1].axvline(found.threshold, color="#c2300c", ls="--", label="cut with the guarantee")
 axes[1].set(xlabel="p_wrong of the audit", ylabel="share found wrong", title="Recalibration by reviews")
 axes[1].legend(frameon=False)
 for axis in axes:

@@ -1,7 +1,7 @@
 """Suspects as questions for a review tool, and answers from its export.
 
 A question has the fields that identify its row (number, given target, fingerprint), and review tools export them
-unchanged. This module has the parts that the formats `label_studio` and `argilla` share.
+unchanged. The format is that of `label_studio`.
 """
 
 from __future__ import annotations
