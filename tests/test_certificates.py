@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from rankrange import AoRRClassifier
 from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, Objective, TopSum
-from rankrange.solvers import bilevel, certify, convex, dca, multistart
+from rankrange.solvers import Settings, bilevel, certify, convex, dca, search
 from rankrange.solvers.descent import Log
 from rankrange.solvers.inner import bounds
 from rankrange.solvers.trivial import constant_is_best
@@ -123,7 +123,7 @@ def test_the_certificate_on_many_rows_is_a_bound_at_every_budget(name, K):
     best = conic_minimum(X, lambda Z: conic_losses(name, y, Z[0]), K)
     objective = Objective(Design(X, True), y, LOSSES[name](), C, 1, m=0, k=K)
     for budget in (1, 2, 3, 5, 100):
-        result = multistart(objective, rng=np.random.default_rng(0), max_iter=budget)
+        result = search(objective, None, Settings(max_iter=budget))
         assert result.value - best <= result.certificate * result.value + 1e-7 * best
     assert result.certificate <= 1e-6
 

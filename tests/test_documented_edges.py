@@ -6,12 +6,10 @@ from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from rankrange import AoRRClassifier, AoRRRegressor, scan
-from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.inference.mm import s_estimate
 from rankrange.solvers import solve
 from rankrange.solvers.elemental import TrimmedSquares
-from rankrange.solvers.samples import in_single_precision
 
 
 class Quartic:
@@ -32,16 +30,6 @@ def test_a_subgradient_fit_of_a_loss_without_a_second_derivative_ends_without_a_
     problem = Objective(Design(X, True), X[:, 0], Quartic(), 10.0, 1, m=2, k=40)
     result = solve("subgradient", problem)
     assert result.certificate == np.inf
-
-
-def test_the_diagonal_of_a_metric_is_converted_like_the_diagonal_of_its_matrix():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(50, 3)) + [1.0, -2.0, 0.5]
-    y = np.where(X[:, 0] > 1, 1.0, -1.0)
-    rough = in_single_precision(Objective(Design(X, True), y, LOSSES["logistic"](), 1.0, 1, m=5, k=50))
-    assert rough.centre is not None
-    diagonal = np.array([1.0, 2.0, 3.0, 4.0])
-    np.testing.assert_allclose(rough.outward_metric(diagonal), rough.outward_metric(np.diag(diagonal)).diagonal())
 
 
 def test_class_weights_have_no_summary():

@@ -14,8 +14,8 @@ from rankrange.core.objective import Design, Objective
 from rankrange.solvers.descent import Log, cut_is_clean
 from rankrange.solvers.inner import convex
 from rankrange.solvers.inner.band import near_cut, solve_band
-from rankrange.solvers.multistart import one_class_left
 from rankrange.solvers.newton import Curvature, evaluate_at, lower_bound, newton
+from rankrange.solvers.trim import one_class_left
 from rankrange.solvers.trivial import constant_is_best, constant_is_best_next_to
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.

@@ -16,7 +16,6 @@ the difference of two such functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,8 +30,6 @@ from .risks import TopRisk
 
 # Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
-# Up to this many entries, a search makes a copy of the rows that is multiplied by their targets.
-_MAX_SIGNED = 1_000_000
 # A p x p matrix is built and factored up to this p.
 MAX_FACTORED = 1000
 
@@ -47,7 +44,6 @@ class Design:
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
         self.factored = self.p <= MAX_FACTORED  # whether solvers build and factor p x p matrices
-        self._signed: tuple[Array, Design] | None = None
 
     @cached_property
     def _transposed(self) -> Any:
@@ -157,19 +153,6 @@ class Design:
     def _squared(self) -> Any:
         """The transpose (d, n) of a sparse X with squared entries."""
         return self.X.multiply(self.X).T
-
-    def signed(self, y: Array) -> Design:
-        """The rows -y x, with a column -y if there is an intercept: their scores are the margins -y z of a binary y.
-
-        X must be dense. The rows are a copy, which is cached for this y.
-        """
-        if self._signed is None or self._signed[0] is not y:
-            rows = np.empty((self.n, self.p), dtype=self.X.dtype, order="F")
-            np.multiply(self.X, -y[:, None], out=rows[:, : self.d])
-            if self.fit_intercept:
-                rows[:, self.d] = -y
-            self._signed = y, Design(rows, False)
-        return self._signed[1]
 
     def unfactored(self) -> Design:
         """The same design for solvers that only use products with X."""
@@ -371,47 +354,6 @@ class Objective(_Problem):
         """The objective and one of its gradients at W."""
         return self.at(W)[:2]
 
-    @cached_property
-    def _margins(self) -> Design | None:
-        """`Design.signed` for dense float32 X and y, the logistic loss and the ranked range; otherwise None.
-
-        It is also None if X has more than 10^6 entries. A search in single precision consists of many short
-        evaluations, and these rows save the products with y.
-        """
-        design = self.design
-        few = not design.sparse and design.X.dtype == np.float32 and design.n * design.p <= _MAX_SIGNED
-        if few and hasattr(self.loss, "of_margin") and self.y.dtype == np.float32 and type(self.aggregate) is Ranked:
-            return design.signed(self.y)
-        return None
-
-    def value_then_gradient(self, W: Array) -> tuple[float, Callable[[], Array]]:
-        """The objective at W, and a function that computes a gradient there; call it at most once."""
-        if self._margins is not None:
-            return self._by_margins(W, self._margins)
-        s, slope = self.losses_and_slopes(self.design.scores(W))
-        chosen = self.select(s)
-
-        def gradient() -> Array:
-            out = self.design.adjoint(slope * chosen.weights)
-            out /= self.kept
-            out += self.penalty_gradient(W)
-            return out
-
-        return chosen.total / self.kept + self.penalty(W), gradient
-
-    def _by_margins(self, W: Array, signed: Design) -> tuple[float, Callable[[], Array]]:
-        s, slope = self.loss.of_margin(signed.scores_of_one(W[0]))
-        chosen = self.select(s)
-
-        def gradient() -> Array:
-            np.multiply(slope, chosen.weights, out=slope)
-            out = signed.adjoint(slope[None])
-            out /= self.kept
-            out += self.penalty_gradient(W)
-            return out
-
-        return chosen.total / self.kept + self.penalty(W), gradient
-
     def batch(self, Ws: Array) -> tuple[Array, Array]:
         """Values (S,) and gradients (S, r, p) for S sets of parameters Ws (S, r, p).
 
@@ -426,11 +368,7 @@ class Objective(_Problem):
         if self.n_outputs > 1:
             return self._batch_of_several(Ws)
         W, design = Ws[:, 0], self.design
-        if self._margins is not None:
-            design = self._margins
-            s, slope = self.loss.of_margin(np.ascontiguousarray(design.scores(W)))
-        else:
-            s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(design.scores(W)))
+        s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(design.scores(W)))
         chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + np.array([self.penalty(w) for w in Ws])

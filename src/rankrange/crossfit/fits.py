@@ -24,7 +24,7 @@ from ..core.losses import Softmax
 from ..core.objective import Objective
 from ..core.threads import threads_for
 from ..solvers.descent import Metric, descend
-from ..solvers.starts import pair_direction, rough_metric, scaled_directions
+from ..solvers.trim import pair_direction, rough_metric, scaled_directions
 
 # Scores are processed in blocks of about this many numbers, small enough for the caches of the processor.
 _PART = 1 << 16

@@ -29,7 +29,7 @@ from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
 from ..crossfit.folds import Report, silent, whole_number
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
-from ..solvers.multistart import PRODUCTS_FROM
+from ..solvers.polish import PRODUCTS_FROM
 from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, group_table, searched, uses_m
 from .on_device import like, on_device, tensor_scores
 from .on_scans import checked_rows

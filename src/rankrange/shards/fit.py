@@ -24,9 +24,9 @@ from ..core.ranges import RankedRange
 from ..crossfit.choose import choose_C, choose_m, loses_a_class
 from ..crossfit.folds import CrossFit, silent
 from ..estimators.weights import scale_of, unit_of
-from ..solvers import Log, Result, multistart
+from ..solvers import Log, Result, Settings, search
+from ..solvers.concentration import hessian
 from ..solvers.descent import Metric, descend
-from ..solvers.multistart import hessian
 from .describe import Description, describe
 from .engine import SAMPLE_ROWS, LazyRows, Shards
 from .evaluation import FullData, Iterate
@@ -380,11 +380,11 @@ def _search(
         upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
         upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
         wide = replace(sample, m=upper, k=lower)
-    settings: Any = {"n_starts": int(estimator.n_starts), "rng": rng, "tol": 1e-3, "max_iter": 100}
+    settings = Settings(1e-3, 100, int(estimator.n_starts), rng)
     if m == 0:
-        return multistart(wide, **settings).w
+        return search(wide, None, settings).w
     part = _as_dtype(wide if size <= 2 * rows else _every(wide, size // rows), dtype)
-    ends = [multistart(part, **settings) for _ in range(_SEARCHES)]
+    ends = [search(part, None, settings) for _ in range(_SEARCHES)]
     return np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64)
 
 

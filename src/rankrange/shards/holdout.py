@@ -14,8 +14,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..crossfit.choose import loses_a_class
+from ..solvers import Settings
+from ..solvers.concentration import hessian
 from ..solvers.descent import Metric, descend
-from ..solvers.multistart import hessian, multistart
+from ..solvers.trim import search
 from .engine import Shard, Shards
 from .row_blocks import BLOCK_ROWS, TreeSum, aligned_blocks, as_rows, one_thread
 from .shard_kernels import Model, Sampling
@@ -115,7 +117,7 @@ def candidates(
         : MAX_SETS - (4 if open_C else 2)
     ]
     found = [
-        Candidate(0.0, C, multistart(_at(sample, 0.0, C, share), None, rng=rng, tol=1e-4).w),
+        Candidate(0.0, C, search(_at(sample, 0.0, C, share), None, Settings(tol=1e-4, rng=rng)).w),
         Candidate(m, C, start),
     ]
     metric = Metric(hessian(sample, start))

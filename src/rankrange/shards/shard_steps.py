@@ -18,10 +18,10 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.objective import Objective
+from ..solvers.concentration import hessian
 from ..solvers.descent import Log, Metric, add_diagonal, bounded_difference, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
-from ..solvers.multistart import hessian
 from .evaluation import FullData, Iterate, slopes_of, sums_of, take
 from .shard_kernels import Rows, TangentTable
 

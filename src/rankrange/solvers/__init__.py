@@ -8,7 +8,7 @@ May import: `core`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +17,17 @@ from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.losses import Squared, is_convex, needs
 from ..core.objective import Objective
-from .descent import Log, Result
+from .descent import Log, Result, Settings
 from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .label_ranking import by_separation
 from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
 from .minmax import minmax
-from .multistart import multistart, refine
+from .polish import refine
 from .smoothing import smoothing
 from .subgradient import subgradient
+from .trim import search
 from .uncertified import descend_from_starts
 
 __all__ = [
@@ -41,39 +42,14 @@ __all__ = [
     "dca",
     "descend_from_starts",
     "minmax",
-    "multistart",
     "refine",
+    "search",
     "solve",
     "subgradient",
 ]
 
 # The largest number of columns for the special search of least trimmed squares, which forms matrices of column pairs.
 _MAX_COLUMNS = 200
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of all solvers.
-
-    Parameters
-    ----------
-    tol : float, default=1e-6
-        The relative duality gap at which to stop.
-    max_iter : int, default=200
-        Maximum number of iterations; "subgradient" makes 50 times as many steps.
-    n_starts : int, default=10
-        Number of random starts.
-    rng : numpy.random.Generator
-        The generator of random starts and samples; by default seeded with 0.
-    log : Log
-        Receives progress messages.
-    """
-
-    tol: float = 1e-6
-    max_iter: int = 200
-    n_starts: int = 10
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-    log: Log = field(default_factory=Log)
 
 
 class Solver(NamedTuple):
@@ -101,15 +77,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
         return descend_from_starts(objective, start, settings)
     if _is_least_trimmed(objective):
         return least_trimmed_squares(objective, start, settings)
-    return multistart(
-        objective,
-        start,
-        n_starts=settings.n_starts,
-        rng=settings.rng,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        log=settings.log,
-    )
+    return search(objective, start, settings)
 
 
 def _is_least_trimmed(objective: Objective) -> bool:

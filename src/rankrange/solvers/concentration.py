@@ -21,19 +21,20 @@ from ..core.arrays import Array
 from ..core.objective import Design, Objective, Point
 from .descent import Metric, add_diagonal, cholesky
 
-# A round that gains less than this share of F and keeps the same rows is the last.
-_SMALL_GAIN = 1e-7
 # The Hessian is that of at most this many rows per column: more do not make the steps better.
 _ROWS_PER_COLUMN, _FEW_ROWS = 200, 2000
 # Conjugate gradients: the number of steps, and the share of the gradient's norm at which they end.
 _CG_STEPS, _CG_TOL = 10, 0.1
-_HALVINGS = 12
+# The lengths of a step that are tried.
+_LENGTHS = (1.0, 0.3, 0.1, 0.03)
 # Proximal steps: the largest number of columns, and of sweeps of coordinate descent.
 _WORKING, _SWEEPS = 500, 100
 
 
-def concentrate(objective: Objective, W: Array, *, rounds: int = 8, steps: int = 2) -> tuple[Array, float]:
-    """Take concentration steps from W until the kept rows repeat.
+def concentrate(
+    objective: Objective, W: Array, *, rounds: int = 8, steps: int = 2, tol: float = 1e-6
+) -> tuple[Array, float]:
+    """Take concentration steps from W until they gain little.
 
     Parameters
     ----------
@@ -45,6 +46,8 @@ def concentrate(objective: Objective, W: Array, *, rounds: int = 8, steps: int =
         The largest number of Hessians.
     steps : int, default=2
         The number of steps with each of them.
+    tol : float, default=1e-6
+        A step that gains at most this share of F is the last.
 
     Returns
     -------
@@ -54,25 +57,23 @@ def concentrate(objective: Objective, W: Array, *, rounds: int = 8, steps: int =
         The objective there, which is at most the initial one.
     """
     at = objective.at(W)
-    for _ in range(rounds):
-        before, direction = at, newton_direction(objective, at)
-        for _ in range(steps):
-            W, reached = _damped_step(objective, W, at, direction(W, at))
-            if reached is at:
-                return W, at.value
-            at = reached
-        if before.value - at.value <= _SMALL_GAIN * abs(at.value) and np.array_equal(before.weights, at.weights):
+    for step in range(rounds * steps):
+        if step % steps == 0:
+            direction = newton_direction(objective, at)
+        before = at.value
+        W, at = _damped_step(objective, W, at, direction(W, at))
+        if before - at.value <= tol * abs(at.value):
             break
     return W, at.value
 
 
 def _damped_step(objective: Objective, W: Array, at: Point, change: Array) -> tuple[Array, Point]:
-    """W plus the change or a part of it that decreases F enough (Armijo); W itself if none of 12 halvings does."""
+    """W plus the change or a part of it that decreases F enough (Armijo); W itself if none does."""
     slope = float(np.vdot(at.gradient, change))
     if objective.l1_ratio:
         losses_only = at.gradient - objective.penalty_gradient(W)
         slope = float(np.vdot(losses_only, change)) + objective.penalty(W + change) - objective.penalty(W)
-    for length in 0.5 ** np.arange(_HALVINGS) if slope < 0 else ():
+    for length in _LENGTHS if slope < 0 else ():
         trial = W + length * change
         reached = objective.at(trial)
         if reached.value <= at.value + 1e-4 * length * slope:
@@ -85,7 +86,7 @@ def newton_direction(objective: Objective, at: Point) -> Callable[[Array, Point]
     if objective.l1_ratio:
         return lambda W, here: _proximal_step(objective, W, here)
     if objective.n_outputs == 1 and objective.design.factored:
-        metric = Metric(hessian(objective, at))
+        metric = Metric(_hessian_at(objective, at))
         return lambda W, here: -metric.solve(here.gradient)
     return lambda W, here: _by_products(objective, here)
 
@@ -140,7 +141,12 @@ def _quadratic_net(H: Array, slope: Array, w: Array, objective: Objective, d: in
     return v
 
 
-def hessian(objective: Objective, at: Point) -> Array:
+def hessian(objective: Objective, W: Array) -> Array:
+    """An approximate Hessian (p, p) of F at W, or its diagonal (p,) with many columns."""
+    return _hessian_at(objective, objective.at(W))
+
+
+def _hessian_at(objective: Objective, at: Point) -> Array:
     """The Hessian (p, p) of F for the weights there, or its diagonal (p,) with many columns.
 
     With several scores it is that of one of them, for equal class probabilities.
@@ -184,7 +190,7 @@ def _curvatures(objective: Objective, Z: Array) -> list[Array]:
 
 def _by_products(objective: Objective, at: Point) -> Array:
     """The Newton step by conjugate gradients in the metric of one score, with products of X only."""
-    metric = Metric(hessian(objective, at))
+    metric = Metric(_hessian_at(objective, at))
     product = hessian_product(objective, at)
     step, residual = np.zeros_like(at.gradient), -at.gradient
     scaled = direction = metric.solve(residual)

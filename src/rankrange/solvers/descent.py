@@ -7,35 +7,25 @@ run early.
 
 from __future__ import annotations
 
-import inspect
-import math
-import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsymv, dsyr2
 
 from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[..., tuple[Array, Array]]
-Lazily = Callable[[Array], tuple[float, Callable[[], Array]]]  # (r, p) -> the value, and a function for the gradient
-# Array API dispatch takes as long as a short inner product, and a fit computes thousands of them.
-_einsum = inspect.unwrap(np.einsum)
 # Starts are compared every other iteration. One that is closer to a lower one than this share of F, measured by half
 # the squared distance in the metric, ends.
 _COMPARED_EVERY, _SAME = 2, 1e-4
 # After each window of 10 iterations, a start ends if it could not reach the third lowest value by decreasing twice as
 # fast as in this window.
 _WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
-# A run ends if log F would have to decrease by more than 5 times what the last 3 steps achieved to reach `beat`.
-_LAST, _MORE = 3, 5.0
-# The number of parameters up to which a matrix takes less time than the recursion over pairs.
-_FEW = 100
+# The number of pairs of steps and changes of the gradient that L-BFGS keeps.
+_PAIRS = 10
 
 
 @dataclass(frozen=True)
@@ -92,6 +82,31 @@ class Log:
         self.history.append((phase, float(value)))
         if self.report is not None:
             self.report(f"{phase:<12} step {len(self.history):>4}   objective {value:.10g}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of all solvers.
+
+    Parameters
+    ----------
+    tol : float, default=1e-6
+        The relative duality gap at which to stop.
+    max_iter : int, default=200
+        Maximum number of iterations; "subgradient" makes 50 times as many steps.
+    n_starts : int, default=10
+        Number of random starts.
+    rng : numpy.random.Generator
+        The generator of random starts and samples; by default seeded with 0.
+    log : Log
+        Receives progress messages.
+    """
+
+    tol: float = 1e-6
+    max_iter: int = 200
+    n_starts: int = 10
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    log: Log = field(default_factory=Log)
 
 
 def relative(gap: float, value: float) -> float:
@@ -212,13 +227,10 @@ def descend(
     metric: Metric | None = None,
     *,
     max_iter: int = 100,
-    memory: int | None = 10,
     tol: float = 1e-10,
     left: Callable[[Array], Array] | None = None,
     on_step: Callable[[float], None] | None = None,
     numbered: bool = False,
-    lazily: Lazily | None = None,
-    beat: float = math.inf,
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
@@ -227,32 +239,22 @@ def descend(
     possible decrease from the gradients, is at most 10 tol of its value. Several starts are also compared: one ends
     early if it is close to a lower one in the `metric`, or if it is not likely to reach the third lowest value. With
     `numbered` the starts have different objectives and are not compared: the batch is called as batch(W, which), where
-    `which` are their numbers.
-
-    For one start, `lazily`, if given, replaces `batch`: it returns the value and a function for the gradient. A single
-    start also ends if it is not likely to fall below the value `beat`, if that is positive. `metric` is the initial
-    Hessian; None means the identity and no comparison of distances. `memory` is the number of pairs that L-BFGS keeps.
-    None keeps all of them in one matrix per start (BFGS), which takes less time if there are few parameters. `on_step`
-    is called with the lowest value after each iteration.
+    `which` are their numbers. `metric` is the initial Hessian; None means the identity and no comparison of distances.
+    `on_step` is called with the lowest value after each iteration.
     """
     W = np.array(starts, dtype=np.float64)
-    if len(W) == 1 and not numbered:
-        return _descend_from_one(lazily or _at_once(batch), W, metric, max_iter, memory, tol, left, on_step, beat)
     evaluate = batch if numbered else lambda W, which: batch(W)
+    solve = None if metric is None else metric.solve
     unfinished = np.arange(len(W))  # the numbers of the starts that are not finished
     values, gradients = evaluate(W, unfinished)
     ends, end_values, before = W.copy(), values.copy(), values.copy()
-    pairs: _Pairs | _Matrices
-    if memory is None:
-        pairs = _Matrices(metric, W.shape)
-    else:
-        pairs = _Pairs(None if metric is None else metric.solve, memory)
+    pairs: deque[tuple[Array, Array, Array]] = deque(maxlen=_PAIRS)
     for iteration in range(max_iter):
-        direction = -pairs.applied(gradients)
+        direction = -inverse_hessian(gradients, pairs, solve)
         slope = _inner(direction, gradients)
         no_descent = ~((slope < 0) & np.isfinite(slope))
         if no_descent.any():  # stale or overflowed curvature: use steepest descent in the metric
-            steepest = -(gradients if metric is None else metric.solve(gradients))
+            steepest = -(gradients if solve is None else solve(gradients))
             direction[no_descent], slope[no_descent] = steepest[no_descent], _inner(steepest, gradients)[no_descent]
         step = np.ones(len(W))
         if metric is None and not iteration:
@@ -267,7 +269,7 @@ def descend(
         if on_step is not None:
             on_step(float(end_values.min()))
         active = gained > tol * np.abs(values)
-        if metric is not None and not numbered and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
+        if metric is not None and not numbered and len(W) > 1 and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
             active &= ~is_duplicate(ends, end_values, metric)[unfinished]
         if not numbered and iteration % _WINDOW == _WINDOW - 1 and len(end_values) > _LOWEST:
             reachable = values - _SPEED_UP * (max_iter - iteration - 1) / _WINDOW * (before[unfinished] - values)
@@ -280,10 +282,10 @@ def descend(
         curvature = _inner(s, y)
         # The floor keeps the inverse finite if a fit is so exact that the changes themselves underflow.
         usable = curvature > np.maximum(1e-12 * np.sqrt(_inner(s, s)) * np.sqrt(_inner(y, y)), 1e-200)
-        pairs.learn(s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0))
+        pairs.append((s, y, np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)))
         if not active.all():
             unfinished, W, values, gradients = unfinished[active], W[active], values[active], gradients[active]
-            pairs.keep(active)
+            pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in pairs), _PAIRS)
     return ends, end_values, max_iter
 
 
@@ -291,7 +293,7 @@ def is_duplicate(W: Array, values: Array, metric: Metric) -> Array:
     """Which points W (S, r, p) are so close to a lower one, in the metric, that both lead to the same minimum."""
     order = np.argsort(values, kind="stable")
     roots = metric.root(W[order]).reshape(len(W), -1)
-    squares = _einsum("sp,sp->s", roots, roots)
+    squares = np.einsum("sp,sp->s", roots, roots)
     near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
     duplicate = np.zeros(len(W), dtype=bool)
     for i in range(1, len(W)):
@@ -300,220 +302,30 @@ def is_duplicate(W: Array, values: Array, metric: Metric) -> Array:
 
 
 def _inner(a: Array, b: Array) -> Array:
-    return _einsum("srp,srp->s" if a.ndim == 3 else "sq,sq->s", a, b)
-
-
-def _dot(a: Array, b: Array) -> float:
-    return float(a.dot(b))
-
-
-class _Numbers(NamedTuple):
-    """The arithmetic of `inverse_hessian`: one number per start for arrays (S, r, p), or plain numbers for a vector."""
-
-    inner: Callable[[Array, Array], Any]
-    times: Callable[[Any, Array], Array]
-    inverse: Callable[[Any], Any]  # 1 / x, and 1 if x is not positive
-
-
-def _inverse_each(lengths: Array) -> Array:
-    return np.where(lengths > 0, 1.0 / np.where(lengths > 0, lengths, 1.0), 1.0)
-
-
-_MANY = _Numbers(_inner, lambda a, y: a.reshape(-1, *[1] * (y.ndim - 1)) * y, _inverse_each)
-_ONE = _Numbers(_dot, operator.mul, lambda length: 1.0 / length if length > 0 else 1.0)
+    return np.einsum("srp,srp->s", a, b)
 
 
 def inverse_hessian(
-    G: Array,
-    pairs: Sequence[tuple[Array, Array, Any]],
-    solve: Callable[[Array], Array] | None,
-    numbers: _Numbers = _MANY,
+    G: Array, pairs: Sequence[tuple[Array, Array, Array]], solve: Callable[[Array], Array] | None
 ) -> Array:
-    """The two-loop recursion of L-BFGS on gradients G; `solve` applies the inverse of the metric (None: the identity).
+    """The two-loop recursion of L-BFGS on gradients G (S, r, p); `solve` applies the inverse of the metric.
 
-    A pair is a step, the change of the gradient, and 1 / <step, change>, or 0 if the pair is not to be used.
+    None means the identity. A pair is a step, the change of the gradient, and 1 / <step, change> (S,), or 0 if the pair
+    is not to be used.
     """
-    inner, times, inverse = numbers
     q = G.copy()
     alphas = []
     for s, y, rho in reversed(pairs):
-        alphas.append(rho * inner(s, q))
-        q -= times(alphas[-1], y)
+        alphas.append(rho * _inner(s, q))
+        q -= alphas[-1][:, None, None] * y
     r = q if solve is None else solve(q)
     if pairs:
         _, y, rho = pairs[-1]
-        r = times(inverse(inner(y, y if solve is None else solve(y)) * rho), r)
+        length = _inner(y, y if solve is None else solve(y)) * rho
+        r = r * np.where(length > 0, 1.0 / np.where(length > 0, length, 1.0), 1.0)[:, None, None]
     for (s, y, rho), alpha in zip(pairs, reversed(alphas), strict=True):
-        r += times(alpha - rho * inner(y, r), s)
+        r += (alpha - rho * _inner(y, r))[:, None, None] * s
     return r
-
-
-class _Pairs:
-    """The inverse Hessian of L-BFGS: the last pairs of steps and changes of the gradient, oldest first."""
-
-    def __init__(self, solve: Callable[[Array], Array] | None, memory: int, numbers: _Numbers = _MANY) -> None:
-        self.solve, self.numbers = solve, numbers
-        self.pairs: deque[tuple[Array, Array, Any]] = deque(maxlen=memory)
-
-    def applied(self, G: Array) -> Array:
-        return inverse_hessian(G, self.pairs, self.solve, self.numbers)
-
-    def learn(self, s: Array, y: Array, rho: Any) -> None:
-        """Add a step, the change of the gradient and 1 / <step, change>, which is 0 if the pair is not to be used."""
-        self.pairs.append((s, y, rho))
-
-    def keep(self, active: Array) -> None:
-        """Keep only the pairs of the active starts."""
-        self.pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in self.pairs), self.pairs.maxlen)
-
-
-def _inverse_of(metric: Metric | None, shape: tuple[int, ...]) -> Array:
-    """The inverse of the metric (None: the identity) as a matrix (q, q), where q = r p for parameters (..., r, p)."""
-    base = np.eye(shape[-1]) if metric is None else metric.solve(np.eye(shape[-1]))
-    return base if shape[-2] == 1 else np.kron(np.eye(shape[-2]), base)
-
-
-class _Matrices:
-    """The inverse Hessian of BFGS as a matrix (q, q) per start, with q = r p. The first pair scales the metric."""
-
-    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
-        self.matrix, self.scaled = _inverse_of(metric, shape), False
-
-    def applied(self, G: Array) -> Array:
-        return self._product(G.reshape(len(G), -1)).reshape(G.shape)
-
-    def _product(self, g: Array) -> Array:
-        return (self.matrix @ g[:, :, None])[:, :, 0]
-
-    def learn(self, s: Array, y: Array, rho: Array) -> None:
-        """Update with a step, the change of the gradient and 1 / <step, change>; 0 for a pair that is not used."""
-        s, y = s.reshape(len(s), -1), y.reshape(len(y), -1)
-        u = self._product(y)
-        if not self.scaled:
-            factor = _inverse_each(_inner(y, u) * rho)
-            self.matrix = factor[:, None, None] * self.matrix
-            u, self.scaled = factor[:, None] * u, True
-        v = (0.5 * rho * (1.0 + rho * _inner(y, u)))[:, None] * s - rho[:, None] * u
-        change = s[:, :, None] * v[:, None, :]
-        self.matrix += change
-        self.matrix += change.swapaxes(-1, -2)
-
-    def keep(self, active: Array) -> None:
-        """Keep only the matrices of the active starts."""
-        self.matrix = self.matrix[active]
-
-
-class _Matrix:
-    """`_Matrices` for one start, by BLAS in place: the upper triangle of a symmetric matrix."""
-
-    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
-        self.matrix, self.scaled = np.asfortranarray(_inverse_of(metric, shape)), False
-
-    def applied(self, g: Array) -> Array:
-        return dsymv(1.0, self.matrix, g)
-
-    def learn(self, s: Array, y: Array, rho: float) -> None:
-        u = self.applied(y)
-        length = rho * _dot(y, u)
-        if not self.scaled:
-            factor = 1.0 / length if length > 0 else 1.0
-            self.matrix *= factor
-            u, length, self.scaled = factor * u, factor * length, True
-        v = (0.5 * rho * (1.0 + length)) * s - rho * u
-        self.matrix = dsyr2(1.0, s, v, a=self.matrix, overwrite_a=1)
-
-
-class _AllPairs:
-    """L-BFGS that keeps all pairs of one start, as two matrices A and B: the inverse Hessian is scale * A + B.
-
-    A is the inverse of the metric after the updates, B is what the steps add, and the last pair sets the scale. The
-    two-loop recursion gives the same steps, but needs several NumPy calls per pair in each step.
-    """
-
-    def __init__(self, metric: Metric | None, shape: tuple[int, ...]) -> None:
-        self.base = _inverse_of(metric, shape)
-        self.A, self.B = np.array(self.base, order="F"), np.zeros_like(self.base, order="F")
-        self.scale = 1.0
-
-    def applied(self, g: Array) -> Array:
-        return dsymv(self.scale, self.A, g) + dsymv(1.0, self.B, g)
-
-    def learn(self, s: Array, y: Array, rho: float) -> None:
-        for added, name in ((0.0, "A"), (1.0, "B")):
-            matrix = getattr(self, name)
-            u = dsymv(1.0, matrix, y)
-            v = (0.5 * rho * (added + rho * _dot(y, u))) * s - rho * u
-            setattr(self, name, dsyr2(1.0, s, v, a=matrix, overwrite_a=1))
-        length = rho * _dot(y, self.base @ y)
-        self.scale = 1.0 / length if length > 0 else 1.0
-
-
-def _at_once(batch: Batch) -> Lazily:
-    def evaluate(W: Array) -> tuple[float, Callable[[], Array]]:
-        values, gradients = batch(W[None])
-        return float(values[0]), lambda: gradients[0]
-
-    return evaluate
-
-
-def _descend_from_one(
-    evaluate: Lazily,
-    W: Array,
-    metric: Metric | None,
-    max_iter: int,
-    memory: int | None,
-    tol: float,
-    left: Callable[[Array], Array] | None,
-    on_step: Callable[[float], None] | None,
-    beat: float,
-) -> tuple[Array, Array, int]:
-    """`descend` for one start, on vectors and scalars, which halves the overhead."""
-    value, ask = evaluate(W[0])
-    gradient, at = ask().ravel(), W.ravel()
-
-    def solve(vector: Array) -> Array:
-        return vector if metric is None else metric.solve(vector.reshape(W.shape)).ravel()
-
-    pairs: _Pairs | _Matrix | _AllPairs
-    if memory is None:
-        pairs = _Matrix(metric, W.shape)
-    elif max_iter <= memory and W.size <= _FEW:
-        pairs = _AllPairs(metric, W.shape)
-    else:
-        pairs = _Pairs(solve, memory, _ONE)
-    last: deque[float] = deque(maxlen=_LAST)  # the values of the last steps
-    for iteration in range(max_iter):
-        direction = -pairs.applied(gradient)
-        slope = _dot(direction, gradient)
-        if not (slope < 0 and math.isfinite(slope)):  # stale or overflowed curvature, as in `descend`
-            direction = -solve(gradient)
-            slope = _dot(direction, gradient)
-        step = 1.0
-        if metric is None and not iteration:
-            step /= max(1.0, math.sqrt(_dot(gradient, gradient)))
-        old_value, old_gradient, old = value, gradient, at
-        for _ in range(25):
-            trial = old + step * direction
-            reached, ask = evaluate(trial.reshape(W.shape[1:]))
-            if reached <= old_value + 1e-4 * step * slope:
-                value, gradient, at = reached, ask().ravel(), trial
-                break
-            step *= 0.4
-        if on_step is not None:
-            on_step(value)
-        still = old_value - value > tol * abs(value)
-        if value > beat > 0 and len(last) == _LAST:
-            still = still and math.log(value / beat) < _MORE * math.log(last[0] / value)
-        last.append(value)
-        if left is not None:
-            still = still and bool(left(gradient.reshape(W.shape))[0] > 10 * tol * abs(value))
-        if not still:
-            return at.reshape(W.shape), np.array([value]), iteration + 1
-        s, y = at - old, gradient - old_gradient
-        curvature = _dot(s, y)
-        usable = curvature > max(1e-12 * math.sqrt(s.dot(s)) * math.sqrt(y.dot(y)), 1e-200)
-        pairs.learn(s, y, 1.0 / curvature if usable else 0.0)
-    return at.reshape(W.shape), np.array([value]), max_iter
 
 
 def _backtrack(

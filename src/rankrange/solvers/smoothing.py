@@ -14,8 +14,8 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective, RiskProblem
 from .convex import minimise
-from .descent import Result, relative
-from .multistart import multistart
+from .descent import Result, Settings, relative
+from .trim import search
 
 
 class _End(NamedTuple):
@@ -54,7 +54,7 @@ def _starts(objective: Objective, start: Array | None, settings: Any) -> list[Ar
     m = m if m == objective.m else m * objective.total
     trimmed = replace(objective, aggregate=aggregate, m=float(np.floor(m)), k=objective.total)
     if m >= 1:
-        rough = multistart(trimmed, None, n_starts=settings.n_starts, rng=settings.rng, tol=1e-3)
+        rough = search(trimmed, None, Settings(tol=1e-3, n_starts=settings.n_starts, rng=settings.rng))
         found.append(rough.w)
     return found
 
