@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression  # noqa: E402
 
 from rankrange import AoRRClassifier, plots  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
@@ -173,7 +172,7 @@ def test_every_kind_of_table_is_encoded_alike(kind):
 
 
 def test_multi_label_cells_are_distinguished_from_plain_texts_with_a_comma():
-    sets = find_target(pa.table({"y": ["a|b", "a", "b", "b|c", "c"] * 10}), ["y"])
+    sets = find_target(pa.table({"y": ["a|b", "a", "b", "b|c", "c"] * 10}), ["y"], separator="|")
     assert (sets.task, sets.names, sets.separator) == ("labels", ["a", "b", "c"], "|")
     places = find_target(pa.table({"y": ["Paris, France", "Rome, Italy"] * 20}), ["y"])
     assert (places.task, places.names) == ("classes", ["Paris, France", "Rome, Italy"])
@@ -224,12 +223,6 @@ def test_an_interval_of_a_mean_covers_it_at_its_rate():
     draws = RNG.normal(1.0, 3.0, size=(2000, 50))
     inside = [i.low <= 1.0 <= i.high for i in map(Interval.of_mean, draws)]
     assert np.mean(inside) == pytest.approx(0.945, abs=0.02)
-
-
-def test_more_rows_are_planned_with_fewer_folds_and_samples():
-    plans = [Plan.of(n, 30, 1, 1, 0) for n in (500, 100_000, 1_000_000)]
-    assert [plan.n_folds for plan in plans] == [5, 5, 2] or [plan.n_folds for plan in plans] == [5, 3, 2]
-    assert plans[2].m_rows <= 50_000
 
 
 @pytest.fixture(scope="module")
@@ -330,7 +323,7 @@ def test_where_columns_do_not_predict_the_target_no_row_is_called_wrong(task):
         table["y"] = rng.choice(["p", "q"], 300)
     audit = audit_table(table, target)
     assert audit.n_likely == 0
-    assert audit.sentences()[0].startswith("The other columns do not predict the target better than chance")
+    assert audit.sentences()[1].startswith("The other columns do not predict the target better than chance")
     found = audit.to_dict()
     assert found["noise"]["low"] == 0.0
     assert 0.0 < found["noise"]["estimate"] < found["noise"]["high"] < 0.6

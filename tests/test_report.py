@@ -77,11 +77,10 @@ def test_the_page_loads_from_disk_without_network_console_messages_or_requests(b
     assert len(made.read_bytes()) < 2_000_000
 
 
-def test_the_three_sentences_come_first(browser, made, audit):
+def test_the_sentences_come_first(browser, made, audit):
     open_page(browser, made)
     shown = [p.text for p in browser.find_elements("css selector", ".lead p")]
     assert shown == audit.sentences()
-    assert len(shown) == 3
 
 
 def test_pressing_a_header_sorts_and_pressing_again_turns_the_order_round(browser, made, audit):
@@ -255,7 +254,7 @@ def test_pixels_are_shown_as_images(browser, tmp_path):
     label = np.arange(240) % 2
     flipped = rng.choice(240, 24, replace=False)
     label[flipped] = 1 - label[flipped]
-    audit = audit_table({**{f"pixel{j}": digits[:, j] for j in range(64)}, "digit": label}, "digit")
+    audit = audit_table({**{f"pixel{j}": digits[:, j] for j in range(64)}, "digit": label}, "digit", pixels=8)
     assert audit.image_side == 8
     (tmp_path / "r.html").write_text(audit.report(), encoding="utf-8")
     open_page(browser, tmp_path / "r.html")

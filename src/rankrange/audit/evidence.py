@@ -16,17 +16,14 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.transition import POSSIBLE
-from ..pages.text import number
-from ..tables.cell_values import codes_of, numbers_of
-from ..tables.encode import MAX_LEVELS
-from ..tables.texts import is_prose
+from ..label_noise import POSSIBLE
+from ..tables.columns import Column
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
 from .task_result import TaskResult
 
 # The largest number of suspects on the page, and of columns shown for each.
-SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS, SHOWN_CHARS = 1000, 500, 40, 60
+SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS = 1000, 500, 40
 # The largest number of suspects with nearest rows, of nearest rows per label, and of rows to search.
 WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
 _SAMPLE = 20_000
@@ -79,37 +76,28 @@ class Evidence:
 
 
 class Values:
-    """One column of numbers or texts, with its usual values in each group of rows (`Groups`).
+    """One column, with its usual values in each group of rows (`Groups`).
 
     `numbers` is None for texts, which have `codes` and `levels` instead; `prose` marks free text.
     """
 
-    def __init__(self, name: str, column: Any, groups: Groups) -> None:
-        self.name, self.groups = name, groups
-        self.numbers, self.kind, _ = numbers_of(column)
-        self.codes: Array | None = None
-        self.levels: list[str] = []
-        if self.numbers is None:
-            self.codes, self.levels = codes_of(column)
+    def __init__(self, column: Column, groups: Groups) -> None:
+        self.column, self.name, self.groups = column, column.name, groups
+        self.numbers, self.codes, self.levels, self.prose = column.values, column.codes, column.levels, column.is_prose
         self._usual: dict[int, Any] = {}
         self._word_shares: dict[int, dict[str, float]] = {}
-        self.prose = self.numbers is None and len(self.levels) > MAX_LEVELS and is_prose(self.levels)
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""
-        if self.numbers is None:
-            code = int(self.codes[i])  # type: ignore[index]
-            return "missing" if code < 0 else f"'{self.levels[code][:40]}'"
-        value = float(self.numbers[i])
-        if np.isnan(value):
+        if self.column.missing[i]:
             return "missing"
-        if self.kind == "dates":
-            return str(np.datetime64(int(value), "D"))
-        return number(value, 4)
+        return (
+            f"'{self.levels[self.codes[i]][:40]}'" if self.numbers is None else self.formatted(float(self.numbers[i]))
+        )  # type: ignore[index]
 
     def formatted(self, value: float) -> str:
         """A number or a date, formatted for a sentence."""
-        return str(np.datetime64(int(value), "D")) if self.kind == "dates" else number(value, 4)
+        return self.column.value_text(value, 4)
 
     def usual(self, group: int) -> Any:
         """The quantiles `_TAILS` of the numbers of a group, or the share of each text; last, that of missing cells."""
@@ -222,59 +210,49 @@ class Groups:
 
 
 def gather(
-    features: Any,
+    features: Sequence[Column],
+    table: Any,
     X: Any,
     target: Target,
     result: TaskResult,
     owners: Sequence[str],
-    shown: Sequence[str],
     seed: int,
-    pixels: Callable[[Array], list[bytes]] | None = None,
+    side: int = 0,
 ) -> Evidence:
     """Compute the evidence for the suspects and the charts of the table.
 
-    `features` (pyarrow) and `X` (encoded) hold the rows that have a target, and `owners` the column of each feature of
-    X. `shown` are the columns on the page. If the columns are pixels, `pixels` returns the images of rows.
+    `features`, `table` (pyarrow, the columns on the page) and `X` (encoded) hold the rows that have a target, and
+    `owners` the column of each feature of X. If the columns are pixels, `side` is the side of the images.
     """
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
-    columns: dict[str, Values] = {}
-
-    def values(name: str) -> Values:
-        if name not in columns:
-            columns[name] = Values(name, features.column(name), groups)
-        return columns[name]
-
+    columns = {column.name: Values(column, groups) for column in features}
     others = _suggested_groups(target, result)
     order = result.order
     names, weight = _by_column(result.against, owners)
     reasons = [
-        _reason([values(names[c]) for c in best], int(i), groups, other)
+        _reason([columns[names[c]] for c in best], int(i), groups, other)
         for i, other, best in zip(order, others, _strongest(weight), strict=True)
     ]
-    usable = [name for name in shown if _comparable(features.column(name))]
-    marks = [_marks([values(name) for name in usable], int(i), groups) for i in order[:1000]]
+    usable = [columns[name] for name in table.column_names if _comparable(columns[name].column)]
     labels = colours(target)
+    pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
     points, axes = points_of(X, target, result, labels, rng)
     return Evidence(
         reasons=reasons,
-        marks=marks,
-        near=_nearest((features, X, target, result), others, shown, rng, pixels),
-        columns=[column_picture(values(name), target, labels) for name in usable],
+        marks=[_marks(usable, int(i), groups) for i in order[:SHOWN]],
+        near=_nearest(table, X, target, result, others, rng, pixels),
+        columns=[column_picture(column, target, labels) for column in usable],
         labels=labels,
         points=points,
         axes=axes,
     )
 
 
-def _comparable(column: Any) -> bool:
+def _comparable(column: Column) -> bool:
     """Whether the cells of a column can be compared: numbers, or texts with at most 20 or n / 2 distinct values."""
-    if numbers_of(column)[0] is not None:
-        return True
-    try:
-        return len(codes_of(column)[1]) <= max(20, len(column) // 2)
-    except (TypeError, ValueError, NotImplementedError):
-        return False
+    repeated = len(column.levels) <= max(20, len(column) // 2)
+    return column.values is not None or (column.kind != "other" and repeated)
 
 
 # ---- reasons ---------------------------------------------------------------------------------------------------------
@@ -336,15 +314,16 @@ def _percent(share: float) -> str:
 
 
 def _nearest(
-    of: tuple[Any, Any, Target, TaskResult],
+    table: Any,
+    X: Any,
+    target: Target,
+    result: TaskResult,
     others: list[int | None],
-    shown: Sequence[str],
     rng: np.random.Generator,
     pixels: Callable[[Array], list[bytes]] | None,
 ) -> list[list[Near]]:
-    features, X, target, result = of
     suspects = result.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
-    right = np.flatnonzero(result.wrong < POSSIBLE)
+    right = np.setdiff1d(np.flatnonzero(result.wrong < POSSIBLE), result.order)
     if not len(suspects) or not len(right):
         return []
     if len(right) > _SEARCHED:
@@ -360,14 +339,10 @@ def _nearest(
         best = [pool[np.argsort(distance[index, pool], kind="stable")[:count]] for pool in pools]
         chosen.append(right[np.concatenate(best)])
     flat = np.unique(np.concatenate(chosen))
-    cells = features.select(list(shown)).take(flat).to_pydict()
+    cells = table.take(flat).to_pydict()
     images = [b""] * len(flat) if pixels is None else pixels(flat)
-    found = {
-        int(i): Near(
-            int(target.rows[i]), target.text_of(int(i)), [short_text(cells[name][k]) for name in shown], images[k]
-        )
-        for k, i in enumerate(flat)
-    }
+    shown = [[short_text(cells[name][k]) for name in table.column_names] for k in range(len(flat))]
+    found = {int(i): Near(int(target.rows[i]), target.text_of(int(i)), shown[k], images[k]) for k, i in enumerate(flat)}
     return [[found[int(i)] for i in rows] for rows in chosen]
 
 
@@ -385,48 +360,19 @@ def short_text(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-# ---- images ----------------------------------------------------------------------------------------------------------
+# ---- images and cells ------------------------------------------------------------------------------------------------
 
 
-def image_side(features: Any) -> int:
-    """The side length in pixels if the columns are pixels of square images, with values from 0 to 255; otherwise 0.
-
-    Images have at least 6 x 6 pixels, of which more than half are 0 in at least one of the first 200 rows.
-    """
-    import pyarrow as pa
-
-    count = features.num_columns
-    side = round(count**0.5)
-    if side < 6 or side * side != count:
-        return 0
-    if not all(pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in features.schema):
-        return 0
-    sample = features.slice(0, 200)
-    values = np.stack([_as_array(sample, i) for i in range(count)])
-    same_scale = np.nanmin(values) >= 0 and np.nanmax(values) <= 255 and (np.nanmin(values, axis=1) == 0).mean() > 0.5
-    return side if same_scale else 0
-
-
-def _as_array(table: Any, i: int) -> Array:
-    numbers, _, _ = numbers_of(table.column(i))
-    assert numbers is not None
-    return numbers
-
-
-def pixels_of(features: Any, rows: Array, side: int) -> list[bytes]:
+def pixels_of(features: Sequence[Column], rows: Array, side: int) -> list[bytes]:
     """The images of these rows as bytes, scaled so that the largest value is 255; empty if `side` is 0 (no images)."""
     if not side or not len(rows):
         return []
-    chosen = features.take(rows)
-    values = np.nan_to_num(np.stack([_as_array(chosen, i) for i in range(side * side)], axis=1))
+    values = np.nan_to_num(np.stack([column.values[rows] for column in features], axis=1))  # type: ignore[index]
     grey = np.clip(values * (255.0 / max(float(values.max()), 1e-12)), 0, 255).astype(np.uint8)
     return [row.tobytes() for row in grey]
 
 
-def cells_of(table: Any, columns: list[str], rows: Array) -> dict[str, list[str]]:
-    """The cells of these rows as truncated text, by column, for the first 40 columns."""
-    chosen = table.select(columns[:SHOWN_COLUMNS]).take(rows)
-    return {
-        name: [short_text(value, SHOWN_CHARS) for value in chosen.column(name).to_pylist()]
-        for name in columns[:SHOWN_COLUMNS]
-    }
+def cells_of(table: Any, rows: Array) -> dict[str, list[str]]:
+    """The cells of these rows as truncated text, by column."""
+    chosen = table.take(rows)
+    return {name: [short_text(value) for value in chosen.column(name).to_pylist()] for name in chosen.column_names}

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
-from ..issues.suspects import WIDE
 from ..label_noise import LIKELY, POSSIBLE
-from ..pages.text import percent, plural, share_of
 from ..tables.encode import ColumnReport
+from ..tables.read import rows_as_text
 from ..tables.write import write_whole
+from . import sentences
 from .by_group import GroupRow
 from .decisions import Decision, Decisions, decisions_of, record
 from .evidence import Evidence
 from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
-from .problems import RowProblem, count_problems, problems_in_words
+from .problems import RowProblem, count_problems
 from .review import Review
 from .schema import pandera_schema
-from .target import RowNames, Target, plain_name, row_text
-from .task_result import TaskResult, show, show_gain, show_range, unit
+from .target import RowNames, Target, plain_name
+from .task_result import SURPRISING, TaskResult
 
+# An interval of the share of wrong targets that is wider than this is reported as uncertain.
+_WIDE = 0.1
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 
 
@@ -52,6 +54,8 @@ class Suspect(NamedTuple):
         The reasons, in words.
     residual : float or None
         The given minus the expected value, in the unit of the target; None unless the target is numeric.
+    probability : float
+        The out-of-fold probability that models gave the target (for numbers: a residual as large).
     """
 
     rank: int
@@ -62,7 +66,8 @@ class Suspect(NamedTuple):
     loss: float
     action: str
     why: str
-    residual: float | None = None  # for a numeric target: given minus expected
+    residual: float | None = None
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,8 @@ class Audit:
         Run time.
     row_problems : list of RowProblem
         Problems other than wrong targets, for example outliers, repeated rows, and columns that leak the target.
-    rows_checked : bool
-        Whether rows were checked for these problems; an out-of-core audit does not.
+    labels : {"annotated", "observed"}
+        How the target came about, as given.
     by_group : list of GroupRow
         For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
         model ignores, the expected share of wrong targets, the mean loss.
@@ -124,7 +129,7 @@ class Audit:
     >>> suspect = audit.suspects(1)[0]
     >>> suspect.row, suspect.given, suspect.suggested
     (3, 'b', 'a')
-    >>> print(audit.sentences()[2])
+    >>> print(audit.sentences()[-1])
     Look at row 3 first: its label is 'b', and 'a' may fit better.
     """
 
@@ -142,7 +147,7 @@ class Audit:
     image_side: int = 0
     seconds: float = 0.0
     row_problems: list[RowProblem] = field(default_factory=list)
-    rows_checked: bool = True
+    labels: str = "annotated"
     by_group: list[GroupRow] = field(default_factory=list)
     source: Any = None
     row_names: RowNames = field(default_factory=RowNames)
@@ -153,29 +158,37 @@ class Audit:
     # ---- suspects
 
     @property
-    def judgement(self) -> TaskResult:
-        """Deprecated: the old name of `result`."""
-        warnings.warn("Audit.judgement was renamed to result; use that name", FutureWarning, stacklevel=2)
-        return self.result
+    def observed(self) -> bool:
+        """Whether the target has observed outcomes, none of which is called wrong."""
+        return self.labels == "observed"
+
+    @property
+    def words(self) -> sentences.Words:
+        """The words of tables and charts, which depend on `labels`."""
+        return sentences.WORDS[self.labels]
+
+    @property
+    def p_wrong(self) -> Any:
+        """The probability that each target is wrong, for the rows `target.rows`; 0 for observed outcomes."""
+        return self.result.wrong
+
+    @cached_property
+    def row_texts(self) -> dict[int, list[str]]:
+        """The cells of the listed rows as written in the file, by position; read once."""
+        rows = self.target.rows[self.result.order].tolist()
+        return dict(zip(rows, rows_as_text(self.source, rows), strict=True))
 
     @property
     def n_suspects(self) -> int:
-        """Number of suspects: rows with p_wrong of at least 0.2."""
-        return int((self.result.wrong[self.result.order] >= POSSIBLE).sum())
+        """Number of suspects: rows with p_wrong of at least 0.2; for observed outcomes, with a probability below 5%."""
+        order = self.result.order
+        found = self.result.probability[order] < SURPRISING if self.observed else self.result.wrong[order] >= POSSIBLE
+        return int(found.sum())
 
     @property
     def n_listed(self) -> int:
         """Number of listed rows: the suspects; for classes, at least the first 20 rows of the ranking."""
         return len(self.result.order)
-
-    def listed_in_words(self) -> str:
-        """A description of the list: the suspects, and the next rows of the ranking."""
-        more = self.n_listed - self.n_suspects
-        if not more:
-            return plural(self.n_suspects, "suspect")
-        if not self.n_suspects:
-            return f"no suspects, but the first {plural(more, 'row')} of the ranking"
-        return f"{plural(self.n_suspects, 'suspect')} and the next {plural(more, 'row')} of the ranking"
 
     @property
     def n_likely(self) -> int:
@@ -185,7 +198,7 @@ class Audit:
     @property
     def share_unclear(self) -> bool:
         """Whether the interval of the share of wrong targets is too wide (over 0.1) for the share to be reliable."""
-        return self.result.noise.high - self.result.noise.low > WIDE
+        return self.result.noise.high - self.result.noise.low > _WIDE
 
     @property
     def word(self) -> str:
@@ -221,6 +234,7 @@ class Audit:
                     str(j.actions[rank]),
                     why[:1].upper() + why[1:],
                     None if j.residuals is None else float(j.residuals[i]),
+                    float(j.probability[i]),
                 )
             )
         return found
@@ -294,49 +308,16 @@ class Audit:
     # ---- in words
 
     def sentences(self) -> list[str]:
-        """The result in words: how many targets look wrong, other problems, the gain of a robust model, what to do."""
-        others = problems_in_words(self.row_problems)
-        return [self._found(), *([others] if others else []), self._better(), self._next()]
+        """The result in words: what is assumed and found, other problems, the gain of a robust model, what to do."""
+        return sentences.sentences(self)
 
-    def _found(self) -> str:
-        reason = self.result.blind
-        return f"{reason[0].upper()}{reason[1:]}. {self._share_found()}" if reason else self._share_found()
+    def listed_in_words(self) -> str:
+        """A description of the list: the suspects, and the next rows of the ranking."""
+        return sentences.listed_in_words(self)
 
-    def _share_found(self) -> str:
-        j, noise = self.result, self.result.noise
-        what = "entries of the labels" if j.task == "labels" else self.word
-        unclear = ", uncertain" if self.share_unclear else ""
-        interval = f"{share_of(noise.low)} to {share_of(noise.high)}{unclear}"
-        share = f"About {share_of(noise.value)} of the {what} look wrong ({interval})"
-        if not self.n_suspects:
-            return f"{share}, and no single row of {len(j.wrong):,} is a suspect."
-        likely = f"{self.n_likely:,} of them likely wrong"
-        are = "is" if self.n_suspects == 1 else "are"
-        return f"{share}: {self.n_suspects:,} of {len(j.wrong):,} rows {are} suspect, {likely}."
-
-    def _better(self) -> str:
-        j, first = self.result, self.result.measures[0]
-        if j.m == 0:
-            return (
-                "Ignoring the rows that fit worst does not help a linear model here: no share of them that was tried "
-                "predicts better out of fold than the ordinary fit, so no row was cut."
-            )
-        fit = "fits" if j.m == 1 else "fit"
-        cut = (
-            f"A linear model that ignores the {plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that {fit} it worst"
-        )
-        ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
-        values = f"is {ours} for both" if ours == ordinary else f"is {ours} instead of {ordinary}"
-        gain = f"{show_gain(first, first.gain.value)}{unit(first)} ({show_range(first)})"
-        worse = [m for m in j.measures[1:] if m.gain.high < 0]
-        if first.gain.high < 0:
-            return f"{cut} does worse out of fold: {first.name} {values}, a change of {gain}{_drawback(worse, 'also')}."
-        if first.gain.low > 0:
-            better = "does better by one measure and worse by another" if worse else "does better"
-            return f"{cut} {better} out of fold: {first.name} {values}, a gain of {gain}{_drawback(worse, 'but')}."
-        well = "does worse by one measure" if worse else "does about as well"
-        change = "" if first.gain.low == first.gain.high == 0 else f", a change of {gain}"
-        return f"{cut} {well} out of fold: {first.name} {values}{change}{_drawback(worse, 'but')}."
+    def without_suspects(self) -> str:
+        """Advice if there are no suspects."""
+        return sentences.without_suspects(self)
 
     def review_in_words(self) -> list[str]:
         """Sentences about earlier decisions, their effect and the likely wrong rows; empty without decisions."""
@@ -344,59 +325,7 @@ class Audit:
 
     def groups_note(self) -> str:
         """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
-        groups = self.result.groups
-        cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
-        if self.result.task != "classes" or not cut or not likely:
-            return ""
-        most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
-        if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
-            return ""
-        return (
-            f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
-            f"of the likely wrong ones are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). The "
-            "model ignores whatever it cannot explain, which may be a rare or difficult class. A label is flagged only "
-            "if another label fits better and such errors seem to be frequent. Do not drop the ignored rows of "
-            f"'{most_cut.name}' without looking at them."
-        )
-
-    def scores_note(self) -> str:
-        """A note on why the scores of the two models can differ although the model of all rows drops none.
-
-        It is '' if this model drops rows, or if the models of the folds drop none either.
-        """
-        j = self.result
-        if j.m or not any(j.fold_m):
-            return ""
-        chosen = ", ".join(f"{m:,}" for m in j.fold_m)
-        return (
-            f"The model of all rows ignores none. The scores come from the models of {len(j.fold_m)} folds, each of "
-            f"which chose how many rows to ignore: {chosen}. So the scores of the two models can differ."
-        )
-
-    def _next(self) -> str:
-        if not self.n_listed:
-            worst = max(self.row_problems, key=lambda problem: problem.strength, default=None)
-            return self.without_suspects() if worst is None else f"Look at this first: {worst.sentence}."
-        first = self.suspects(1)[0]
-        fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
-        if not self.n_suspects:
-            return (
-                f"If you review rows, begin with row {row_text(first.row)}: its {self.word[:-1]} is "
-                f"{first.given!r}, which is wrong with a probability of {percent(first.p_wrong)}."
-            )
-        its = f"its {self.word[:-1]} is {first.given!r}"
-        return f"Look at row {row_text(first.row)} first: {its}, and {first.suggested!r} {fits}."
-
-    def without_suspects(self) -> str:
-        """Advice if there are no suspects: that nothing needs review, or to begin with the rows that fit worst."""
-        j = self.result
-        if not self.share_unclear:
-            return "There is nothing to look at first."
-        worst = self.row_names.name(int(self.target.rows[int(np.argmax(j.losses))]))
-        return (
-            f"Up to {share_of(j.noise.high)} of the {self.word} may be wrong, but the audit cannot identify them. If "
-            f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
-        )
+        return sentences.groups_note(self)
 
     # ---- export
 
@@ -414,28 +343,19 @@ class Audit:
             The contents of the output of `rankrange audit --json`.
         """
         j = self.result
+        model = {"m": j.m, "m_of_folds": j.fold_m, "k": j.k, "lambda": _finite(j.lam), "lambda_hat": _finite(j.lam_hat)}
         return {
             "file": self.name,
             "rows": self.n_rows,
             "rows_used": len(j.wrong),
             "target": self.target.columns,
+            "labels": self.labels,
             "task": j.task,
             "classes": self.target.names,
             "summary": self.sentences(),
             "rows_are_named": self.row_names.in_words(),
-            "review": self.review_in_words(),
             "blind": j.blind,
-            "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
-            "model": {
-                "m": j.m,
-                "m_of_folds": j.fold_m,
-                "k": j.k,
-                "lambda": _finite(j.lam),
-                "lambda_hat": _finite(j.lam_hat),
-                "C": j.C,
-                "loss": j.loss_name,
-                **({"top_k": j.top_k} if j.top_k else {}),
-            },
+            "model": {**model, "C": j.C, "loss": j.loss_name, **({"top_k": j.top_k} if j.top_k else {})},
             "scores": [
                 {
                     "name": m.name,
@@ -444,12 +364,7 @@ class Audit:
                 }
                 for m in j.measures
             ],
-            "groups": [vars(group) for group in j.groups],
-            "by_group": [vars(group) for group in self.by_group],
-            "n_suspects": self.n_suspects,
             "n_listed": self.n_listed,
-            "n_likely_wrong": self.n_likely,
-            "suspects": [{**s._asdict(), "row": plain_name(s.row)} for s in self.suspects(limit)],
             "row_problems": {
                 "counts": count_problems(self.row_problems),
                 "list": [problem.to_dict() for problem in self.row_problems[:limit]],
@@ -458,6 +373,38 @@ class Audit:
             "notes": self.notes,
             "settings": self.settings,
             "seconds": round(self.seconds, 2),
+            **(self._surprises(limit) if self.observed else self._suspicions(limit)),
+        }
+
+    def _suspicions(self, limit: int | None) -> dict[str, Any]:
+        """The entries of `to_dict` about targets that may be wrong."""
+        noise = self.result.noise
+        hidden = ("probability",)
+        return {
+            "review": self.review_in_words(),
+            "noise": {"estimate": noise.value, "low": noise.low, "high": noise.high},
+            "contradicted": self.result.contradicted,
+            "groups": [vars(group) for group in self.result.groups],
+            "by_group": [vars(group) for group in self.by_group],
+            "n_suspects": self.n_suspects,
+            "n_likely_wrong": self.n_likely,
+            "suspects": [
+                _plain(s, {key: key for key in Suspect._fields if key not in hidden}) for s in self.suspects(limit)
+            ],
+        }
+
+    def _surprises(self, limit: int | None) -> dict[str, Any]:
+        """The entries of `to_dict` about observed outcomes."""
+        names = {
+            "suggested": "expected",
+            **{key: key for key in ("rank", "row", "given", "probability", "loss", "why")},
+        }
+        return {
+            "n_surprising": self.n_suspects,
+            "expected_by_chance": self.result.expected_surprises,
+            "groups": [{"name": g.name, "rows": g.rows, "cut": g.cut} for g in self.result.groups],
+            "by_group": [{"name": g.name, "rows": g.rows, "ignored": g.ignored, "loss": g.loss} for g in self.by_group],
+            "surprising": [_plain(s, names) for s in self.suspects(limit)],
         }
 
     def to_label_studio(
@@ -529,13 +476,10 @@ class Audit:
         return "\n".join([f"Audit of {self.name}", *self.sentences()])
 
 
-def _drawback(worse: list[Any], word: str) -> str:
-    """The measures that get significantly worse, in words that follow `word`; "" if there are none."""
-    texts = [
-        f"{m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
-        for m in worse
-    ]
-    return f"; {word} {', and '.join(texts)}" if texts else ""
+def _plain(suspect: Suspect, names: dict[str, str]) -> dict[str, Any]:
+    """These fields of a suspect under other names, as plain values."""
+    found = {**suspect._asdict(), "row": plain_name(suspect.row)}
+    return {new: found[old] for old, new in names.items()}
 
 
 def _finite(value: float) -> float | None:

@@ -2,164 +2,130 @@
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
 
 import numpy as np
 from scipy.special import expit, xlog1py, xlogy
 from scipy.stats import rankdata
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
-from ..core.losses import TKML
-from ..core.objective import Design
-from ..crossfit.folds import PENALTIES, hold_out
 from ..crossfit.predictions import POOL, multilabel_shares
 from ..crossfit.simple_models import smooth_multilabel
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
-from ..solvers.blocks import Blocks
-from ..solvers.per_label import logistic_per_label
-from .plan import Plan, Progress
+from .plan import TUNED_ON, Plan, Progress
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, facts_of, marked_at_chance
+from .task_result import LISTED, SURPRISING, Group, Interval, Measure, TaskResult, at_chance, facts_of, ranking
 
-# Candidate shares of rows to ignore. TKML has no path over m, so each candidate needs a fit.
-_SHARES = (0.0, 0.05, 0.1, 0.2)
-# The largest number of folds that choose the penalty: each fold needs one fit per label.
-_PENALTY_FOLDS = 3
+# Candidates for C, and for the share of rows to ignore: TKML has no path over m, so each needs a fit.
+_PENALTIES, _SHARES = (0.01, 0.1, 1.0, 10.0), (0.0, 0.05, 0.1, 0.2)
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
-    """Audit a multi-label target, given the encoded rows X (n, features).
-
-    If no model predicts better than the most frequent labels, there are no suspects.
-    """
+    """Audit a multi-label target, given the encoded rows X (n, features)."""
     Y, names = target.y, target.names
-    n, L = Y.shape
-    top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, L - 1))
-    plan = plan.draw(np.minimum(Y.sum(axis=1), top_k + 1))
+    top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, Y.shape[1] - 1))
     progress("choosing the penalty")
-    penalty = _choose_penalty(X, Y, plan)
-    scores = np.empty((2, n, L))
-    fold_m = plan.fit_both(_fold, (X, Y, top_k, penalty), scores, progress)
+    C, share = _settings(X, Y, top_k, plan)
+    scores = plan.out_of_fold(lambda *rows: fold_scores(X, Y, top_k, C, share, *rows), progress).transpose(1, 0, 2)
     progress("fitting the model on all rows")
-    model = _fit_robust(X, Y, names, top_k, penalty, plan, plan.n_folds, plan.blocks())
-    progress("looking for wrong labels")
-    cells, noise = _wrong_cells(X, target.original, expit(scores[0]), plan)
-    noise = noise.without(float((target.original != Y).mean()))
+    labels = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
+    model = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X, labels, groups=plan.groups)
+    progress("looking for unlikely labels")
+    P = expit(scores[0])
+    cells, noise = _wrong_cells(X, target.original, P, plan)
     cells[target.relabelled] = 0.0
+    probability = np.where(Y, P, 1.0 - P).min(axis=1)
+    if plan.observed:
+        order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
+        changed, cells, noise = np.where(Y, P, 1.0 - P)[order] < 0.5, np.zeros(Y.shape), Interval(0.0, 0.0, 0.0)
+    else:
+        order = ranking(cells.max(axis=1), cells.max(axis=1) >= POSSIBLE, 0)
+        # Labels that are almost certainly wrong are corrected, so the row itself is kept.
+        most = cells[order].max(axis=1)
+        changed = cells[order] >= np.where(most >= SURE, SURE, np.minimum(LIKELY, most))[:, None]
     wrong = cells.max(axis=1)
-    order = np.argsort(-wrong, kind="stable")
-    order = order[wrong[order] >= POSSIBLE]
-    # Labels that are almost certainly wrong are corrected, so the row itself is kept.
-    certain = wrong[order] >= SURE
-    changed = cells[order] >= np.where(certain, SURE, np.minimum(LIKELY, wrong[order]))[:, None]
-    suggested = Y[order] ^ changed
-    worst = cells[order].argmax(axis=1)
-    sign = np.where(Y[order, worst], -1.0, 1.0)
+    worst = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order].argmax(axis=1)
     index = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
+    sign = np.where(Y[order, worst], -1.0, 1.0)
     result = TaskResult(
         task="labels",
         ordinary_name="one logistic regression per label",
         robust_name=f"top-{top_k} learning with the ranked range",
         model=model,
-        **facts_of(model, fold_m),
+        **facts_of(model, [round(share * int(rows.sum())) for rows in plan.folds.once().train]),
         measures=_measures(Y, scores, top_k, wrong < LIKELY),
-        losses=np.asarray(TKML(top_k).value(Y, scores[1]), dtype=np.float64),
+        losses=_losses(Y, scores[1], top_k),
         wrong=wrong,
+        probability=probability,
         order=order,
         actions=actions(wrong[order], wrong[order]),
-        suggested=[target.labels_text(mask) for mask in suggested],
-        expected=[_explanation(Y[i], cells[i], names) for i in order],
+        suggested=[target.labels_text(mask) for mask in Y[order] ^ changed],
+        expected=[_explanation(Y[i], P[i] if plan.observed else cells[i], names, plan.observed) for i in order],
         against=sign[:, None] * X[order] * model.coef_[index[worst]],
         groups=_groups(Y, cells, names, model.dropped_),
-        noise=noise,
+        noise=noise.without(float((target.original != Y).mean())),
+        contradicted=float(((P > 0.5) != Y).mean()),
+        expected_surprises=float(np.minimum(P, 1.0 - P)[np.minimum(P, 1.0 - P) < SURPRISING].sum()),
         loss_name=f"top-{top_k} multi-label loss",
         top_k=top_k,
-        notes=["The share of wrong labels refers to the cells of the target: one yes or no per row and label."],
+        notes=["Shares of labels refer to the cells of the target: one yes or no per row and label."],
     )
     always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # the accuracy of always predicting the most frequent labels
-    return marked_at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
+    return at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
-def _choose_penalty(X: Array, Y: Array, plan: Plan, among: Array | None = None) -> float:
-    """The C with the smallest out-of-fold log loss among `PENALTIES`, which are tried until the loss increases.
+def _logistic(C: float) -> OneVsRestClassifier:
+    return OneVsRestClassifier(LogisticRegression(C=C, tol=1e-3, max_iter=1000))
 
-    At most `plan.penalty_rows` random rows and three folds are used. `among` are the positions of the rows of X in the
-    table; None means all rows.
+
+def _fit_logistic(X: Array, Y: Array, C: float) -> OneVsRestClassifier:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Label .* is present in all training examples")
+        return _logistic(C).fit(X, Y.astype(int))
+
+
+def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]:
+    """C with the smallest log loss, and the share to ignore with the best top-k accuracy, on one fold of a sample.
+
+    The share is 0 if the gain is at most one standard error.
     """
-    rng, n = plan.rng(1), len(Y)
-    rows = np.sort(rng.choice(n, min(n, plan.penalty_rows), replace=False))
-    folds = plan.folds_among(rows if among is None else among[rows], rng).first(_PENALTY_FOLDS)
-    costs = []
-    for penalty in PENALTIES:
-        cost = 0.0
-        for masks in zip(folds.train, folds.test, strict=True):
-            train, test = (rows[mask] for mask in masks)
-            scores = _ordinary_scores(X[train], Y[train], penalty, X[test], tol=1e-4)
-            p = np.clip(expit(scores), 1e-12, 1 - 1e-12)
-            cost -= float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum())
-        costs.append(cost)
-        if len(costs) > 1 and costs[-1] > costs[-2]:
-            break
-    return PENALTIES[int(np.argmin(costs))]
-
-
-def _fold(X: Array, Y: Array, top_k: int, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    """Scores (2, test rows, L) of an ordinary and a robust fit for fold f, and m of the robust fit.
-
-    With groups or a time column, C is chosen again on the training rows, and `penalty` is not used.
-    """
-    train, test = plan.of_fold(f)
-    X_train = X[train]
-    if plan.together is not None:  # rows that are excluded from training must not choose the penalty
-        penalty = _choose_penalty(X_train, Y[train], plan, train)
-    ordinary = _ordinary_scores(X_train, Y[train], penalty, X[test])
-    robust = _fit_robust(X_train, Y[train], None, top_k, penalty, plan, f, plan.blocks(train))
-    return np.stack([ordinary, robust.decision_function(X[test])]), int(robust.m_)
-
-
-def _ordinary_scores(X: Array, Y: Array, penalty: float, X_test: Array, tol: float = 1e-7) -> Array:
-    """Scores (test rows, L) of one logistic regression per label."""
-    design = Design(X, True)
-    W, _, _ = logistic_per_label(design, Blocks(design, Y), penalty * len(X), tol=tol, max_iter=500)
-    return Design(X_test, True).scores(W).T
-
-
-def _fit_robust(
-    X: Array,
-    Y: Array,
-    names: list[str] | None,
-    top_k: int,
-    penalty: float,
-    plan: Plan,
-    stream: int,
-    groups: Array | None = None,
-) -> TKMLClassifier:
-    """Fit TKML-AoRR with m chosen from `_SHARES`.
-
-    m is the share with the best top-k accuracy on a held-out fifth of at most `plan.m_rows` rows, or 0 if the gain over
-    0 is at most one standard error. `names` are the classes of the model; None means numbers. `stream` numbers the
-    random generator, and rows of one of `groups` stay together.
-    """
-    rng, n = plan.rng(2, stream), len(Y)
-    rows = rng.permutation(n)[: plan.m_rows]
-    held = hold_out(len(rows), len(rows) // 5, np.arange(len(rows)), None if groups is None else groups[rows])
-    test, train = rows[held], np.delete(rows, held)
-    seed = int(rng.integers(2**31))
+    sample = plan.rng(1).permutation(len(Y))[:TUNED_ON]
+    train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
+    losses = []
+    for C in _PENALTIES:
+        p = np.clip(expit(_scores_of(_fit_logistic(X[train], Y[train], C), X[test], Y.shape[1])), 1e-12, 1 - 1e-12)
+        losses.append(-float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum()))
+    C = _PENALTIES[int(np.argmin(losses))]
     right = []
     for share in _SHARES:
-        fit = TKMLClassifier(top_k, m=share, C=penalty, random_state=seed)
-        fit.fit(X[train], Y[train].astype(int), groups=None if groups is None else groups[train])
+        fit = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X[train], Y[train].astype(int))
         right.append(_right(Y[test], fit.decision_function(X[test]), top_k))
     gains = np.array(right, dtype=np.float64) - right[0]
     best = int(gains.mean(axis=1).argmax())
-    if gains[best].mean() <= gains[best].std() / np.sqrt(len(test)):
-        best = 0
-    targets: Any = Y.astype(int)
-    if names is not None:
-        targets = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
-    return TKMLClassifier(top_k, m=_SHARES[best], C=penalty, random_state=seed).fit(X, targets, groups=groups)
+    enough = gains[best].mean() > gains[best].std() / np.sqrt(len(test))
+    return C, _SHARES[best] if enough else 0.0
+
+
+def _scores_of(fit: OneVsRestClassifier, X: Array, n_labels: int) -> Array:
+    return np.asarray(fit.decision_function(X), dtype=np.float64).reshape(X.shape[0], n_labels)
+
+
+def fold_scores(X: Array, Y: Array, top_k: int, C: float, share: float, train: Array, test: Array, fold: int) -> Array:
+    """Scores (test rows, 2, labels) of one logistic regression per label, and of TKML that drops this share."""
+    ordinary = _fit_logistic(X[train], Y[train], C)
+    robust = TKMLClassifier(top_k, m=share, C=C, random_state=fold).fit(X[train], Y[train].astype(int))
+    return np.stack([_scores_of(fit, X[test], Y.shape[1]) for fit in (ordinary, robust)], axis=1)
+
+
+def _losses(Y: Array, scores: Array, top_k: int) -> Array:
+    """The top-k multi-label loss of each row: how far the k+1 highest score is above the lowest score of its labels."""
+    lowest = np.where(Y, scores, np.inf).min(axis=1)
+    cut = np.sort(scores, axis=1)[:, -top_k - 1]
+    return np.where(Y.any(axis=1), np.maximum(0.0, 1.0 + cut - lowest), 0.0)
 
 
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
@@ -170,7 +136,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
-    if plan.models == "all" and plan.together is None and len(Y) <= POOL:
+    if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
         yes["neighbours"] = multilabel_shares(X, Y, plan.rng(3))
         yes["smooth"] = smooth_multilabel(X, Y, plan.rng(5))
     found = []
@@ -183,7 +149,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
 
 def _right(Y: Array, scores: Array, top_k: int) -> Array:
     hits = (Y & top_k_labels(scores, top_k)).sum(axis=1)
-    return hits == np.minimum(Y.sum(axis=1), top_k)
+    return np.asarray(hits == np.minimum(Y.sum(axis=1), top_k))
 
 
 def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]:
@@ -204,16 +170,21 @@ def _precision(Y: Array, scores: Array) -> Array:
     return np.where((n_true == 0) | (n_true == Y.shape[1]), 1.0, mean)
 
 
-def _explanation(true: Array, wrong: Array, names: list[str]) -> str:
+def _explanation(true: Array, p: Array, names: list[str], observed: bool) -> str:
     """A sentence with the labels to add or to remove, and up to three labels that are uncertain.
 
-    `true` are the given labels as a mask, and `wrong` the probabilities that its entries are wrong.
+    `true` are the given labels as a mask, and `p` the probabilities that its entries are wrong; for observed outcomes,
+    `p` are the predicted probabilities of the labels, and the three most surprising entries are named.
     """
-    parts = []
-    for i in [i for i in np.argsort(-wrong) if wrong[i] >= SURE]:
-        parts.append(f"{'remove' if true[i] else 'add'} '{names[i]}' ({wrong[i]:.0%})")
-    for i in [i for i in np.argsort(-wrong)[:3] if POSSIBLE <= wrong[i] < SURE]:
-        parts.append(f"'{names[i]}' may be {'wrong' if true[i] else 'missing'} ({wrong[i]:.0%})")
+    if observed:
+        first = np.argsort(np.where(true, p, 1.0 - p))[:3]
+        return "; ".join(
+            f"'{names[i]}' is {'given' if true[i] else 'absent'}, models give it {p[i]:.0%}" for i in first
+        )
+    order = np.argsort(-p)
+    parts = [f"{'remove' if true[i] else 'add'} '{names[i]}' ({p[i]:.0%})" for i in order if p[i] >= SURE]
+    for i in [i for i in order[:3] if POSSIBLE <= p[i] < SURE]:
+        parts.append(f"'{names[i]}' may be {'wrong' if true[i] else 'missing'} ({p[i]:.0%})")
     return "; ".join(parts)
 
 

@@ -6,181 +6,133 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.preprocessing import RobustScaler
 
 from ..core.arrays import Array
-from ..core.losses import Squared
-from ..core.objective import Design, Objective
 from ..estimators import AoRRRegressor
 from ..label_noise import LIKELY, POSSIBLE, actions
 from ..outliers import Widths, outlier_posterior, robust_scale, sizes
 from ..pages.text import number
-from .plan import Plan, Progress, choose_penalty, fit_ordinary, fit_robust
+from .plan import Plan, Progress
+from .problems import RowProblem
 from .target import Target
-from .task_result import Group, Interval, Measure, TaskResult, facts_of
+from .task_result import LISTED, SURPRISING, Group, Interval, Measure, TaskResult, facts_of, ranking
 
 _GROUPS = 5
 # The largest number of rows for boosted trees and for extra trees, and the number of extra trees.
 _BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
+# The largest number of features for which bad leverage points are found.
+_MAX_FEATURES = 50
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
     """Audit a numeric target, given the encoded rows X (n, features)."""
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
-    plan = plan.draw(np.zeros(len(y), dtype=np.intp))
-    progress("choosing the penalty")
-    penalty = choose_penalty(_objective(X, y), plan)
-    predicted = np.empty((2, len(y)))
-    fold_m = plan.fit_both(_fold, (X, y, penalty), predicted, progress)
     progress("fitting the model on all rows")
-    fitted = fit_robust(AoRRRegressor, X, y, penalty, plan, plan.n_folds, plan.blocks())
-    progress("looking for wrong numbers")
-    best = predicted[1] if plan.models == "linear" else _blend(X, y, predicted[1], plan)
+    fitted = plan.tuned(AoRRRegressor, X, y)
+    share = float(fitted.m_) / len(y)
+    predicted = plan.out_of_fold(lambda *rows: fold_predictions(X, y, fitted.C_, share, *rows), progress).T
+    progress("looking for outliers")
+    weights, best = ([1.0, 0.0], predicted[1]) if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
-    residuals = (scaler.transform(target.original[:, None])[:, 0] - best) / width
-    found = outlier_posterior(residuals, clean="skewed")
-    wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
-    if (wrong >= POSSIBLE).any():
-        wrong = np.minimum(wrong, _within_scatter(X, residuals, plan))
-        noise = Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
+    given = (scaler.transform(target.original[:, None])[:, 0] - best) / width
+    wrong, noise = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
     wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
-    order = np.argsort(-np.abs(residual / width), kind="stable")
-    order = order[wrong[order] >= POSSIBLE]
-    return regression_result(
-        target,
-        scaler,
-        fitted,
-        fold_m,
-        errors=y - predicted,
-        residual=residual,
-        width=width,
-        wrong=wrong,
-        order=order,
-        noise=noise,
-        rows=X[order],
-    )
-
-
-def regression_result(
-    target: Target,
-    scaler: RobustScaler,
-    fitted: AoRRRegressor,
-    fold_m: list[int],
-    *,
-    errors: Array,
-    residual: Array,
-    width: Array,
-    wrong: Array,
-    order: Array,
-    noise: Interval,
-    rows: Array,
-) -> TaskResult:
-    """The result for a numeric target, in its units; `scaler` maps these to the units of the fits.
-
-    `errors` (2, n) are the out-of-fold errors of the ordinary and the robust model, and `residual` (n,) those of the
-    best predictions, in the units of the fits. `width` (n,) is the factor by which the residual of a row is expected to
-    be larger, for example because a cell is missing. `wrong` (n,) is the probability that a target is wrong. `order`
-    are the suspects, worst first, and `rows` their encoded rows. `fitted` is the robust fit to all rows, and `fold_m`
-    the number of rows that the fit of each fold dropped.
-    """
-    scale, off = float(scaler.scale_[0]), residual[order]
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
-    expected = target.y[order] - scale * off.astype(np.float64)
+    probability = 2.0 * norm.sf(np.abs(residual / width) / usual)
+    flagged = probability < SURPRISING if plan.observed else wrong >= POSSIBLE
+    order = ranking(np.abs(residual / width), flagged, LISTED if plan.observed else 0)
+    scale, off = float(scaler.scale_[0]), residual[order]
+    expected = target.y[order] - scale * off
     return TaskResult(
         task="numbers",
         ordinary_name="least squares, all rows",
         robust_name="AoRR, worst rows ignored",
         model=_in_units(fitted, scaler),
-        **facts_of(fitted, fold_m),
-        measures=_measures(scale * errors, wrong < LIKELY),
+        **facts_of(fitted, [round(share * int(rows.sum())) for rows in plan.folds.once().train]),
+        measures=_measures(scale * (y - predicted), wrong < LIKELY),
         losses=residual**2,
         wrong=wrong,
+        probability=probability,
         order=order,
         # a numeric target is never replaced: no prediction is certain enough
         actions=actions(wrong[order], np.zeros(len(order))),
         suggested=[number(value) for value in expected.tolist()],
         residuals=scale * residual,
         expected=_explanation(expected, scale * off, scale * usual * width[order]),
-        against=-np.sign(off)[:, None] * rows * fitted.coef_,
+        against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong),
         noise=noise,
+        contradicted=float((np.abs(residual / width) > 3.0 * usual).mean()),
+        posterior=weights,
+        expected_surprises=SURPRISING * len(y),
         loss_name=f"squared error divided by {number(scale, 4)}^2",
-        notes=[
+        notes=[]
+        if plan.observed
+        else [
             "For a numeric target, wrong means an outlier given the other columns. The value may be rare and correct."
         ],
     )
 
 
-def _objective(X: Array, y: Array) -> Objective:
-    return Objective(Design(X, True), y, Squared(), 1.0, 1, m=0, k=len(y))
+def fold_predictions(X: Array, y: Array, C: float, share: float, train: Array, test: Array, fold: int) -> Array:
+    """Array (test rows, 2): predictions of the ordinary fit, and of the one that drops this share of the rows."""
+    fits = [AoRRRegressor(m, 1.0, C=C, tol=1e-3, random_state=fold).fit(X[train], y[train]) for m in (0, share)]
+    return np.stack([fit.predict(X[test]) for fit in fits], axis=1)
 
 
-def _fold(X: Array, y: Array, penalty: float, plan: Plan, f: int) -> tuple[Array, int]:
-    train, test = plan.of_fold(f)
-    X_train = X[train]
-    if plan.together is not None:  # rows that are excluded from training must not choose the penalty
-        penalty = choose_penalty(_objective(X_train, y[train]), plan, train)
-    ordinary = fit_ordinary(AoRRRegressor, X_train, y[train], penalty)
-    robust = fit_robust(AoRRRegressor, X_train, y[train], penalty, plan, f, plan.blocks(train))
-    return np.stack([fit.predict(X[test]) for fit in (ordinary, robust)]), int(robust.m_)
+def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
+    """p(wrong) of each scaled residual, and the share of outliers.
+
+    Noise that grows with a column is not an error: p(wrong) is also computed with residuals divided by the local scale
+    of similar rows, and the smaller one counts.
+    """
+    found = outlier_posterior(residuals, clean="skewed")
+    wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
+    if (wrong < POSSIBLE).all():
+        return wrong, noise
+    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
+    expected = trees_out_of_fold(model, X, sizes(residuals), plan, 7)
+    wrong = np.minimum(wrong, outlier_posterior(residuals, expected=expected, clean="skewed").p_wrong)
+    return wrong, Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
 
 
-def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> Array:
-    """A weighted mean of the out-of-fold predictions of the robust linear fit, boosted trees and extra trees.
+def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> tuple[list[float], Array]:
+    """The weights and the weighted mean of the predictions of the robust linear fit, boosted trees and extra trees.
 
     With more than 20,000 rows there are no extra trees. The weights minimise the mean of the smallest 70% of the
-    absolute errors, which is robust to wrong targets. Errors are not divided by their expected size, because it is
-    predicted by a model that also learns from wrong targets.
+    absolute errors, which is robust to wrong targets.
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
     if len(y) <= _EXTRA_UP_TO:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
-    parts = (_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
+    parts = (trees_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
     predictions = np.stack([linear, *parts])
+    tenths = [weights for weights in product(range(11), repeat=len(predictions)) if sum(weights) == 10]
     sample = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    blends = _shares(len(predictions))
-    costs = [_trimmed_error(target[sample] - shares @ predictions[:, sample]) for shares in blends]
-    return np.asarray(blends[int(np.argmin(costs))] @ predictions)
+    sizes_of = [np.sort(np.abs(target[sample] - np.array(w) / 10.0 @ predictions[:, sample])) for w in tenths]
+    costs = [size[: max(1, int(0.7 * len(size)))].mean() for size in sizes_of]
+    weights = np.array(tenths[int(np.argmin(costs))]) / 10.0
+    return weights.tolist(), np.asarray(weights @ predictions)
 
 
-def _shares(count: int) -> Array:
-    """Array (blends, count): all weights in tenths that sum to one."""
-    tenths = [part for part in product(range(11), repeat=count) if sum(part) == 10]
-    return np.array(tenths) / 10.0
-
-
-def _within_scatter(X: Array, residual: Array, plan: Plan) -> Array:
-    """Array (n,): p(wrong) with residuals divided by the local scale of similar rows.
-
-    Noise that grows with a column is not an error. The caller takes the smaller p(wrong) of this and the usual one.
-    """
-    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
-    expected = _out_of_fold(model, X, sizes(residual), plan, 7)
-    return outlier_posterior(residual, expected=expected, clean="skewed").p_wrong
-
-
-def _out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
+def trees_out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
     """Array (n,): out-of-fold predictions of clones of the model, fitted to a sample if there are many rows."""
-    found = np.empty(len(y))
-    for f in range(plan.n_folds):
-        rows, test = plan.of_fold(f)
-        if len(rows) > _BOOSTED_ON:
-            rows = np.sort(plan.rng(stream, f).choice(rows, _BOOSTED_ON, replace=False))
+
+    def predict(train: Array, test: Array, f: int) -> Array:
+        if len(train) > _BOOSTED_ON:
+            train = np.sort(plan.rng(stream, f).choice(train, _BOOSTED_ON, replace=False))
         copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
-        found[test] = copy.fit(X[rows], y[rows]).predict(X[test])
-    return found
+        return np.asarray(copy.fit(X[train], y[train]).predict(X[test]))
 
-
-def _trimmed_error(errors: Array) -> float:
-    """The mean of the smallest 70% of the absolute errors."""
-    size = np.sort(np.abs(errors))
-    return float(size[: max(1, int(0.7 * len(size)))].mean())
+    return plan.out_of_fold(predict, lambda words: None)
 
 
 def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
@@ -213,11 +165,27 @@ def _measures(errors: Array, kept: Array) -> list[Measure]:
 def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
     edges = np.unique(np.quantile(y, np.linspace(0, 1, _GROUPS + 1)))
     bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
-    groups = []
-    for g in range(max(len(edges) - 1, 1)):
-        inside = bins == g
-        name = f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}"
-        groups.append(
-            Group(name, int(inside.sum()), int((inside & dropped).sum()), int((inside & (wrong >= LIKELY)).sum()))
-        )
-    return groups
+    counts = [np.bincount(bins[mask], minlength=len(edges)) for mask in (slice(None), dropped, wrong >= LIKELY)]
+    return [
+        Group(f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}", *(int(count[g]) for count in counts))
+        for g in range(max(len(edges) - 1, 1))
+    ]
+
+
+def bad_leverage_points(result: TaskResult, target: Target, numbers: Array) -> list[RowProblem]:
+    """Rows with outlying features and a large residual of the robust linear fit; none with more than 50 features."""
+    fitted = result.model.regressor_
+    if not 0 < fitted.n_features_in_ <= _MAX_FEATURES or getattr(fitted, "_training", None) is None:
+        return []
+    if fitted.k_ != len(target.y):
+        return []
+    found = fitted.diagnostics()
+    unit = float(result.model.transformer_.scale_[0]) * fitted.scale_
+    problems = []
+    for i in np.flatnonzero(found.kinds == "bad leverage point").tolist():
+        off, row = number(abs(float(found.residuals[i])) * unit, 4), int(numbers[i])
+        sentence = f"row {row:,} has outlying features, and its target is off the robust linear fit by {off}"
+        strength = min(1.0, 0.5 + 0.02 * abs(float(found.residuals[i])))
+        name = ", ".join(target.columns)
+        problems.append(RowProblem("bad leverage point", (row,), name, target.text_of(i), "", sentence, strength))
+    return problems

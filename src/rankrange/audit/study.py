@@ -1,16 +1,14 @@
-"""The audit of a table in memory: find rows that are probably wrong, and measure the gain of ignoring them.
+"""The audit of a table in memory: columns, target, features, one set of out-of-fold predictions, result.
 
-`audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of columns. It fits an ordinary and an AoRR
-model, compares them out of fold, and lists suspects. The result is an `Audit`. This module writes no files.
+`audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of columns. The result is an `Audit`. This
+module writes no files.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -23,26 +21,26 @@ from .. import __version__
 from ..core.arrays import Array
 from ..core.shared_context import SharedContext
 from ..core.threads import one_thread
-from ..crossfit.folds import Folds
+from ..crossfit.folds import default_repeats, draw_folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
-from ..tables.columns import find_columns, find_one_column, typed
+from ..tables.columns import Column, find_columns, find_one_column, read_columns
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import in_memory
-from .by_group import by_group, in_words
+from .by_group import by_group
 from .classification import study_classification
 from .decisions import Decisions
-from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, image_side, pixels_of
+from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, pixels_of
 from .findings import Audit
 from .fit_warnings import recorded_warnings, warning_texts
 from .multilabel import study_multilabel
-from .plan import Plan, Progress, check_models
-from .regions import regions
-from .regression import study_regression
+from .plan import LABELS, MODELS, Plan, Progress
+from .regression import bad_leverage_points, study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
+from .sentences import group_notes, ignored_groups
 from .target import RowNames, Target, find_target, folds_by_group, folds_by_time, group_numbers
 from .task_result import TaskResult
 
@@ -51,12 +49,15 @@ _STUDIES: dict[str, Callable[..., TaskResult]] = {
     "numbers": study_regression,
     "labels": study_multilabel,
 }
+# Five folds up to this many numbers (rows x features x outputs), three up to five times as many, otherwise two.
+_FIVE_FOLDS_UP_TO = 2e7
 
 
 def audit_table(
     table: Any,
     target: str | Sequence[str],
     *,
+    labels: str = "annotated",
     task: str = "auto",
     labels_by: str | None = None,
     ignore: Sequence[str] = (),
@@ -69,15 +70,15 @@ def audit_table(
     pred_probs: Any = None,
     embeddings: Any = None,
     images: str | os.PathLike[str] | None = None,
+    pixels: int | None = None,
     seed: int = 0,
     jobs: int | None = None,
-    calibrate: bool | None = None,
     name: str = "table",
     source: Any = None,
+    row_names: RowNames | None = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
     check: Callable[[str], None] | None = None,
     progress: Progress | None = None,
-    tell: Progress | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and measure the gain of a model that ignores them.
 
@@ -90,6 +91,9 @@ def audit_table(
         A table; pandas and polars data frames are supported.
     target : str or sequence of str
         The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all columns that match.
+    labels : {"annotated", "observed"}, default="annotated"
+        How the target came about. People or programs may assign wrong labels. An observed outcome, such as a purchase
+        or a default, is not wrong: rows with unlikely outcomes are then listed as surprising, without any action.
     task : {"auto", "classes", "numbers", "labels"}, default="auto"
         The kind of target; "auto" decides by its values.
     labels_by : str, optional
@@ -120,17 +124,19 @@ def audit_table(
         Further features, for example a network's embeddings of texts or images.
     images : path, optional
         The folder of the images that a column names.
+    pixels : int, optional
+        The side of square images, if the columns are their pixels, so that the page shows them.
     seed : int, default=0
         The same seed gives the same result, whatever the number of jobs.
     jobs : int, optional
         The number of fits that run in parallel; by default one per core.
-    calibrate : bool, optional
-        Deprecated: it has no effect.
     name : str, default="table"
         The name of the table on the page and in messages.
     source : Source, optional
         The file that the table was read from. Rows are then numbered from 1 below the header. Without it rows are named
         by the index of a data frame, or numbered from 0.
+    row_names : RowNames, optional
+        Other names of the rows.
     decisions : Decisions or path, optional
         Earlier decisions about this table, or about the table from which `rankrange apply` made it: decided rows are no
         longer suspects, and p(wrong) of the others takes the decisions into account.
@@ -138,8 +144,6 @@ def audit_table(
         Called with the task (one of `TASKS`) before anything is fitted; it may raise an error.
     progress : callable, optional
         Called with a short text before each stage of the work.
-    tell : callable, optional
-        Deprecated: the old name of `progress`.
 
     Returns
     -------
@@ -160,41 +164,45 @@ def audit_table(
     >>> [(suspect.row, suspect.suggested) for suspect in audit.suspects(1)]
     [(3, 'a')]
     """
-    if calibrate is not None:
-        warnings.warn("calibrate has no effect and will be removed; leave it out", FutureWarning, stacklevel=2)
-    start, progress = perf_counter(), renamed_progress(progress, tell) or (lambda words: None)
-    names, table = RowNames(index_of(table), int(source is not None)), as_table(table)
+    start, progress = perf_counter(), progress or (lambda words: None)
+    check_choice("models", models, MODELS)
+    check_choice("labels", labels, LABELS)
+    names, table = row_names or RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or in_memory(table), table.num_rows
     table = _with_arrays(table, embeddings, images)
     columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
-    group = find_one_column(table.column_names, group, Path(name), "group")
-    time = find_one_column(table.column_names, time, Path(name), "time")
+    group, time = (find_one_column(table.column_names, c, Path(name), o) for c, o in ((group, "group"), (time, "time")))
     rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
     found = find_target(table, columns, task, labels_by, (dates, decimal))
     if check is not None:
         check(found.task)
     found, review = (found, None) if decisions is None else reviewed(found, decisions, held, names)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
-    features = table.select(rest)
     progress(f"encoding {len(rest):,} columns")
+    features = read_columns(table.select(rest), dates=dates, decimal=decimal)
+    side = _image_side(features, pixels)
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features)
-    features, _ = typed(features, encoder.forms_)
-    clock, _ = typed(table.select([] if time is None else [time]), dates=dates)
-    plan = _plan_for(found, X, jobs, seed)
-    plan = _with_folds(plan, found, None if group is None else table.select([group]), clock)
-    plan = replace(plan, **_prediction_settings(found, models, estimator, pred_probs, n_rows, along_time=plan.forward))
-    result, words = _with_notes(*_run_task(X, found, plan, progress), found, names)
+    blocks = [read_columns(table.select([c]), dates=dates)[0] if c else None for c in (group, time)]
+    plan = Plan(
+        *_folds(found, X, blocks, seed),
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+        observed=labels == "observed",
+        **_prediction_settings(found, models, estimator, pred_probs, n_rows, along_time=time is not None),
+    )
+    result, warned = _run_task(X, found, plan, progress)
     result = result if review is None else apply_review(result, found, review)
-    groups = [] if group is None else by_group(table.column(group), result)
-    words = [*words, *in_words(groups, str(group), result.loss_name)]
+    by_groups = [] if blocks[0] is None else by_group(table.column(str(group)), group_numbers(blocks[0]), result)
     progress("checking rows for other problems")
-    problems = find_row_problems(features, found, row_numbers=names.numbers(found.rows))
-    side = image_side(features)
+    numbers = names.numbers(found.rows)
+    problems = find_row_problems(features, found, row_numbers=numbers)
+    problems += bad_leverage_points(result, found, numbers) if found.task == "numbers" else []
+    progress("collecting evidence for the page")
     shown = result.order[: SHOWN_IMAGES if side else SHOWN]
     owners = [encoder.columns_[index]["name"] for index in encoder.owner_]
-    pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
-    progress("collecting evidence for the page")
+    on_page = table.select([] if side else rest[:SHOWN_COLUMNS])
+    notes = [*found.notes, *result.notes, *ignored_groups(result), *group_notes(by_groups, str(group), result), *warned]
     return Audit(
         name=name,
         n_rows=n_rows,
@@ -203,26 +211,26 @@ def audit_table(
         columns=encoder.report_,
         feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
-        settings=_settings(found, plan, X, table, ignore),
-        notes=[*found.notes, *result.notes, *words],
-        cells={} if side else cells_of(table, rest, shown),
+        settings=_settings(found, plan, X, table, ignore, labels),
+        notes=notes,
+        labels=labels,
+        cells=cells_of(on_page, shown),
         images=pixels_of(features, shown, side),
         image_side=side,
         seconds=perf_counter() - start,
         row_problems=problems,
-        by_group=groups,
+        by_group=by_groups,
         source=held,
         row_names=names,
         review=review,
-        evidence=gather(features, X, found, result, owners, [] if side else rest[:SHOWN_COLUMNS], seed, pixels),
+        evidence=gather(features, on_page, X, found, result, owners, seed, side),
     )
 
 
-def renamed_progress(progress: Progress | None, tell: Progress | None) -> Progress | None:
-    """`progress`, or the value of its old name `tell`, with a FutureWarning."""
-    if tell is not None:
-        warnings.warn("the parameter tell was renamed to progress; pass progress=", FutureWarning, stacklevel=3)
-    return tell if progress is None else progress
+def check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise an error unless the value of an option is allowed."""
+    if value not in allowed:
+        raise UserError(f"{option} is one of {', '.join(allowed)}, got {value!r}; leave it out for {allowed[0]}")
 
 
 def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
@@ -237,14 +245,25 @@ def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[
 _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
 
 
-def _with_notes(result: TaskResult, words: list[str], found: Target, names: RowNames) -> tuple[TaskResult, list[str]]:
-    """The result and its notes; for a numeric target, the first note is about the robust linear fit."""
-    return result, [*regions(result, found, names), *words] if found.task == "numbers" else words
-
-
-def _plan_for(found: Target, X: Array, jobs: int | None, seed: int) -> Plan:
+def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) -> tuple[Any, ...]:
+    """The first arguments of `Plan`: folds by group, by time, or stratified by class; groups; and whether by time."""
+    group, clock = blocks
+    if group is not None and clock is not None:
+        raise UserError("folds are drawn by group or by time, got both; leave one out")
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    return Plan.of(X.shape[0], X.shape[1], n_outputs, jobs or os.cpu_count() or 1, seed)
+    size = X.shape[0] * (X.shape[1] + 1) * n_outputs
+    n_folds = 5 if size <= _FIVE_FOLDS_UP_TO else 3 if size <= 5 * _FIVE_FOLDS_UP_TO else 2
+    if group is not None:
+        groups = group_numbers(group)
+        return folds_by_group(groups, group.name, found, n_folds, seed), groups, False
+    if clock is not None:
+        return *folds_by_time(clock, found, max(n_folds, 3)), True
+    strata = found.y if found.task == "classes" else np.zeros(len(found.y), dtype=np.intp)
+    if found.task == "labels":
+        strata = np.minimum(found.y.sum(axis=1), round(float(found.y.sum(axis=1).mean())) + 1)
+    repeats = default_repeats(len(strata), len(found.names)) if found.task == "classes" else 1
+    rng = np.random.default_rng([seed, 4])
+    return draw_folds(len(strata), rng, strata=strata, n_folds=n_folds, n_repeats=repeats), None, False
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
@@ -264,6 +283,18 @@ def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], n
     if not rest:
         raise UserError(f"a table needs a column besides the target, got only {', '.join(taken)} in {name}; add one")
     return rest
+
+
+def _image_side(features: Sequence[Column], pixels: int | None) -> int:
+    """The side of the images whose pixels the columns are; 0 without images."""
+    if pixels is None:
+        return 0
+    if len(features) != pixels**2 or any(column.values is None for column in features):
+        raise UserError(
+            f"pixels={pixels} needs {pixels}^2 columns of numbers besides the target, got {len(features)} columns; "
+            "leave the others out with ignore="
+        )
+    return pixels
 
 
 def _with_arrays(table: Any, embeddings: Any, images: Any) -> Any:
@@ -297,28 +328,9 @@ def _array_of(values: Any, option: str, n_rows: int) -> Array:
     return E.astype(np.float64)
 
 
-def _with_folds(plan: Plan, found: Target, group: Any, clock: Any) -> Plan:
-    """The plan with folds by group or by time; the plan itself if neither is given, and an error if both are.
-
-    `group` is a table of one column or None, and `clock` a table of one column or none.
-    """
-    if group is not None and clock.num_columns:
-        raise UserError("folds are drawn by group or by time, got both; leave one out")
-    if group is not None:
-        name = group.column_names[0]
-        parts = folds_by_group(group.column(0), name, found, plan.n_folds, plan.rng(4))
-        return replace(plan, folds=Folds.from_numbers(parts), together=group_numbers(group.column(0)))
-    if clock.num_columns:
-        parts = folds_by_time(clock.column(0), clock.column_names[0], found, max(plan.n_folds, 3))
-        folds = Folds.forward(parts)
-        return replace(plan, folds=folds, n_folds=len(folds), together=parts, forward=True)
-    return plan
-
-
 def _prediction_settings(
     found: Target, models: str, estimator: Any, pred_probs: Any, n_rows: int, *, along_time: bool
 ) -> dict[str, Any]:
-    check_models(models)
     if models == "trees" and found.task == "labels":
         raise UserError("models='trees' needs a target of classes or numbers, got labels; leave it out")
     if along_time and found.task == "classes" and (models == "trees" or estimator is not None):
@@ -342,19 +354,18 @@ def _prediction_settings(
     return {"models": models, "pred_probs": P[found.rows]}
 
 
-def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str]) -> dict[str, str]:
+def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str], labels: str) -> dict[str, str]:
     import pyarrow
     import scipy
     import sklearn
 
-    m_rows = f"a sample of {plan.m_rows:,} rows" if plan.m_rows < len(X) else "all rows"
     return {
         "task": target.task,
         "target": ", ".join(target.columns),
+        "labels": labels,
         "ignored columns": ", ".join(dict.fromkeys(ignore)) or "none",
         "rows and columns": f"{table.num_rows:,} x {table.num_columns:,}, {X.shape[1]:,} features after encoding",
-        "cross-validation": f"{plan.n_folds} folds",
-        "m chosen on": m_rows,
+        "cross-validation": f"{len(plan.folds.once())} folds",
         "seed": str(plan.seed),
         "rankrange": __version__,
         "Python": platform.python_version(),

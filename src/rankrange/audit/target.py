@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
+from ..crossfit.folds import Folds, draw_folds
 from ..errors import UserError
 from ..pages.text import number, visible
-from ..tables.cell_values import codes_of, is_text, marks_in, numbers_of
-from ..tables.columns import typed
+from ..tables.cell_formats import TEXT, plain_number
+from ..tables.columns import Column
 from .decisions import NO_LABELS, join_labels, split_labels
 
 TASKS = ("classes", "numbers", "labels")
@@ -23,9 +24,6 @@ MIN_ROWS, MIN_OF_CLASS = 20, 5
 _MAX_CLASSES, _MAX_LABELS = 200, 500
 # Whole numbers with at most this many distinct values are classes, unless `task` is given.
 _FEW_VALUES = 20
-# This many of the largest groups are assigned to folds by size; the others are small.
-_DEALT_BY_SIZE = 10_000
-_SEPARATORS = ("|", ";", ",")
 _YES = {"1", "true", "yes", "y", "t"}
 _NO = {"0", "false", "no", "n", "f"}
 
@@ -100,7 +98,7 @@ def find_target(
     separator : str or None
         The separator of labels within one cell.
     reading : tuple of str or None
-        The options `dates` and `decimal` of `tables.columns.typed`, which resolve ambiguous dates and numbers.
+        The options `dates` and `decimal` of `tables.columns.read_columns`, which resolve ambiguous dates and numbers.
 
     Returns
     -------
@@ -122,12 +120,7 @@ def find_target(
     if len(columns) > 1:
         target = _indicators(table, list(columns))
     else:
-        column = table.column(columns[0])
-        if is_text(column.type) and (
-            task == "numbers" or (task == "auto" and separator is None and _has_many_values(column))
-        ):
-            column = typed(table.select(list(columns)), dates=reading[0], decimal=reading[1])[0].column(0)
-        target = _one_column(column, columns[0], task, separator)
+        target = _one_column(table.column(columns[0]), columns[0], task, separator, reading)
     target = _without_missing(target, table.num_rows)
     if target.task == "classes":
         target = _without_rare(target)
@@ -140,111 +133,96 @@ def find_target(
     return target
 
 
-def _has_many_values(column: Any) -> bool:
-    """Whether a text column has too many values for classes and no separator of labels, such as sums of money."""
-    return len(codes_of(column)[1]) > _MAX_CLASSES and _separator_in(column) is None
-
-
-def _one_column(column: Any, name: str, task: str, separator: str | None) -> Target:
+def _one_column(cells: Any, name: str, task: str, separator: str | None, reading: Any) -> Target:
     import pyarrow as pa
 
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _multilabel(name, [None if v is None else [str(x) for x in v] for v in column.to_pylist()], "")
-    numbers, kind, strays = numbers_of(column)
-    marks = sum(marks_in(column).values()) if is_text(column.type) and numbers is not None else 0
-    if task == "numbers":
-        if numbers is None or kind not in ("numbers", "whole numbers", "dates"):
-            raise UserError(
-                f"task='numbers' needs a column of numbers, got {kind} in {_quoted([name])}; use task='classes'"
-            )
-        return _numbers(name, numbers, strays + marks)
-    if task == "labels" or separator is not None:
-        found = separator or _separator_in(column)
-        if not found:
-            raise UserError(
-                "task='labels' needs several target columns of 0 and 1, or labels in one cell with a separator between "
-                f"them, got neither in {_quoted([name])}; name it with labels_by="
-            )
-        return _multilabel(name, _split(column, found), found)
-    if numbers is not None and not strays and task == "auto" and not _looks_like_classes(numbers, kind):
-        return _numbers(name, numbers, marks)
-    if marks:  # "unknown" among 0 and 1 is a class
-        numbers, kind = None, "text"
-    found = _separator_in(column) if task == "auto" and numbers is None else None
-    return _multilabel(name, _split(column, found), found) if found else _classes(name, column, numbers, kind)
+    if pa.types.is_list(cells.type) or pa.types.is_large_list(cells.type):
+        return _multilabel(name, [None if v is None else [str(x) for x in v] for v in cells.to_pylist()], "")
+    if separator is not None:
+        return _multilabel(name, _split(Column.of(name, cells, TEXT), separator), separator)
+    if task == "labels":
+        raise UserError(
+            "task='labels' needs several target columns of 0 and 1, or labels in one cell with a separator between "
+            f"them, got neither in {_quoted([name])}; name it with labels_by="
+        )
+    column = Column.of(name, cells, TEXT if task == "classes" else None, dates=reading[0], decimal=reading[1])
+    odd = sum(column.marks.values()) + (0 if column.strays is None else int(column.strays.sum()))
+    if task == "numbers" and column.kind not in ("numbers", "whole numbers", "dates"):
+        raise UserError(
+            f"task='numbers' needs a column of numbers, got {column.kind} in {_quoted([name])}; use task='classes'"
+        )
+    if task == "numbers" or (column.values is not None and column.strays is None and not _looks_like_classes(column)):
+        notes = [f"{odd:,} targets that are not numbers count as missing"] if odd else []
+        return Target("numbers", [name], _values(column), [], np.arange(len(column)), notes)
+    return _classes(name, cells)
 
 
-def _looks_like_classes(numbers: Array, kind: str) -> bool:
-    present = numbers[~np.isnan(numbers)]
+def _values(column: Column) -> Array:
+    assert column.values is not None
+    return column.values
+
+
+def _looks_like_classes(column: Column) -> bool:
+    """Whether numbers are probably classes: yes and no, two values, or few whole numbers that repeat."""
+    present = _values(column)[~column.missing]
     values = np.unique(present)
-    if kind == "yes or no" or len(values) <= 2:
+    if column.kind == "yes or no" or len(values) <= 2:
         return True
     return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(present) // MIN_OF_CLASS)
 
 
-def _numbers(name: str, numbers: Array, strays: int) -> Target:
-    notes = [f"{strays:,} targets that are not numbers count as missing"] if strays else []
-    return Target("numbers", [name], numbers, [], np.arange(len(numbers)), notes)
-
-
-def _classes(name: str, column: Any, numbers: Array | None, kind: str) -> Target:
-    if numbers is not None and kind != "yes or no" and (numbers[~np.isnan(numbers)] % 1 == 0).all():
-        values, codes = np.unique(numbers, return_inverse=True)
-        present = values[~np.isnan(values)]
-        names = [str(int(v)) for v in present]
-        codes = np.where(np.isnan(numbers), -1, codes)
+def _classes(name: str, cells: Any) -> Target:
+    """The classes of a column, sorted: whole numbers by size, other cells as texts. A mark is a class of its own."""
+    column = Column.of(name, cells, TEXT)
+    assert column.codes is not None
+    numbers = np.array([plain_number(level) for level in column.levels])
+    if len(numbers) and (numbers % 1 == 0).all():
+        values, code_of = np.unique(numbers, return_inverse=True)
+        names = [str(int(value)) for value in values]
     else:
-        codes, names = codes_of(column)
-        order = np.argsort(np.array(names, dtype=object)) if names else np.empty(0, dtype=np.intp)
-        code_of = np.empty(len(names) + 1, dtype=np.intp)
-        code_of[order], code_of[-1] = np.arange(len(names)), -1
-        codes, names = code_of[codes], [names[i] for i in order]
-    return Target("classes", [name], codes, names, np.arange(len(codes)))
+        order = sorted(range(len(column.levels)), key=column.levels.__getitem__)
+        names, code_of = [column.levels[i] for i in order], np.argsort(order)
+    return Target(
+        "classes", [name], np.append(code_of, -1)[column.codes].astype(np.intp), names, np.arange(len(column))
+    )
+
+
+def target_of(cells: Any, like: Target, form: str) -> Array:
+    """The target of further rows: class codes, -1 if missing or not in `like`; or numbers, NaN if missing.
+
+    `form` is the format of the texts of a numeric target.
+    """
+    if like.task == "numbers":
+        column = Column.of(like.columns[0], cells, form)
+        return np.full(len(column), np.nan) if column.values is None else column.values
+    found = _classes(like.columns[0], cells)
+    code_of = {name: code for code, name in enumerate(like.names)}
+    return np.array([*(code_of.get(name, -1) for name in found.names), -1], dtype=np.intp)[found.y]
 
 
 def _indicators(table: Any, columns: list[str]) -> Target:
     """The target from several 0/1 columns; rows with a missing cell are left out."""
     masks, complete = [], np.ones(table.num_rows, dtype=bool)
     for name in columns:
-        codes, levels = codes_of(table.column(name))
-        folded = [level.strip().casefold().removesuffix(".0") for level in levels]
-        odd = [level for level, f in zip(levels, folded, strict=True) if f not in _YES | _NO]
+        column = Column.of(name, table.column(name), TEXT)
+        assert column.codes is not None
+        folded = [level.strip().casefold().removesuffix(".0") for level in column.levels]
+        odd = [level for level, f in zip(column.levels, folded, strict=True) if f not in _YES | _NO]
         if odd:
             raise UserError(
                 f"with several target columns each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
                 f"{_quoted([name])}; name one target, or make it 0 and 1"
             )
-        masks.append(np.array([f in _YES for f in folded] + [False])[codes])
-        complete &= codes >= 0
+        masks.append(np.array([f in _YES for f in folded] + [False])[column.codes])
+        complete &= column.codes >= 0
     target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(complete)))
     return _kept(target, complete, "{:,} rows with a missing target are left out")
 
 
-def _separator_in(column: Any) -> str | None:
-    """The separator of labels, "|", ";" or ",", if at least 10% of the cells seem to have several; otherwise None."""
-    if not is_text(column.type):
-        return None
-    codes, levels = codes_of(column)
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    for separator in _SEPARATORS:
-        several = np.array([separator in level for level in levels], dtype=bool)
-        if not len(levels) or counts[several].sum() < 0.1 * counts.sum():
-            continue
-        pieces = {
-            p.strip() for level, joined in zip(levels, several, strict=True) if joined for p in level.split(separator)
-        }
-        singles = {level.strip() for level, joined in zip(levels, several, strict=True) if not joined}
-        # Labels repeat: a cell has one of them alone, or there are fewer labels than combinations.
-        again = bool(singles & pieces) or (separator != "," and len(pieces) < several.sum())
-        if again and 1 < len(pieces | singles) <= _MAX_LABELS:
-            return separator
-    return None
-
-
-def _split(column: Any, separator: str) -> list[list[str] | None]:
-    codes, levels = codes_of(column)
-    pieces = [[p.strip() for p in level.split(separator) if p.strip()] for level in levels]
-    return [None if code < 0 else pieces[code] for code in codes.tolist()]
+def _split(column: Column, separator: str) -> list[list[str] | None]:
+    assert column.codes is not None
+    pieces = [[p.strip() for p in level.split(separator) if p.strip()] for level in column.levels]
+    return [None if code < 0 else pieces[code] for code in column.codes.tolist()]
 
 
 def _multilabel(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
@@ -340,67 +318,52 @@ def _quoted(columns: Sequence[str]) -> str:
 # ---- folds by group and by time --------------------------------------------------------------------------------------
 
 
-def group_numbers(column: Any) -> Array:
+def group_numbers(column: Column) -> Array:
     """The group number of each row; a row without a group is its own group."""
-    codes, levels = codes_of(column)
-    alone = codes < 0
-    return np.where(alone, len(levels) + np.cumsum(alone) - 1, codes)
+    codes = np.unique(_values(column), return_inverse=True)[1] if column.codes is None else column.codes
+    codes = np.where(column.missing, -1, codes)
+    return np.where(codes < 0, codes.max() + np.cumsum(codes < 0), codes)
 
 
-def folds_by_group(column: Any, name: str, target: Target, folds: int, rng: np.random.Generator) -> Array:
-    """The fold of each row (n,), from 0 to folds - 1, such that no group is split.
+def folds_by_group(groups: Array, name: str, target: Target, n_folds: int, seed: int) -> Folds:
+    """Folds that split no group; each class must be in the training rows of all folds."""
+    count = len(np.unique(groups))
+    if count < n_folds:
+        raise UserError(f"group needs at least {n_folds} groups, got {count} in {_quoted([name])}; name another")
+    strata = target.y if target.task == "classes" else np.zeros(len(groups), dtype=np.intp)  # folds of equal size
+    rng = np.random.default_rng([seed, 4])
+    folds = draw_folds(len(groups), rng, strata=strata, groups=groups, n_folds=n_folds, n_repeats=1)
+    return _with_all_classes(folds, target, f"group={_quoted([name])}")
 
-    A row without a group is its own group. Each class must be in the training rows of all folds.
+
+def folds_by_time(column: Column, target: Target, n_folds: int) -> tuple[Folds, Array]:
+    """Up to `n_folds` periods of about equal size, each predicted from the earlier ones, and the period of each row.
+
+    Rows with the same time are in the same period. Each class must be in the training rows of all folds.
     """
-    codes = group_numbers(column)
-    sizes = np.bincount(codes)
-    if (sizes > 0).sum() < folds:
-        raise UserError(
-            f"group needs at least {folds} groups, got {int((sizes > 0).sum())} in {_quoted([name])}; name another"
-        )
-    part_of = np.empty(len(sizes), dtype=np.intp)
-    filled = np.zeros(folds)
-    order = np.argsort(-(sizes + rng.random(len(sizes))))
-    for group in order[:_DEALT_BY_SIZE].tolist():
-        part_of[group] = np.argmin(filled)
-        filled[part_of[group]] += sizes[group]
-    part_of[order[_DEALT_BY_SIZE:]] = np.arange(max(0, len(order) - _DEALT_BY_SIZE)) % folds
-    return _with_all_classes(part_of[codes], target, f"group={_quoted([name])}", lambda parts, f: parts != f)
+    name = _quoted([column.name])
+    if column.values is None or column.missing.any():
+        got = "texts" if column.values is None else f"{int(column.missing.sum()):,} cells without a date"
+        raise UserError(f"time needs a date or a number in each row, got {got} in {name}; fix the column")
+    edges = np.quantile(column.values, np.arange(1, n_folds) / n_folds, method="higher")
+    periods = np.searchsorted(np.unique(edges), column.values, side="left")
+    periods = np.unique(periods, return_inverse=True)[1].ravel()
+    if periods.max() < 1:
+        raise UserError(f"time needs at least two different times, got one in {name}; name another column")
+    return _with_all_classes(Folds.forward(periods), target, f"time={name}"), periods
 
 
-def folds_by_time(column: Any, name: str, target: Target, folds: int) -> Array:
-    """The fold of each row (n,): up to `folds` periods of about equal size, numbered from 0 in the order of time.
-
-    Rows with the same time are in the same fold. Each class must be in the training rows of all folds.
-    """
-    values, _, _ = numbers_of(column)
-    if values is None or np.isnan(values).any():
-        got = "texts" if values is None else f"{int(np.isnan(values).sum()):,} cells without a date"
-        raise UserError(f"time needs a date or a number in each row, got {got} in {_quoted([name])}; fix the column")
-    edges = np.quantile(values, np.arange(1, folds) / folds, method="higher")
-    parts = np.searchsorted(np.unique(edges), values, side="left")
-    parts = np.unique(parts, return_inverse=True)[1].ravel()
-    if parts.max() < 1:
-        raise UserError(f"time needs at least two different times, got one in {_quoted([name])}; name another column")
-    return _with_all_classes(parts, target, f"time={_quoted([name])}", lambda p, f: p < f if f else p == 1)
-
-
-def _with_all_classes(parts: Array, target: Target, option: str, trains_on: Any) -> Array:
-    """Return the folds if the training rows of each fold have each class at least twice; otherwise raise an error.
-
-    Other targets than classes are not checked. `trains_on(parts, f)` is the mask of the training rows of fold f, and
-    `option` is for the message.
-    """
-    if target.task == "classes":
-        for f in range(int(parts.max()) + 1):
-            counts = np.bincount(target.y[trains_on(parts, f)], minlength=len(target.names))
-            if counts.min() < 2:
-                lost = visible(target.names[int(counts.argmin())], 40)
-                raise UserError(
-                    f"with {option} the training rows of each fold must have each class at least twice, got '{lost}' "
-                    f"{int(counts.min())} times; leave its rows out, or audit without this option"
-                )
-    return parts
+def _with_all_classes(folds: Folds, target: Target, option: str) -> Folds:
+    """Return the folds if the training rows of each have each class at least twice; otherwise raise an error."""
+    for train in folds.train if target.task == "classes" else ():
+        counts = np.bincount(target.y[train], minlength=len(target.names))
+        if counts.min() < 2:
+            lost = visible(target.names[int(counts.argmin())], 40)
+            raise UserError(
+                f"with {option} the training rows of each fold must have each class at least twice, got '{lost}' "
+                f"{int(counts.min())} times; leave its rows out, or audit without this option"
+            )
+    return folds
 
 
 # ---- names of rows ---------------------------------------------------------------------------------------------------

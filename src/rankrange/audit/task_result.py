@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.transition import WIDTH
+from ..issues.sentences import SURPRISING as SURPRISING
 from ..pages.text import number
+
+# The half-width of a 95% interval in standard errors.
+_WIDTH = 1.96
+# At least this many rows are listed, however small their p_wrong.
+LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,7 @@ class Interval:
     def of_mean(cls, values: Array) -> Interval:
         """The mean of some values with its 95% interval, which has no width for a single value."""
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        return cls(mean, mean - WIDTH * error, mean + WIDTH * error)
+        return cls(mean, mean - _WIDTH * error, mean + _WIDTH * error)
 
     def without(self, share: float) -> Interval:
         """The remaining share of wrong targets, at least 0, after this share was corrected."""
@@ -95,14 +100,18 @@ class TaskResult:
         Out-of-fold losses: of the ensemble mean for classes, of the robust model for a multi-label target, and for a
         numeric target the squares of the scaled `residuals`.
     wrong : ndarray of shape (n,)
-        The probability that the target is wrong.
+        The probability that the target is wrong; 0 for observed outcomes.
+    probability : ndarray of shape (n,)
+        The out-of-fold probability of the given target: of the given class, of the least probable label, or of a
+        residual at least as large.
     dropped : ndarray of shape (n,)
         Mask of the rows that the robust model ignores.
     order, actions : ndarray of shape (suspects,)
         The positions of the listed rows among the n rows, worst first, and the action for each; "" if they are only
         listed because there are few suspects.
     suggested, expected : list of str
-        For each suspect, the suggested target, and what the models predict, in words.
+        For each suspect, the suggested target (for observed outcomes, the expected one), and what the models predict,
+        in words.
     against : ndarray of shape (suspects, features)
         The evidence of each feature against the given target: its contribution to the linear score, positive if it
         favours another target.
@@ -110,6 +119,10 @@ class TaskResult:
         The classes, the labels, or up to five ranges of a numeric target.
     noise : Interval
         The share of wrong targets; for a multi-label target, of wrong cells.
+    contradicted : float
+        The share of targets that the predictions contradict, with or without confidence.
+    posterior : LabelIssues or None
+        For classes: the members of the ensemble and the posterior of wrong labels.
     residuals : ndarray of shape (n,) or None
         For a numeric target: the target minus its out-of-fold prediction.
     top_k : int
@@ -133,6 +146,7 @@ class TaskResult:
     measures: list[Measure]
     losses: Array
     wrong: Array
+    probability: Array
     dropped: Array
     order: Array
     actions: Array
@@ -141,7 +155,10 @@ class TaskResult:
     against: Array
     groups: list[Group]
     noise: Interval
+    contradicted: float
     loss_name: str
+    posterior: Any = None
+    expected_surprises: float = 0.0  # the number of targets with a probability below 5% if predictions are calibrated
     residuals: Array | None = None  # for numeric targets: the target minus its out-of-fold prediction
     top_k: int = 0
     blind: str = ""  # that no model predicts the target better than chance, with the scores
@@ -161,10 +178,14 @@ def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
     }
 
 
-def marked_at_chance(
-    result: TaskResult, chance: float, measure: Measure, ensemble: Interval | None = None
-) -> TaskResult:
-    """Set `blind` to the reason if no model predicts better than chance. The interval shows how unsure p(wrong) is.
+def ranking(score: Array, flagged: Array, least: int) -> Array:
+    """The listed rows, highest score first: the flagged ones, and the first `least` of the ranking."""
+    order = np.argsort(-score, kind="stable")
+    return np.asarray(order[flagged[order] | ((np.arange(len(order)) < least) & (score[order] >= 0))])
+
+
+def at_chance(result: TaskResult, chance: float, measure: Measure, ensemble: Interval | None = None) -> TaskResult:
+    """Set `blind` to the reason if no model predicts better than chance.
 
     `chance` is the value of `measure` for uninformative predictions, and `ensemble` that for the ensemble behind
     `wrong`, if there is one.
@@ -178,15 +199,6 @@ def marked_at_chance(
     return replace(
         result, blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})"
     )
-
-
-def lost_groups(groups: list[Group]) -> list[str]:
-    """A note for each class of which the model ignores more than half of the rows."""
-    return [
-        f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
-        for g in groups
-        if g.rows and g.cut > 0.5 * g.rows
-    ]
 
 
 def show(measure: Any, value: float) -> str:

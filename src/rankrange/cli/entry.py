@@ -322,8 +322,6 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
         console.print(visible(sentence))
     console.print()
     console.print(_scores(audit))
-    if audit.scores_note():
-        console.print(audit.scores_note(), style="dim")
     if audit.n_listed and top:
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None
@@ -390,11 +388,13 @@ def _suspects(audit: Audit, top: int) -> Any:
     from ..audit.target import row_text
 
     numbers = audit.result.residuals is not None
-    better, off = ("expected", "off by") if numbers else ("suggested", "loss")
-    for name in ("row", "given", better, "p(wrong)", off, "action"):
-        table.add_column(name, justify="right" if name in ("row", "p(wrong)", "loss", "off by") else "left")
+    better, off = ("expected", "off by") if numbers else (audit.words.suggested, "loss")
+    p = audit.words.p
+    for name in ("row", "given", better, p, off, *([] if audit.observed else ["action"])):
+        table.add_column(name, justify="right" if name in ("row", p, "loss", "off by") else "left")
     for s in audit.suspects(top):
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        table.add_row(row_text(s.row), given, other, percent(s.p_wrong), size, s.action)
+        p = percent(s.probability if audit.observed else s.p_wrong)
+        table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))
     return table

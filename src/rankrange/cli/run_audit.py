@@ -118,6 +118,12 @@ def _add_reading(how: Any) -> None:
         default="auto",
         help="what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
     )
+    how.add_argument(
+        "--labels",
+        choices=("annotated", "observed"),
+        default="annotated",
+        help="annotated labels may be wrong; observed outcomes, such as a purchase, are at most surprising",
+    )
     how.add_argument("--labels-by", metavar="CHAR", help="the separator, if a cell holds several labels")
     how.add_argument(
         "--dates", choices=("day-first", "month-first"), help="how to read 03/04/2025, if the column is ambiguous"
@@ -131,6 +137,7 @@ def _add_reading(how: Any) -> None:
         "first from the second",
     )
     add_file(how, "--embeddings", metavar="NPY", help="further features: an array with one row per row of the table")
+    how.add_argument("--pixels", type=count, metavar="N", help="the columns are the pixels of N x N images")
     add_file(how, "--images", metavar="FOLDER", help="the folder of the images, if a column holds their file names")
 
 
@@ -173,7 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported after the checks, so errors in the arguments are reported immediately.
     from ..audit.exchange import export_contents, read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
-    from ..audit.from_file import audit_source, can_be_read_out_of_core
+    from ..audit.from_file import audit_source
     from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
 
@@ -182,6 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
         options = {
+            "labels": arguments.labels,
             "task": arguments.task,
             "labels_by": arguments.labels_by,
             "ignore": arguments.ignore,
@@ -194,11 +202,11 @@ def run(arguments: argparse.Namespace) -> int:
             "pred_probs": arguments.pred_probs,
             "embeddings": arguments.embeddings,
             "images": arguments.images,
+            "pixels": arguments.pixels,
             "seed": arguments.seed,
             "jobs": arguments.jobs,
             "decisions": decisions,
         }
-        progress.note(_up_front(source, can_be_read_out_of_core(source, arguments.target, options)))
         check = check_relabel if how["relabel"] else (lambda task: None)
         audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
@@ -257,34 +265,12 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     return outputs, source
 
 
-def _up_front(source: Source, out_of_core: bool) -> str:
-    """A line to print before the work begins: the size of the table, the memory it needs, and the free memory.
-
-    If the free memory is too small, it adds that the audit is out of core, or needs the table in memory all the same.
-    `out_of_core` is whether the former is possible.
-    """
-    from ..audit.memory import free_memory, memory_needed, sized
-
-    needed, free = memory_needed(source), free_memory()
-    size = f"{sized(source.n_bytes or source.path.stat().st_size)}, {plural(len(source.names), 'column')}"
-    text = f"{source.path.name}: {size}; needs about {sized(needed)} of memory"
-    if free is None:
-        return text
-    if needed > free and out_of_core:
-        return f"{text}, and {sized(free)} are free: the audit is out of core, with the rows as numbers on disk"
-    if needed > free:
-        return f"{text}, and {sized(free)} are free, but this file type, target or option needs the table in memory"
-    return f"{text}, {sized(free)} are free"
-
-
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
     listed, others = audit.listed_in_words(), "no other problems"
     if audit.row_problems:
         others = plural(len(audit.row_problems), "other problem")
-    elif not audit.rows_checked:
-        others = "only the header, because an out-of-core audit does not look for other problems"
     what = {
         "--report": "the report",
         "--out": listed if audit.n_listed else "no suspects, only the header",

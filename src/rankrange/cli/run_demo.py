@@ -45,7 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     table, planted = digits_with_errors(arguments.seed)
     print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")
     with Progress(quiet=arguments.quiet) as progress:
-        audit = audit_table(table, "digit", seed=arguments.seed, name="digits with planted errors", progress=progress)
+        audit = audit_table(
+            table, "digit", pixels=8, seed=arguments.seed, name="digits with planted errors", progress=progress
+        )
         write_whole({arguments.report: audit.report().encode()})
     print_audit(audit, 5, [("the report", arguments.report.resolve().as_uri())])
     print(f"\n{found_in_words(audit, planted)}")
@@ -109,7 +111,7 @@ def _chosen(target: Any) -> Any:
 
 def found_in_words(audit: Audit, planted: Any) -> str:
     """How many of the planted errors are among the rows flagged as likely wrong, and in the whole list, in words."""
-    from ..core.transition import LIKELY
+    from ..label_noise import LIKELY
 
     j = audit.result
     likely = j.order[j.wrong[j.order] >= LIKELY]

@@ -1,0 +1,175 @@
+"""All sentences of an audit: what was found, what it means, and what to do next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..issues.sentences import SURPRISING, assumption, share_sentence
+from ..label_noise import LIKELY
+from ..pages.text import number, percent, plural, share_of, visible
+from .problems import problems_in_words
+from .target import row_text
+from .task_result import TaskResult, show, show_gain, show_range, unit
+
+if TYPE_CHECKING:
+    from .by_group import GroupRow
+    from .findings import Audit
+
+# Groups with fewer rows are listed, but none is reported as the worst, because their mean losses vary too much.
+_MIN_GROUP = 20
+
+
+class Words(NamedTuple):
+    """The words of the tables and charts: of the probability, the listed rows, the flagged ones, and the legend."""
+
+    p: str
+    suspects: str
+    likely: str
+    share: str
+    legend: str
+    suggested: str
+
+
+WORDS = {
+    "annotated": Words(
+        "p(wrong)",
+        "suspects",
+        "likely wrong rows",
+        "estimated wrong labels",
+        "of these, estimated wrong",
+        "suggested",
+    ),
+    "observed": Words(
+        "p(given)", "surprising rows", "surprising rows", "surprising outcomes", "of these, surprising", "expected"
+    ),
+}
+
+
+def sentences(audit: Audit) -> list[str]:
+    """The result in words: what is assumed and found, other problems, the gain of a robust model, what to do."""
+    parts = [assumption(audit.labels), _found(audit), problems_in_words(audit.row_problems), _better(audit)]
+    return [part for part in (*parts, _next(audit)) if part]
+
+
+def listed_in_words(audit: Audit) -> str:
+    """A description of the list: the suspects, and the next rows of the ranking."""
+    one = "surprising row" if audit.observed else "suspect"
+    more = audit.n_listed - audit.n_suspects
+    if not more:
+        return plural(audit.n_suspects, one)
+    if not audit.n_suspects:
+        return f"no {one}s, but the first {plural(more, 'row')} of the ranking"
+    return f"{plural(audit.n_suspects, one)} and the next {plural(more, 'row')} of the ranking"
+
+
+def _found(audit: Audit) -> str:
+    j, n = audit.result, len(audit.result.wrong)
+    blind = f"{_capital(j.blind)}. " if j.blind else ""
+    have = "has" if audit.n_suspects == 1 else "have"
+    if audit.observed:
+        rows = f"{audit.n_suspects:,} of {n:,} rows {have} an outcome to which models gave less than {SURPRISING:.0%}"
+        return f"{blind}{rows}; about {j.expected_surprises:,.0f} are expected by chance."
+    noun = {"classes": "labels", "numbers": "targets", "labels": "entries of the labels"}[j.task]
+    share = _capital(share_sentence(j.noise.value, (j.noise.low, j.noise.high), j.contradicted, noun))
+    are = "is" if audit.n_suspects == 1 else "are"
+    rows = f"{audit.n_suspects:,} of {n:,} rows {are} suspect, {audit.n_likely:,} of them likely wrong"
+    return f"{blind}{share}. {rows if audit.n_suspects else f'No single row of {n:,} is a suspect'}."
+
+
+def _better(audit: Audit) -> str:
+    """Whether the robust linear model is better or worse than the ordinary one; "" if that does not matter."""
+    j, first = audit.result, audit.result.measures[0]
+    worse = [m for m in j.measures[1:] if m.gain.high < 0]
+    if j.m == 0 or (first.gain.low <= 0 <= first.gain.high and not worse):
+        return ""
+    ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
+    change = f"{first.name} {ours} instead of {ordinary}, {show_gain(first, first.gain.value)}{unit(first)}"
+    well = "better" if first.gain.low > 0 else "worse" if first.gain.high < 0 else "neither better nor worse"
+    drawback = "".join(
+        f"; {m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
+        for m in worse
+    )
+    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst, which need not be errors"
+    return (
+        f"The robust linear model predicts {well} out of fold than the ordinary one: {change} ({show_range(first)})"
+        f"{drawback}. It ignores the {ignored}."
+    )
+
+
+def _next(audit: Audit) -> str:
+    if not audit.n_listed:
+        worst = max(audit.row_problems, key=lambda problem: problem.strength, default=None)
+        return without_suspects(audit) if worst is None else f"Look at this first: {worst.sentence}."
+    first, word = audit.suspects(1)[0], audit.word[:-1]
+    row = f"row {row_text(first.row)}"
+    if audit.observed:
+        return f"The most surprising is {row}: its {word} is {first.given!r}, and {first.suggested!r} was expected."
+    if not audit.n_suspects:
+        return (
+            f"If you review rows, begin with {row}: its {word} is {first.given!r}, which is wrong with a probability "
+            f"of {percent(first.p_wrong)}."
+        )
+    fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
+    return f"Look at {row} first: its {word} is {first.given!r}, and {first.suggested!r} {fits}."
+
+
+def without_suspects(audit: Audit) -> str:
+    """Advice if there are no suspects: that nothing needs review, or to begin with the rows that fit worst."""
+    j = audit.result
+    if audit.observed or not audit.share_unclear:
+        return "There is nothing to look at first."
+    worst = audit.row_names.name(int(audit.target.rows[int(np.argmax(j.losses))]))
+    return (
+        f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "
+        f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
+    )
+
+
+def groups_note(audit: Audit) -> str:
+    """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
+    groups = audit.result.groups
+    cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
+    if audit.result.task != "classes" or not cut or not likely:
+        return ""
+    most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
+    if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
+        return ""
+    return (
+        f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
+        f"of the likely wrong ones are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). The "
+        "model ignores whatever it cannot explain, which may be a rare or difficult class. Do not drop the ignored "
+        f"rows of '{most_cut.name}' without looking at them."
+    )
+
+
+def ignored_groups(result: TaskResult) -> list[str]:
+    """A note for each class of which the model ignores more than half of the rows."""
+    return [
+        f"The model ignores {100 * g.cut / g.rows:.0f}% of the rows of '{g.name}': they may be rare, not wrong."
+        for g in result.groups
+        if result.task == "classes" and g.rows and g.cut > 0.5 * g.rows
+    ]
+
+
+def group_notes(groups: list[GroupRow], name: str, result: TaskResult) -> list[str]:
+    """A note on the group with the largest loss, of those with at least 20 rows; empty if at most one is that large.
+
+    `groups` must be sorted by loss, as `by_group` returns them.
+    """
+    large = [group for group in groups if group.rows >= _MIN_GROUP]
+    if len(large) < 2:
+        return []
+    worst, total = large[0], sum(group.rows for group in groups)
+    mean = sum(group.rows * group.loss for group in groups) / total
+    share = f"; about {worst.wrong:.0%} have a wrong target" if result.wrong.any() else ""
+    return [
+        f"By {visible(name, 60)}, the models fit '{visible(worst.name, 40)}' worst ({worst.rows:,} rows): its "
+        f"out-of-fold {result.loss_name} is {number(worst.loss, 3)}, and {number(mean, 3)} over all rows. The robust "
+        f"model ignores {worst.ignored:.0%} of its rows{share}."
+    ]
+
+
+def _capital(text: Any) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
