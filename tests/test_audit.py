@@ -1,6 +1,5 @@
 """find_label_issues: planted wrong labels are found out of fold; and the model of class-conditional noise."""
 
-import dataclasses
 
 import numpy as np
 import pytest
