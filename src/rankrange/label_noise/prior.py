@@ -10,7 +10,7 @@ from ..core.arrays import Array
 
 # The grid of rates of wrong labels of a class: dense where the posterior of a clean table has its mass.
 RATES = np.array([0, 3, 10, 20, 35, 50, 75, 100, 130, 160, 200, 240, 280, 330, 380, 440, 480, 520, 560]) / 1000.0
-_PROBABILITIES = {"no_error", "shared_rate", "class_unaffected", "unpredictable", "surprises"}
+_PROBABILITIES = {"no_error", "shared_rate", "class_unaffected", "unpredictable", "surprises", "hidden_errors"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class NoisePrior:
         log scale of their curves by log odds relative to calibrated predictions.
     evidence_power : float
         Power to which the likelihood of the rates is raised.
+    hidden_errors : float
+        Probability that overlap of the classes hides errors. They are then an unknown part, uniform in (0, 1), of the
+        labels that predictions contradict without confidence. This widens the interval of the share only.
     dirichlet_rows : float
         Weight, in rows, of the two Dirichlet priors: equal weights of the members, and equal probabilities of the wrong
         labels of a true class.
@@ -68,6 +71,7 @@ class NoisePrior:
     steepness_sd: float = 0.35
     class_sd: float = 1.0
     evidence_power: float = 0.7
+    hidden_errors: float = 0.5
     dirichlet_rows: float = 5.0
 
     def __post_init__(self) -> None:
