@@ -1,8 +1,8 @@
-"""A table of members of the label-noise ensemble: trees, and sparse linear models for wide tables."""
+"""A table of members of the label-noise ensemble: trees, sparse linear models for wide tables, and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,27 +10,37 @@ import numpy as np
 from ..core.arrays import Array
 from .folds import Folds
 from .sparse_member import sparse_predictions
+from .text_member import text_predictions
 from .trees import tree_predictions
 
 
 class MemberTask(NamedTuple):
-    """Rows (n, features), label codes from 0, the number of classes, the folds, and a generator of random numbers."""
+    """Rows (n, features) or None, label codes from 0, the number of classes, folds, random numbers, texts or None."""
 
-    X: Array
+    X: Array | None
     codes: Array
     n_classes: int
     folds: Folds
     rng: np.random.Generator
+    texts: Sequence[str] | None = None
 
 
 def _trees(task: MemberTask) -> Mapping[str, Array]:
-    return tree_predictions(*task)[0]
+    return {} if task.X is None else tree_predictions(task.X, task.codes, task.n_classes, task.folds, task.rng)[0]
 
 
 def _sparse(task: MemberTask) -> Mapping[str, Array]:
-    return sparse_predictions(task.X, task.codes, task.n_classes, task.folds)
+    return {} if task.X is None else sparse_predictions(task.X, task.codes, task.n_classes, task.folds)
+
+
+def _text(task: MemberTask) -> Mapping[str, Array]:
+    return {} if task.texts is None else text_predictions(task.texts, task.codes, task.n_classes, task.folds)
 
 
 # To add a member, write a function that returns a dict of out-of-fold probabilities (n, n_classes), and add an entry
 # here. The weight of a member is fitted to the labels; an uninformative member gets weight 0.
-MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {"trees": _trees, "sparse": _sparse}
+MEMBERS: dict[str, Callable[[MemberTask], Mapping[str, Array]]] = {
+    "trees": _trees,
+    "sparse": _sparse,
+    "text": _text,
+}

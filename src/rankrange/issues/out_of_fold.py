@@ -256,7 +256,7 @@ def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predi
         raise ValueError(
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
-    return _predictions_of(np.log(np.maximum(P, 1e-12))[None, None], data)
+    return predictions_of(np.log(np.maximum(P, 1e-12))[None, None], data)
 
 
 def _in_order(pred_probs: Any, classes: Array) -> Any:
@@ -270,7 +270,7 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
     )
 
 
-def _predictions_of(logs: Array, data: Data) -> Predictions:
+def predictions_of(logs: Array, data: Data) -> Predictions:
     """Predictions of one fit, from log probabilities `logs` (1, R, n, K).
 
     In each repeat the cut is the quantile of the losses above which there are as many rows as estimated wrong labels,
@@ -308,7 +308,7 @@ def estimator_predictions(
     for repeat, test, P in zip(folds.repeats, folds.test, found.parts, strict=True):
         logs[repeat][test] = np.log(np.maximum(P, 1e-12))
     report(f"{len(folds)} folds fitted")
-    return _predictions_of(logs[None], data)
+    return predictions_of(logs[None], data)
 
 
 def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNORED, "class_weight")) -> None:
