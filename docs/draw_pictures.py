@@ -318,7 +318,6 @@ DRAWN = (
     networks,
     groups,
     sparse_models,
-    review_tools,
     trainers,
     gpu,
     boosting,

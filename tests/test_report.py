@@ -1,6 +1,8 @@
 """The report in a real browser: it loads with the network off, does what it says, and nothing in it executes."""
 
 import dataclasses
+import html
+import json
 import re
 
 import numpy as np
@@ -338,6 +340,21 @@ def test_the_page_says_that_it_holds_only_the_first_suspects(browser, audit, tmp
     (tmp_path / "r.html").write_text(dataclasses.replace(audit, cells=few).report(), encoding="utf-8")
     open_page(browser, tmp_path / "r.html")
     assert browser.find_element("id", "shown").text == f"the first 10 of {audit.n_suspects} rows"
+
+
+def test_a_report_without_rows_has_no_cell_of_a_row(audit):
+    """The page of the same audit with rows has them, and says so."""
+    whole, short = audit.report(), audit.report(rows=False)
+    assert "contains values of the listed rows" in whole
+    assert "contains values of the listed rows" not in short
+    data = [json.loads(re.search(r'id="audit-data">(.*?)</script>', page, re.S)[1]) for page in (whole, short)]
+    assert all("cells" in suspect or "image" in suspect for suspect in data[0]["suspects"])
+    for suspect in data[1]["suspects"]:
+        assert not {"cells", "near", "marks", "image"} & set(suspect)
+        assert suspect["contents"]  # a review still works
+    for reason, near in zip(audit.evidence.reasons[:20], audit.evidence.near[:20], strict=False):
+        assert not reason or (reason in html.unescape(whole) and reason not in html.unescape(short))
+        assert near
 
 
 def test_losses_of_zero_do_not_stretch_the_axis(audit):

@@ -36,18 +36,25 @@ _TRUSTED = (
 
 
 def contents_of(
-    audit: Audit, source: Source, outputs: Mapping[str, Path], *, relabel: bool = False, clean_if: float = CLEAN_IF
+    audit: Audit,
+    source: Source,
+    outputs: Mapping[str, Path],
+    *,
+    relabel: bool = False,
+    clean_if: float = CLEAN_IF,
+    rows: bool = True,
 ) -> dict[Path, bytes | Writer]:
     """The contents of each output file, by path: bytes, or a function that writes them.
 
     `outputs` has the path of each output by its option, such as "--clean". The cleaned table is the table after the
     decision to drop the rows with a p_wrong of at least `clean_if`; with `relabel`, to relabel those of them for which
-    one other label fits, which is an error unless the target has classes.
+    one other label fits, which is an error unless the target has classes. If `rows` is false, the page has no cells of
+    single rows.
     """
     if relabel:
         check_relabel(audit.result.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
-        "--report": lambda path: audit.report().encode(),
+        "--report": lambda path: audit.report(rows).encode(),
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file)),
         "--clean": lambda path: _cleaned(audit, source, path, relabel, clean_if),
         "--model": lambda path: _model(audit),

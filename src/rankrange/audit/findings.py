@@ -461,11 +461,22 @@ class Audit:
         """
         return pandera_schema(self)
 
-    def report(self) -> str:
-        """The report as HTML, as `rankrange audit --report` writes it."""
+    def report(self, rows: bool = True) -> str:
+        """The report as HTML, as `rankrange audit --report` writes it.
+
+        Parameters
+        ----------
+        rows : bool, default=True
+            Whether the page contains the cells of the listed rows and of their nearest rows.
+
+        Returns
+        -------
+        str
+            The page.
+        """
         from .report import audit_page
 
-        return audit_page(self)
+        return audit_page(self, rows)
 
     def _repr_html_(self) -> str:
         from .report import audit_fragment

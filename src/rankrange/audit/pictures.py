@@ -42,27 +42,23 @@ def cut_curve(result: TaskResult, n_likely: int) -> dict[str, list[float]]:
     """The effect of moving the cut; see `Audit.cut_curve`. The cuts include those of m and of `n_likely` rows."""
     order = np.argsort(-result.losses, kind="stable")
     losses, wrong = result.losses[order], np.cumsum(result.wrong[order])
-    n, total = len(order), max(float(wrong[-1]), 1e-12)
-    most = max(20, int(0.6 * n))
-    counts = np.unique(np.concatenate([np.arange(1, 41), np.geomspace(1, most, _STEPS)]).round().astype(int))
-    counts = counts[counts <= most]
-    counts = np.union1d(counts, [c for c in (result.m, n_likely) if 0 < c <= most]).astype(int)
+    n, most = len(order), max(20, int(0.6 * len(order)))
+    counts = np.concatenate([np.geomspace(1, most, _STEPS).round(), np.arange(1, 41), [result.m, n_likely]])
+    counts = np.unique(counts[(counts >= 1) & (counts <= min(most, n))]).astype(int)
     # Rows with equal losses are cut together, so the cut is at the last of them.
     ends = np.unique(n - np.searchsorted(losses[::-1], losses[counts - 1], side="left"))
-    ends = ends[(ends >= 1) & (ends <= n)]
     return {
         "cut": losses[ends - 1].tolist(),
         "count": ends.tolist(),
         "precision": (wrong[ends - 1] / ends).tolist(),
-        "found": (wrong[ends - 1] / total).tolist(),
+        "found": (wrong[ends - 1] / max(float(wrong[-1]), 1e-12)).tolist(),
     }
 
 
 def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     """The distribution of the losses; see `Audit.distribution`."""
     losses = result.losses
-    high = float(losses.max())
-    high = high if high > 0 else 1.0
+    high = float(losses.max()) or 1.0
     # The first bar contains all losses near zero, which would otherwise stretch the logarithmic axis.
     sample = losses[losses > 1e-6 * (float(np.quantile(losses, 0.9)) or high)]
     least, low = map(float, np.quantile(sample, [0.005, 0.1])) if len(sample) else (0.1, 0.1)
@@ -79,11 +75,9 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
 
 def found_curve(result: TaskResult) -> dict[str, list[float]]:
     """The "share" of all expected errors in the first "rows" of the list, for 0 and up to 100 numbers of rows."""
-    wrong = result.wrong[result.order]
-    total = max(float(result.wrong.sum()), 1e-12)
-    seen = np.cumsum(wrong) / total
-    counts = np.unique(np.linspace(1, len(wrong), min(len(wrong), 100)).astype(int)) if len(wrong) else np.empty(0, int)
-    return {"rows": [0, *counts.tolist()], "share": [0.0, *seen[counts - 1].tolist()]}
+    seen = np.cumsum([0.0, *result.wrong[result.order]]) / max(float(result.wrong.sum()), 1e-12)
+    counts = np.unique(np.linspace(0, len(seen) - 1, 101).astype(int))
+    return {"rows": counts.tolist(), "share": seen[counts].tolist()}
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:
@@ -93,9 +87,8 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
     """
     if target.task != "classes":
         return [], []
-    given = [target.names[target.y[i]] for i in result.order]
-    pairs = Counter(zip(given, result.suggested, strict=True))
-    often = Counter(label for pair, count in pairs.items() for label in pair for _ in range(count))
+    pairs = Counter(zip((target.names[target.y[i]] for i in result.order), result.suggested, strict=True))
+    often = Counter(label for pair in pairs.elements() for label in pair)
     labels = sorted(label for label, _ in often.most_common(_CONFUSED))
     return labels, [[pairs[one, other] for other in labels] for one in labels]
 
@@ -126,26 +119,26 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 
     Missing cells are not counted. The outer bars of a histogram include the numbers beyond the central 99%.
     """
-    colour = _colour_of(target, labels)
     if column.numbers is not None:
         present = ~np.isnan(column.numbers)
         values = column.numbers[present]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
-        bars = _BARS if low < high else 1
+        bars, names = (_BARS if low < high else 1), []
         # Clipped before the division: an extreme value would overflow the integer.
-        inside = np.clip(values, low, high) - low
-        bar = np.minimum((inside / (high - low if high > low else 1.0) * bars).astype(int), bars - 1)
-        counts = [np.bincount(bar[colour[present] == c], minlength=bars).tolist() for c in range(len(labels))]
-        return ColumnPicture(column.name, counts, (column.formatted(float(low)), column.formatted(float(high))), [])
-    codes = column.codes
-    assert codes is not None
-    order = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(column.levels)), kind="stable")[:_VALUES]
-    shares = [
-        np.bincount(codes[(codes >= 0) & (colour == c)], minlength=len(column.levels)) for c in range(len(labels))
-    ]
-    names = [column.levels[i][:30] for i in order]
-    ends = (names[0], names[-1]) if names else ("", "")
-    return ColumnPicture(column.name, [share[order].tolist() for share in shares], ends, names)
+        inside = (np.clip(values, low, high) - low) / (high - low if high > low else 1.0)
+        bar = np.minimum((inside * bars).astype(int), bars - 1)
+        ends = (column.formatted(float(low)), column.formatted(float(high)))
+    else:
+        present = column.codes >= 0
+        order = np.argsort(-np.bincount(column.codes[present], minlength=len(column.levels)), kind="stable")[:_VALUES]
+        bars, names = len(order), [column.levels[i][:30] for i in order]
+        place = np.full(len(column.levels), -1)
+        place[order] = np.arange(bars)
+        bar = place[column.codes[present]]
+        ends = (names[0], names[-1]) if names else ("", "")
+    colour = _colour_of(target, labels)[present]
+    counts = [np.bincount(bar[(colour == c) & (bar >= 0)], minlength=bars).tolist() for c in range(len(labels))]
+    return ColumnPicture(column.name, counts, ends, names)
 
 
 def points_of(
@@ -157,8 +150,7 @@ def points_of(
     scores. If the model has one score per row, or the difference of two, they are this score and the first principal
     component of the rest of X.
     """
-    n = len(target.y)
-    rank = np.zeros(n, dtype=int)
+    rank = np.zeros(len(target.y), dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)
     others = np.flatnonzero(rank == 0)
     if len(others) > _POINTS:
@@ -169,14 +161,10 @@ def points_of(
     except (AttributeError, ValueError, TypeError):  # a model without scores has no scatter plot
         return {}, ("", "")
     low, high = np.quantile(both, [0.005, 0.995], axis=0)
-    both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0).round(3)
     colour = _colour_of(target, labels)[rows]
-    return {
-        "x": both[:, 0].round(3).tolist(),
-        "y": both[:, 1].round(3).tolist(),
-        "label": colour.tolist(),
-        "rank": rank[rows].tolist(),
-    }, axes
+    x, y = both.T.tolist()
+    return {"x": x, "y": y, "label": colour.tolist(), "rank": rank[rows].tolist()}, axes
 
 
 def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[str, str]]:
@@ -184,13 +172,18 @@ def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[s
         return np.column_stack([np.asarray(model.predict(X)).ravel(), y]), ("expected", "given")
     scores = np.asarray(model.decision_function(X), dtype=np.float64)
     if scores.ndim > 1 and scores.shape[1] > 2:
-        centred = scores - scores.mean(axis=0)
-        _, _, V = np.linalg.svd(centred, full_matrices=False)
-        return centred @ V[:2].T, ("first component of the scores", "second component of the scores")
+        both = _principal(scores, 2)
+        return both, ("first component of the scores", "second component of the scores")
     score = scores.ravel() if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
     dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
     rest = dense - dense.mean(axis=0)
     centred = score - score.mean()
     rest = rest - np.outer(centred, centred @ rest) / max(float(centred @ centred), 1e-12)
-    _, _, V = np.linalg.svd(rest, full_matrices=False)
-    return np.column_stack([score, rest @ V[0]]), ("score of the model", "first component of the other directions")
+    axes = ("score of the model", "first component of the other directions")
+    return np.column_stack([score, _principal(rest, 1)]), axes
+
+
+def _principal(A: Array, count: int) -> Array:
+    """The first principal components of the rows of A."""
+    centred = A - A.mean(axis=0)
+    return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2][:count].T)

@@ -26,57 +26,63 @@ _MAX_BYTES = 1_900_000
 _TEXT = 80
 
 
-def audit_page(audit: Audit) -> str:
+def audit_page(audit: Audit, rows: bool = True) -> str:
     """The page of an audit: one self-contained HTML file as text.
 
-    The number of suspects is halved until the page has at most 1.9 MB.
+    The number of suspects is halved until the page has at most 1.9 MB. If `rows` is false, the page has no cells of the
+    listed rows and of their nearest rows, nor sentences about these.
     """
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
     identified = identify_rows(
         audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]]
     )
     script = f"{asset('audit.js')}\n{asset('review.js')}"
-    while True:
-        text = page(f"Audit of {audit.name}", _body(audit, limit, identified), script=script)
-        if len(text.encode()) <= _MAX_BYTES or limit <= 1:
-            return text
-        limit //= 2
+    text = ""
+    for shown in (limit >> i for i in range(max(limit, 1).bit_length())):
+        text = page(f"Audit of {audit.name}", _body(audit, shown, identified, rows), script=script)
+        if len(text.encode()) <= _MAX_BYTES:
+            break
+    return text
 
 
 def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
     """HTML for a notebook: the findings, the scores and the first suspects, without script or style."""
-    return fragment("audit_short.html", **_values(audit, limit))
+    return fragment("audit_short.html", **_values(audit, limit, rows=True))
 
 
-def _body(audit: Audit, limit: int, identified: IdentifiedRows) -> Markup:
-    values = _values(audit, limit)
-    target = audit.target.columns
+def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> Markup:
+    values = _values(audit, limit, rows)
+    suspects = enumerate(values["suspects"])
     data = {
         "curve": _rounded(audit.cut_curve()),
         "rows": len(audit.result.wrong),
         "start": _slider_start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
-        "suspects": [_packed(audit, index, suspect, identified) for index, suspect in enumerate(values["suspects"])],
+        "suspects": [_packed(audit, index, suspect, identified, rows) for index, suspect in suspects],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "word": audit.word,
         "total": audit.n_listed,
         "table": identified.table,
-        "target": target_as_text(target),
+        "target": target_as_text(audit.target.columns),
         "task": audit.target.task,
         "labels": audit.target.names[:500] if audit.target.task == "classes" else [],
     }
-    return fragment("audit.html", data=embed("audit-data", data), **_pictures(audit), **values)
+    return fragment("audit.html", data=embed("audit-data", data), **_pictures(audit, rows), **values)
 
 
-def _values(audit: Audit, limit: int) -> dict[str, Any]:
+def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
     j = audit.result
+    suspects = audit.suspects(limit)
+    if not rows:
+        suspects = [suspect._replace(why=j.expected[rank]) for rank, suspect in enumerate(suspects)]
     cuts = [("λ", j.lam if j.k < len(j.wrong) else None), ("λ̂", j.lam_hat if j.m else None)]
     return {
         "audit": audit,
         "j": j,
         "sentences": audit.sentences(),
-        "suspects": audit.suspects(limit),
+        "suspects": suspects,
+        "with_rows": rows and bool(audit.cells or audit.images),
         "chart": histogram(audit.distribution(), cuts),
         "measures": [(m, whiskers(m)) for m in j.measures],
         "show": show,
@@ -92,7 +98,7 @@ def _values(audit: Audit, limit: int) -> dict[str, Any]:
     }
 
 
-def _pictures(audit: Audit) -> dict[str, Any]:
+def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
     """Variables for the templates of the charts, of the review and of other problems."""
     evidence = audit.evidence
     labels, counts = confusions(audit.target, audit.result)
@@ -110,6 +116,7 @@ def _pictures(audit: Audit) -> dict[str, Any]:
             (words_of(kind).many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
             for kind, count in counted.items()
         ],
+        "in_words": lambda problem: problem.sentence if rows else "values are left out",
         "command_name": shlex.quote(visible(audit.name)),
         "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns[:5]),
     }
@@ -117,12 +124,11 @@ def _pictures(audit: Audit) -> dict[str, Any]:
 
 def _review_curve(audit: Audit) -> dict[str, Any]:
     """The curve of errors found during a review, and a sentence with its value at a round number of rows."""
-    curve = found_curve(audit.result)
+    curve, wrong = found_curve(audit.result), audit.result.wrong
     rows, shares = curve["rows"], curve["share"]
     last = int(rows[-1])
     enough = next((int(r) for r, s in zip(rows, shares, strict=True) if s >= 0.8 * shares[-1]), last)
     stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
-    wrong = audit.result.wrong
     found = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
     sentence = f"After {stop:,} rows you have seen {found:.0%} of the {_about(float(wrong.sum()))} expected errors"
     rest = f"; after all {last:,} listed, {shares[-1]:.0%}." if stop < last else "."
@@ -196,7 +202,7 @@ def _slider_start(audit: Audit) -> int:
     return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 
-def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRows) -> dict[str, Any]:
+def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRows, rows: bool) -> dict[str, Any]:
     given, suggested = shown_labels(audit, suspect)
     packed: dict[str, Any] = {
         "rank": suspect.rank,
@@ -212,6 +218,8 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
         "to": _new_cell(audit, suspect, identified.given[index]),
     }
     evidence = audit.evidence
+    if not rows:
+        return packed
     if audit.cells:
         packed["cells"] = [visible(cells[index], _TEXT) for cells in audit.cells.values()]
         marks = evidence.marks[index] if index < len(evidence.marks) else {}
