@@ -34,8 +34,8 @@ from .records import line_count, records
 # More columns would need more memory than most machines have.
 MAX_COLUMNS = 10_000
 _HEAD = 1 << 22
-# Rows per batch of a data set, and the sizes of CSV blocks to try: a block must be larger than the longest row.
-_ROWS_AT_A_TIME, _BLOCKS = 1 << 15, (1 << 20, 1 << 25, 1 << 30)
+# Rows per batch of a data set, and bytes per block of CSV, which must be larger than the longest row.
+_ROWS_AT_A_TIME, _BLOCK = 1 << 15, 1 << 24
 
 
 @dataclass(frozen=True)
@@ -93,29 +93,17 @@ class Source:
         import pyarrow as pa
         import pyarrow.csv
 
-        types = dict.fromkeys(columns, pa.string())
         markers = [] if as_written else list(MISSING)
         convert = pyarrow.csv.ConvertOptions(
-            column_types=types, include_columns=columns, strings_can_be_null=bool(markers), null_values=markers
+            column_types=dict.fromkeys(columns, pa.string()),
+            include_columns=columns,
+            strings_can_be_null=bool(markers),
+            null_values=markers,
         )
-        done = 0  # rows that were yielded before a row was too long for a block
-        for size in _BLOCKS:
-            seen = 0
-            try:
-                with self._stream() as file:
-                    for batch in pyarrow.csv.open_csv(file, self._read_options(size), self._parse_options(), convert):
-                        new = batch.slice(max(0, done - seen))
-                        seen += batch.num_rows
-                        if new.num_rows:
-                            yield new
-                return
-            except pa.ArrowInvalid as error:
-                if "straddl" not in str(error) or size == _BLOCKS[-1]:
-                    raise
-            done = max(done, seen)
+        with self._stream() as file:
+            yield from pyarrow.csv.open_csv(file, *self._csv_options(), convert)
 
     def _table(self, columns: list[str]) -> Any:
-        import pyarrow as pa
         import pyarrow.csv
 
         if self.data is not None:
@@ -123,15 +111,8 @@ class Source:
         convert = pyarrow.csv.ConvertOptions(
             null_values=list(MISSING), strings_can_be_null=True, include_columns=columns
         )
-        for size in _BLOCKS[:-1]:
-            try:
-                with self._stream() as file:
-                    return pyarrow.csv.read_csv(file, self._read_options(size), self._parse_options(), convert)
-            except pa.ArrowInvalid as error:
-                if "straddl" not in str(error):
-                    raise
         with self._stream() as file:
-            return pyarrow.csv.read_csv(file, self._read_options(_BLOCKS[-1]), self._parse_options(), convert)
+            return pyarrow.csv.read_csv(file, *self._csv_options(), convert)
 
     def _joined(self, columns: list[str]) -> Any:
         import pyarrow as pa
@@ -155,19 +136,14 @@ class Source:
 
         return pyarrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
 
-    def _read_options(self, block: int) -> Any:
+    def _csv_options(self) -> tuple[Any, Any]:
         import pyarrow.csv
 
         # The names are passed, because a header may have blank ones.
-        size = min(max(block, 64 * sum(map(len, self.names))), _BLOCKS[-1])
-        return pyarrow.csv.ReadOptions(
-            column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=size
+        reading = pyarrow.csv.ReadOptions(
+            column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=_BLOCK
         )
-
-    def _parse_options(self) -> Any:
-        import pyarrow.csv
-
-        return pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        return reading, pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
 
     def _unreadable(self, error: BaseException) -> UserError:
         text = str(error)
