@@ -21,8 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from rankrange.core.losses import TKML
 from rankrange.core.objective import Design
 from rankrange.metrics import top_k_multilabel_accuracy
-from rankrange.solvers.label_ranking import LabelObjective, quasi_newton
-from rankrange.solvers.per_label import logistic_per_label
+from rankrange.solvers.label_ranking import LabelObjective, logistic_per_label, quasi_newton
 from record import append
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -136,14 +136,7 @@ IN_MEMORY = {
         TKMLClassifier,
         "labels",
         {"m": 0.1, "C": 1.0, "validation": None, "random_state": 0},
-        {"top_k": 2, "m": 0.2, "k": 0.8, "C": 0.01, "loss": "paper", "fit_intercept": False, "solver": "dca"}
-        | {"validation": 0.5, "max_iter": 1, "tol": 0.5},
-    ),
-    "labels by minmax": (
-        TKMLClassifier,
-        "labels",
-        {"m": 0.1, "C": 1.0, "validation": None, "solver": "minmax", "batch_size": 32, "random_state": 0},
-        {"learning_rate": 0.01, "batch_size": 16, "ranking": "batch", "random_state": 7, "max_iter": 20},
+        {"top_k": 2, "m": 0.2, "k": 0.8, "C": 0.01, "loss": "paper"} | {"validation": 0.5, "max_iter": 1},
     ),
     "any classifier": (
         RankedRangeClassifier,
@@ -189,7 +182,7 @@ def test_each_parameter_changes_a_fit_in_memory_or_is_refused(name):
     for other, value in others.items():
         if other in ONLY_WITH_MORE or other not in inspect.signature(kind).parameters:
             continue
-        strict = {**base, "tol": 1e-12} if other == "max_iter" else base
+        strict = {**base, "tol": 1e-12} if other == "max_iter" and hasattr(kind(), "tol") else base
         reference = usual if strict is base else _everything(kind(**strict).fit(X, y), X)
         try:
             found = _everything(kind(**{**strict, other: value}).fit(X, y), X)

@@ -1,8 +1,7 @@
 """Top-k metrics of ranked classes and labels, and the partial AUC between two false positive rates.
 
-Metrics that scikit-learn has are calls of scikit-learn; the top-k multi-label accuracy of the paper is new. Arguments
-have the order (truth, scores, k), with one column of scores per label. Top-k metrics break ties as scikit-learn's
-`top_k_accuracy_score` does: of labels tied at rank k, those with the highest index are predicted.
+Arguments have the order (truth, scores, k), with one column of scores per label. Ties are broken as in scikit-learn's
+`top_k_accuracy_score`: of labels tied at rank k, those with the highest index are predicted.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.metrics import label_ranking_average_precision_score, top_k_accuracy_score
 
 from .core.ranges import check_rates
 from .core.select import as_floats, check_finite, ranked_range
 
 __all__ = [
-    "label_ranking_average_precision",
     "partial_auc_score",
-    "top_k_accuracy",
     "top_k_labels",
     "top_k_multilabel_accuracy",
 ]
@@ -36,7 +32,7 @@ def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weigh
     Parameters
     ----------
     Y : array_like or sparse matrix of shape (n, labels)
-        An indicator matrix of 0 and 1.
+        An indicator matrix of 0 and 1, or NaN for a label that nobody looked at: it is neither ranked nor counted.
     scores : array_like of shape (n, labels)
         The higher, the more likely the label.
     k : int
@@ -57,84 +53,29 @@ def top_k_multilabel_accuracy(Y: Any, scores: ArrayLike, k: int, *, sample_weigh
     >>> top_k_multilabel_accuracy(Y, scores, 1)  # the second row is wrong
     0.6666666666666666
     """
-    true = check_indicator(Y)
-    top = top_k_labels(scores, k)
-    if top.shape != true.shape:
+    labels = check_indicator(Y)
+    z = _checked_scores(scores, k)
+    if z.shape != labels.shape:
         raise ValueError(
-            f"scores must have one row per row of Y and one column per label, got shape {top.shape} for Y of shape "
-            f"{true.shape}; pass the scores of the same rows and labels"
+            f"scores must have one row per row of Y and one column per label, got shape {z.shape} for Y of shape "
+            f"{labels.shape}; pass the scores of the same rows and labels"
         )
-    # One set contains the other if and only if the intersection has the size of the smaller set.
-    right = (true & top).sum(axis=1) == np.minimum(true.sum(axis=1), k)
+    right = rows_in_order(labels == 1, known_scores(labels, z), k)
     return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
 
-def top_k_accuracy(
-    y: ArrayLike,
-    scores: ArrayLike,
-    k: int = 1,
-    *,
-    labels: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Share of rows whose class has one of the k highest scores.
+def known_scores(labels: NDArray[Any], scores: NDArray[Any]) -> NDArray[Any]:
+    """The scores, with minus infinity for unknown labels, which are -1 in `labels`."""
+    return scores if labels.dtype == bool else np.where(labels < 0, -np.inf, scores)
 
-    This is scikit-learn's `top_k_accuracy_score` with k as the third argument.
 
-    Parameters
-    ----------
-    y : array_like of shape (n,)
-        The classes.
-    scores : array_like of shape (n, classes), or (n,) with two classes
-        The higher, the more likely the class.
-    k : int, default=1
-        The number of predicted classes.
-    labels : array_like, optional
-        The classes of the columns of `scores`, if y does not contain all of them.
-    sample_weight : array_like of shape (n,), optional
-        Weights of the rows.
+def rows_in_order(true: NDArray[np.bool_], scores: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    """Whether the k labels with the highest scores are all true or include all true labels, row by row.
 
-    Returns
-    -------
-    float
-        The accuracy, between 0 and 1.
-
-    Examples
-    --------
-    >>> from rankrange.metrics import top_k_accuracy
-    >>> top_k_accuracy([0, 1, 2], [[0.5, 0.3, 0.2], [0.5, 0.4, 0.1], [0.6, 0.3, 0.1]], 2)
-    0.6666666666666666
+    One set contains the other if and only if the intersection has the size of the smaller set. Labels with a score of
+    minus infinity are unknown, and not in `true`.
     """
-    return float(top_k_accuracy_score(y, scores, k=k, labels=labels, sample_weight=sample_weight))
-
-
-def label_ranking_average_precision(Y: Any, scores: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
-    """Average precision of the ranking of labels: scikit-learn's `label_ranking_average_precision_score`.
-
-    The formula printed in section 5 of the paper counts the true labels ranked strictly before each true label. It
-    gives 0 to a perfect ranking of one true label (docs/paper.md, item 6). This function also counts the label itself.
-
-    Parameters
-    ----------
-    Y : array_like or sparse matrix of shape (n, labels)
-        An indicator matrix of 0 and 1.
-    scores : array_like of shape (n, labels)
-        The higher, the more likely the label.
-    sample_weight : array_like of shape (n,), optional
-        The weight of each row in the mean.
-
-    Returns
-    -------
-    float
-        The score, between 0 and 1. It is 1 if all true labels have higher scores than all false ones in every row.
-
-    Examples
-    --------
-    >>> from rankrange.metrics import label_ranking_average_precision
-    >>> label_ranking_average_precision([[1, 0, 0], [0, 1, 1]], [[0.9, 0.5, 0.1], [0.9, 0.5, 0.4]])
-    0.7916666666666666
-    """
-    return float(label_ranking_average_precision_score(Y, scores, sample_weight=sample_weight))
+    return np.asarray((true & _top_marks(scores, k)).sum(axis=1) == np.minimum(true.sum(axis=1), k))
 
 
 def partial_auc_score(
@@ -279,25 +220,34 @@ def top_k_labels(scores: ArrayLike, k: int) -> NDArray[np.bool_]:
     array([[False,  True,  True],
            [False,  True,  True]])
     """
-    scores = as_floats(scores, "scores")
-    if scores.ndim != 2 or scores.size == 0:
-        raise ValueError(f"scores must be a matrix (rows, labels), got shape {scores.shape}; pass one column per label")
-    check_finite(scores, "scores")
-    n_labels = scores.shape[1]
+    return _top_marks(_checked_scores(scores, k), k)
+
+
+def _checked_scores(scores: ArrayLike, k: int) -> NDArray[Any]:
+    z = as_floats(scores, "scores")
+    if z.ndim != 2 or z.size == 0:
+        raise ValueError(f"scores must be a matrix (rows, labels), got shape {z.shape}; pass one column per label")
+    check_finite(z, "scores")
     if isinstance(k, bool) or not isinstance(k, numbers.Integral):
         raise TypeError(f"k must be an int, the number of labels predicted, got {k!r} of type {type(k).__name__}")
-    if not 1 <= k <= n_labels:
-        raise ValueError(f"need 1 <= k <= number of labels, got k={k} for {n_labels} labels; choose k in that range")
-    cut = np.partition(scores, n_labels - k, axis=1)[:, [n_labels - k]]
+    if not 1 <= k <= z.shape[1]:
+        raise ValueError(f"need 1 <= k <= number of labels, got k={k} for {z.shape[1]} labels; choose k in that range")
+    return z
+
+
+def _top_marks(scores: NDArray[Any], k: int) -> NDArray[np.bool_]:
+    place = scores.shape[1] - k
+    cut = np.partition(scores, place, axis=1)[:, [place]]
     above, tied = scores > cut, scores == cut
     tied_from_here_on = np.cumsum(tied[:, ::-1], axis=1)[:, ::-1]
     return above | (tied & (tied_from_here_on <= k - above.sum(axis=1, keepdims=True)))
 
 
-def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
+def check_indicator(Y: Any, name: str = "Y") -> NDArray[Any]:
     """Check an indicator matrix, dense or sparse, and return it as a dense array of bool.
 
-    Error messages call the matrix `name` and suggest a conversion.
+    If it has NaN (unknown labels), the result is int8 with -1 for these. Error messages call the matrix `name` and
+    suggest a conversion.
     """
     remedy = "sklearn.preprocessing.MultiLabelBinarizer makes one from lists of labels"
     try:
@@ -308,8 +258,8 @@ def check_indicator(Y: Any, name: str = "Y") -> NDArray[np.bool_]:
         raise ValueError(f"{name} must be an indicator matrix (rows, labels), got shape {array.shape}; {remedy}")
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an indicator matrix of 0 and 1, got dtype {array.dtype}; {remedy}")
-    ones = array == 1
-    if not (ones | (array == 0)).all():
-        value = array[~(ones | (array == 0))][0]
-        raise ValueError(f"{name} must hold only 0 and 1, got {value}; {remedy}")
-    return ones
+    ones, unknown = array == 1, np.isnan(array)
+    valid = ones | (array == 0) | unknown
+    if not valid.all():
+        raise ValueError(f"{name} must hold only 0 and 1, or NaN for unknown labels, got {array[~valid][0]}; {remedy}")
+    return np.where(unknown, -1, ones).astype(np.int8) if unknown.any() else ones

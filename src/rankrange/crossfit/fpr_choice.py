@@ -20,8 +20,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import Logistic
 from ..core.objective import Design, Objective
-from ..core.pair_objective import Masses, PairObjective
-from ..core.pairs import PAIR_LOSSES
+from ..core.pairs import Masses, PairObjective
 from ..metrics import roc_area
 from ..solvers import Result, Settings, solve
 from ..solvers.pairwise import solve_pairs
@@ -79,11 +78,10 @@ class LabelledRows:
 
 
 class Task(NamedTuple):
-    """The task: the rates of interest, the pair loss, and the tolerance and iteration limit of fits."""
+    """The task: the rates of interest, and the tolerance and iteration limit of fits."""
 
     fpr: Rates
     tpr: Rates
-    loss: str
     tol: float = 1e-6
     max_iter: int = 200
 
@@ -147,8 +145,7 @@ def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> Pair
     lo, hi = candidate.fpr or (0.0, 1.0)
     of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(a.sum()))
     of_negatives = _masses(lo, hi, float(b.sum()))
-    loss = PAIR_LOSSES[task.loss]
-    return PairObjective(positives, negatives, loss, candidate.C, a, b, of_positives, of_negatives)
+    return PairObjective(positives, negatives, candidate.C, a, b, of_positives, of_negatives)
 
 
 def _masses(lo: float, hi: float, total: float) -> Masses:

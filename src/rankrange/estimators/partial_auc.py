@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from ..compatibility import check_sample_weight
 from ..core.arrays import Array
-from ..core.pairs import PAIR_LOSSES
 from ..core.ranges import check_rates
 from ..core.row_space import RowSpace
 from ..core.threads import threads_for
@@ -60,8 +59,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         Logistic regression is chosen unless another candidate is better by more than one standard error, and always
         with fewer than 10 positives, or fewer than 10 negatives in the range of interest (for C="auto" then with C=1).
         A narrow range needs classes that hardly overlap; otherwise all coefficients are 0.
-    loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-        The loss of a pair, as a function of the difference of its scores.
     C : float or "auto", default=1.0
         Inverse of regularization strength. "auto" tries 0.1, 1 and 10. A number is used as it is, except that
         train_fpr="auto" on up to 20,000 rows tries 0.1, 1 and 10 times C.
@@ -126,7 +123,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         *,
         tpr: Any = (0.0, 1.0),
         train_fpr: Any = "auto",
-        loss: str = "squared_hinge",
         C: Any = 1.0,
         cv: Any = 5,
         max_iter: int = 200,
@@ -136,7 +132,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.fpr = fpr
         self.tpr = tpr
         self.train_fpr = train_fpr
-        self.loss = loss
         self.C = C
         self.cv = cv
         self.max_iter = max_iter
@@ -200,15 +195,11 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _task(self) -> Task:
-        if self.loss not in PAIR_LOSSES:
-            raise ValueError(f"loss must be one of {', '.join(PAIR_LOSSES)}, got {self.loss!r}; choose one of them")
         if isinstance(self.cv, bool) or (isinstance(self.cv, numbers.Real) and not _is_count(self.cv)):
             raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
         if not (isinstance(self.tol, numbers.Real) and self.tol > 0):
             raise ValueError(f"tol must be above 0, got {self.tol!r}; 1e-6 is the default")
-        return Task(
-            check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), self.loss, float(self.tol), int(self.max_iter)
-        )
+        return Task(check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), float(self.tol), int(self.max_iter))
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
         """The rows with positive weight, the weight of one effective row, and the indices of these rows."""

@@ -21,8 +21,8 @@ from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.objective import Design
 from ..core.select import ranked_range
-from ..metrics import check_indicator, top_k_labels
-from ..solvers.blocks import rows_that_fit
+from ..metrics import check_indicator, known_scores, rows_in_order, top_k_labels
+from ..solvers.label_ranking import rows_that_fit
 from .on_device import on_device
 
 # An indicator matrix of up to this many entries is kept dense, one byte per entry.
@@ -30,7 +30,10 @@ _DENSE_UP_TO = 1 << 26
 
 
 class Targets(NamedTuple):
-    """Validated targets: the indicator matrix `true` (n, L), dense or CSR, and the L labels `classes`."""
+    """Validated targets: the indicator matrix `true` (n, L) and the L labels `classes`.
+
+    The matrix is bool, dense or CSR, or int8 with -1 for unknown labels.
+    """
 
     true: Any
     classes: Array
@@ -144,7 +147,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         self._check_top_k(targets)
-        counts = np.asarray(targets.true.sum(axis=1)).ravel()
+        counts = np.asarray((targets.true == 1).sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]
         if not present.any():
             raise ValueError("y must have at least one true label, got none; check that 1 means true")
@@ -159,7 +162,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self.target_kind_ = targets.kind
         self.sparse_output_ = targets.sparse
         self.n_without_labels_ = int((counts == 0).sum())
-        self.n_with_all_labels_ = int((counts == len(targets.classes)).sum())
+        known = (targets.true >= 0).sum(axis=1) if targets.true.dtype == np.int8 else len(targets.classes)
+        self.n_with_all_labels_ = int((counts == known).sum())
         return X, targets, weight
 
     def _check_top_k(self, targets: Targets) -> None:
@@ -265,7 +269,8 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         X : array_like or sparse matrix of shape (n_samples, n_features)
             The rows.
         y : indicator matrix, lists of labels or classes
-            The true labels. With one class per row the score is the share of rows whose class is among the top_k.
+            The true labels; NaN marks a label that nobody looked at. With one class per row the score is the share of
+            rows whose class is among the top_k.
         sample_weight : array_like of shape (n_samples,), optional
             Weights of the rows.
 
@@ -279,8 +284,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         right = np.empty(X.shape[0], dtype=bool)
         for rows in self._row_blocks(X):
             labels = true[rows].toarray() if sp.issparse(true) else true[rows]
-            hits = (labels & top_k_labels(self._scores(X[rows]), int(self.top_k))).sum(axis=1)
-            right[rows] = hits == np.minimum(labels.sum(axis=1), self.top_k)
+            right[rows] = rows_in_order(labels == 1, known_scores(labels, self._scores(X[rows])), int(self.top_k))
         return float(ranked_range(right, 0, 1.0, sample_weight=sample_weight))
 
     def _best(self, X: Any, k: int) -> Array:

@@ -19,17 +19,15 @@ from ..core.objective import Design
 from ..core.ranges import RankedRange
 from ..core.threads import threads_for
 from ..crossfit.folds import PENALTIES, hold_out, whole_number
-from ..metrics import top_k_labels
-from ..solvers.blocks import Blocks
-from ..solvers.descent import Log, Result
-from ..solvers.label_ranking import LabelObjective, Watch, by_separation, descend_and_polish, quasi_newton
-from ..solvers.minmax import minmax
-from ..solvers.per_label import logistic_per_label
-from .linear import check_C, check_positive, group_codes
+from ..metrics import rows_in_order
+from ..solvers.descent import Result
+from ..solvers.label_ranking import Blocks, LabelObjective, Watch, logistic_per_label, minimise, quasi_newton
+from .linear import check_C, group_codes
 from .targets import LabelRanker
 from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
 
-_SOLVERS = ("auto", "dca", "minmax")
+# The relative duality gap at which a fit without early stopping ends.
+_TOL = 1e-3
 # Patience: a path ends after this many steps without a better held-out accuracy.
 _PATIENCE = 40
 # Rows are sorted up to this size of X and Y. An integer weight then gives exactly the fit of repeated rows.
@@ -58,32 +56,19 @@ class TKMLClassifier(LabelRanker):
     loss : {"two_sided", "paper"}, default="two_sided"
         "paper" requires all true labels to be among the top_k, which is impossible for a row with more than top_k true
         labels. For such a row "two_sided" requires that the top_k labels are all true (docs/paper.md, item 10).
-    fit_intercept : bool, default=True
-        Whether to fit an intercept per label.
-    solver : {"auto", "dca", "minmax"}, default="auto"
-        "auto" takes quasi-Newton steps, followed by those of "dca" if it is not stopped early. "dca" fixes which labels
-        of each row are compared and which rows are dropped, solves this convex problem, and repeats; no step increases
-        the objective. "minmax" is the paper's Algorithm 3.
     validation : float, int or None, default=0.2
         Early stopping: a float is the share of rows to hold out, an int the number of cross-validation folds, None
         means no early stopping. The number of steps, which may be 0, is chosen by the top-k multi-label accuracy on
         held-out rows; steps are taken only if the gain exceeds its standard error. The model is then fitted to all rows
         with that many steps, and its coefficients are the mean over the start and these steps.
+    n_starts : int, default=3
+        Number of starts without early stopping: logistic regressions of each label with other penalties, then with
+        random weights of the rows. The lowest end is continued by majorisation: fix which labels of each row are
+        compared and which rows are dropped, solve this convex problem, and repeat; no step increases the objective.
     max_iter : int, default=200
-        Maximum number of steps: quasi-Newton steps, rounds of "dca", or steps of "minmax".
-    tol : float, default=1e-3
-        The solver stops when the relative duality gap is at most `tol`. With early stopping, "auto" has no gap and
-        stops when a step lowers the objective by less than tol / 100 of it. "minmax" takes all steps.
-    learning_rate : float, default=0.3
-        Step length of "minmax".
-    batch_size : int or None, default=None
-        Rows per step of "minmax"; None uses all rows. m and k are applied to each batch as shares.
-    ranking : {"stream", "batch"}, default="stream"
-        Whether "minmax" tracks its thresholds across batches or computes them in each batch.
+        Maximum number of quasi-Newton steps from each start.
     random_state : int, RandomState or None, default=None
-        Seed for the held-out rows and the batches.
-    verbose : int, default=0
-        1 prints the steps.
+        Seed for the held-out rows and the random starts.
 
     Attributes
     ----------
@@ -92,7 +77,7 @@ class TKMLClassifier(LabelRanker):
     classes_ : ndarray of shape (n_labels,)
         The labels: column names if y is a data frame, column numbers for another indicator matrix.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
-        As in `AoRRClassifier`. `converged_` is always True with early stopping and with "minmax".
+        As in `AoRRClassifier`. `converged_` is always True with early stopping.
     certificate_ : float
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same pairs of
         labels compared and the same rows dropped (a local minimum). Infinite if nothing is proved, for example after
@@ -131,32 +116,20 @@ class TKMLClassifier(LabelRanker):
         k: Any = 1.0,
         C: Any = "auto",
         loss: str = "two_sided",
-        fit_intercept: bool = True,
-        solver: str = "auto",
         validation: Any = 0.2,
+        n_starts: int = 3,
         max_iter: int = 200,
-        tol: float = 1e-3,
-        learning_rate: float = 0.3,
-        batch_size: int | None = None,
-        ranking: str = "stream",
         random_state: Any = None,
-        verbose: int = 0,
     ) -> None:
         self.top_k = top_k
         self.m = m
         self.k = k
         self.C = C
         self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.solver = solver
         self.validation = validation
+        self.n_starts = n_starts
         self.max_iter = max_iter
-        self.tol = tol
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.ranking = ranking
         self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> TKMLClassifier:
         """Fit the model to training data.
@@ -166,7 +139,8 @@ class TKMLClassifier(LabelRanker):
         X : array_like or sparse matrix of shape (n_samples, n_features)
             Training data.
         y : indicator matrix, lists of labels, or classes of shape (n_samples,)
-            The true labels of each row.
+            The true labels of each row. NaN in an indicator matrix marks a label that nobody looked at: it is neither
+            ranked nor counted.
         sample_weight : array_like of shape (n_samples,), optional
             Weights of the rows. An integer weight is a repetition. Other weights are relative: with C="auto",
             multiplying all of them by a constant changes nothing.
@@ -188,15 +162,14 @@ class TKMLClassifier(LabelRanker):
         else:
             present, together = present_rows(X, targets.true, weight, together)
             objective = self._objective(*present)
-        seed = int(rng.integers(2**31))  # the same batches in every fit
         mean = _Mean()
         with threads_for(X):
-            chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, seed, together)
+            chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, together)
             objective = replace(objective, C=chosen.C)  # relative to the mean, so C has no unit
-            result = self._run(objective, steps, seed, Log(print if self.verbose else None), mean)
+            result = self._run(objective, steps, rng, mean)
             if self.validation is not None and steps:
                 result = replace(result, w=mean.W, value=objective.value(mean.W), certificate=np.inf)
-            given = LabelObjective(Design(X, bool(self.fit_intercept)), targets.true, objective.loss, objective.C)
+            given = LabelObjective(Design(X, True), targets.true, objective.loss, objective.C)
             losses = given.losses_of(result.w)
         self.C_ = objective.C_of_sum
         self.stopped_at_start_ = steps == 0
@@ -204,8 +177,8 @@ class TKMLClassifier(LabelRanker):
         self._store_cuts(losses, weight)
         if not result.converged and self.validation is None:
             warnings.warn(
-                f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
-                "the features, or lower C",
+                f"the fit did not reach a relative gap of {_TOL:g}: {result.message}; raise max_iter, scale the "
+                "features, or lower C",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -213,14 +186,8 @@ class TKMLClassifier(LabelRanker):
 
     def _check_params(self) -> None:
         check_C(self.C)
-        check_positive(self, "tol", "learning_rate")
         whole_number("max_iter", self.max_iter, 1)
-        if self.batch_size is not None:
-            whole_number("batch_size", self.batch_size, 1)
-        if self.ranking not in ("stream", "batch"):
-            raise ValueError(f"ranking must be 'stream' or 'batch', got {self.ranking!r}")
-        if self.solver not in _SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(_SOLVERS)}, got {self.solver!r}")
+        whole_number("n_starts", self.n_starts, 1)
         if self.loss not in ("two_sided", "paper"):
             raise ValueError(f"loss must be 'two_sided' or 'paper', got {self.loss!r}")
         share = self.validation
@@ -245,30 +212,24 @@ class TKMLClassifier(LabelRanker):
         self.m_: float = as_count(m)
         self.k_: float = as_count(k)
         loss = TKML(int(self.top_k), two_sided=self.loss == "two_sided")
-        design = Design(X, bool(self.fit_intercept))
+        design = Design(X, True)
         C = (1.0 if self.C == "auto" else float(self.C)) * (k - m)
         return LabelObjective(design, true, loss, C, true.shape[1], m=m, k=k, sample_weight=mass)
 
-    def _run(self, objective: LabelObjective, steps: int, seed: int, log: Log, watch: Watch | None = None) -> Result:
+    def _run(self, objective: LabelObjective, steps: int, rng: np.random.Generator, watch: Watch) -> Result:
         """Take up to `steps` steps from one logistic regression per label; `watch` gets this start and every new W."""
         start, _, _ = logistic_per_label(objective.design, objective.blocks, objective.C, objective.sample_weight)
-        if watch is not None:
-            watch(start)
+        watch(start)
         if steps == 0:
             value = objective.value(start)
-            log("start", value)
-            return Result(start, value, 0, True, "stayed at the start", log.history)
-        common: dict[str, Any] = {"max_iter": steps, "log": log, "watch": watch}
-        if self.solver == "minmax":
-            common |= {"rate": float(self.learning_rate), "batch_size": self.batch_size, "ranking": self.ranking}
-            return minmax(objective, start, rng=np.random.default_rng(seed), **common)
-        common["tol"] = float(self.tol)
-        if self.solver == "dca":
-            return by_separation(objective, start, **common)
-        return (descend_and_polish if self.validation is None else quasi_newton)(objective, start, **common)
+            return Result(start, value, 0, True, "stayed at the start", [("start", value)])
+        if self.validation is None:
+            n_starts = int(self.n_starts)
+            return minimise(objective, start, n_starts=n_starts, tol=_TOL, max_iter=steps, rng=rng)
+        return quasi_newton(objective, start, tol=_TOL, max_iter=steps, watch=watch)
 
     def _choose(
-        self, objective: LabelObjective, rng: np.random.Generator, seed: int, groups: Array | None
+        self, objective: LabelObjective, rng: np.random.Generator, groups: Array | None
     ) -> tuple[LabelObjective, int]:
         """Choose C and the number of steps on held-out rows; return the objective with this C, and this number.
 
@@ -281,28 +242,26 @@ class TKMLClassifier(LabelRanker):
         if objective.design.n < 2 or together or (no_stopping and not choose_C):
             return objective, int(self.max_iter)
         held = _held_out(objective.design.n, 0.2 if no_stopping else self.validation, rng, groups)
-        best = (
-            (objective, self._stop(objective, held, seed)) if not choose_C else self._least_error(objective, held, seed)
-        )
+        best = self._least_error(objective, held) if choose_C else (objective, self._stop(objective, held))
         if no_stopping:
             return best[0], int(self.max_iter)
         self.stop_scores_, self.stop_score_ = best[1].scores, best[1].score
         return best[0], best[1].steps
 
-    def _least_error(self, objective: LabelObjective, held: list[Array], seed: int) -> tuple[LabelObjective, _Stop]:
+    def _least_error(self, objective: LabelObjective, held: list[Array]) -> tuple[LabelObjective, _Stop]:
         """Choose C: try penalties from strong to weak until two in a row bring no improvement."""
         found: list[tuple[LabelObjective, _Stop]] = []
         best = 0
         for C in PENALTIES:
             candidate = replace(objective, C=C * objective.kept)
-            found.append((candidate, self._stop(candidate, held, seed)))
+            found.append((candidate, self._stop(candidate, held)))
             if found[-1][1].score > found[best][1].score:
                 best = len(found) - 1
             if len(found) - 1 - best >= 2:
                 break
         return found[best]
 
-    def _stop(self, objective: LabelObjective, held: list[Array], seed: int) -> _Stop:
+    def _stop(self, objective: LabelObjective, held: list[Array]) -> _Stop:
         """Choose the number of steps by the smoothed accuracy on held-out rows.
 
         `held` has an array of held-out rows per fold. The number is 0 unless the gain exceeds its standard error.
@@ -311,7 +270,10 @@ class TKMLClassifier(LabelRanker):
         for rows in held:
             recorded.append(_Accuracy(objective, rows))
             with contextlib.suppress(_NoImprovement):
-                self._run(_without(objective, rows), int(self.max_iter), seed, Log(), _Mean(recorded[-1]))
+                part, watch = _without(objective, rows), _Mean(recorded[-1])
+                start, _, _ = logistic_per_label(part.design, part.blocks, part.C, part.sample_weight)
+                watch(start)
+                quasi_newton(part, start, tol=_TOL, max_iter=int(self.max_iter), watch=watch)
         longest = max(len(path.right) for path in recorded)
         right = np.concatenate([path.padded(longest) for path in recorded], axis=1)
         weight = np.concatenate([path.weight for path in recorded])
@@ -389,8 +351,7 @@ class _Accuracy:
     def __call__(self, W: Array) -> None:
         parts = []
         for block in self.blocks:
-            hits = (block.true & top_k_labels(block.scores(W), self.top_k)).sum(axis=1)
-            parts.append(hits == np.minimum(block.n_true, self.top_k))
+            parts.append(rows_in_order(block.true, block.scores(W), self.top_k))
         self.right.append(np.concatenate(parts))
         score = float(self.weight @ self.right[-1])
         if score > self.best:

@@ -20,10 +20,8 @@ from ..core.objective import Objective
 from .descent import Log, Result, Settings
 from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
-from .label_ranking import by_separation
 from .least_trimmed import least_trimmed_squares
 from .majorise import bilevel, certify, dca
-from .minmax import minmax
 from .polish import refine
 from .smoothing import smoothing
 from .subgradient import subgradient
@@ -37,11 +35,9 @@ __all__ = [
     "Settings",
     "Solver",
     "bilevel",
-    "by_separation",
     "certify",
     "dca",
     "descend_from_starts",
-    "minmax",
     "refine",
     "search",
     "solve",

@@ -1,16 +1,17 @@
 """TKML and TKML-AoRR of a linear model: a ranked range over labels, within a ranked range over rows.
 
-`LabelObjective` is the objective of `core.objective` with the TKML loss, evaluated in blocks of rows. A loss depends
-locally on the scores of two labels, so its gradient is stored as two labels per row and is much cheaper than the
-scores.
+`LabelObjective` is the objective of `core.objective` with the TKML loss, evaluated in blocks of rows, so that only one
+block of the n x L score matrix is in memory at a time. A loss depends locally on the scores of two labels, so its
+gradient is stored as two labels per row and is much cheaper than the scores. Labels that nobody looked at are unknown:
+their scores count as minus infinity, so they are neither ranked nor counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,25 +20,100 @@ from sklearn import get_config
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.losses import TKML
-from ..core.objective import Objective, Point
-from .blocks import Block, Blocks
+from ..core.objective import Design, Objective, Point
+from . import separation
 from .descent import Log, Metric, Result, descend, relative
-from .inner import separation
-from .inner.separation import Pairs, Separation
-from .per_label import logistic_per_label
+from .separation import Pairs, Separation
 
 Watch = Callable[[Array], None]
+# The number of arrays of a block's size that an evaluation needs at once, at 8 bytes per entry.
+_TEMPORARY_ARRAYS = 6
+# The largest number of entries of a block: several passes over a block in the cache cost little more than one.
+_CACHED = 1 << 20
+# With more columns, a p x p metric costs more than it saves.
+_METRIC_COLUMNS = 1500
 # Up to this many labels, a dense product with the slopes is faster than a sparse one.
 _DENSE_LABELS = 64
-# With more labels per rank than this, one pass per rank is faster than a partition.
-_PARTITION_UP_TO = 6
 # The largest number of Newton steps on one bound: F decreases even if the bound is not fully minimised.
 _NEWTON_STEPS = 100
+# The largest number of majorisation rounds.
+_ROUNDS = 50
+# Exact steps take seconds, not minutes, up to this many label pairs and parameters. The limit of the pairs is lower for
+# the paper's loss: rows with more than k true labels have a loss of at least 1, so all their pairs stay active.
+_PAIRS, _PAIRS_OF_PAPER, _PARAMETERS = 160_000, 40_000, 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    rows: slice
+    design: Design
+    true: Array  # bool (rows, L)
+    unknown: Array | None  # bool (rows, L); None if all labels are known
+
+    @cached_property
+    def n_true(self) -> Array:
+        return self.true.sum(axis=1)
+
+    @cached_property
+    def n_known(self) -> Array | int:
+        """The number of known labels of each row."""
+        return self.true.shape[1] if self.unknown is None else (~self.unknown).sum(axis=1)
+
+    def scores(self, W: Array) -> Array:
+        """Scores (rows, L), contiguous along the labels; minus infinity for unknown labels."""
+        Z = np.ascontiguousarray(self.design.scores(W).T)
+        if self.unknown is not None:
+            Z[self.unknown] = -np.inf
+        return Z
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The rows of a design with their labels in blocks.
+
+    The labels are bool (n, L) or sparse, or int8 (n, L) with -1 for unknown ones. A block fits into the cache and into
+    scikit-learn's `working_memory` (in MiB, 1024 by default; set by `sklearn.set_config`), unless one row alone does
+    not, or all rows are in one block (`whole`).
+    """
+
+    design: Design
+    Y: Any
+    whole: bool = False  # all rows in one block, regardless of memory
+    _kept: list[Block] = field(default_factory=list)  # after the first pass; empty if a sparse Y needs several
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.Y.shape[1])
+
+    @property
+    def length(self) -> int:
+        return self.design.n if self.whole else min(self.design.n, rows_that_fit(self.n_labels))
+
+    def __iter__(self) -> Iterator[Block]:
+        if self._kept:
+            return iter(self._kept)
+        if not sp.issparse(self.Y) or self.length >= self.design.n:
+            self._kept.extend(self._made())  # views, or the only block
+            return iter(self._kept)
+        return self._made()
+
+    def _made(self) -> Iterator[Block]:
+        for start in range(0, self.design.n, self.length):
+            rows = slice(start, min(start + self.length, self.design.n))
+            labels = self.Y[rows].toarray() if sp.issparse(self.Y) else self.Y[rows]
+            unknown = labels < 0 if labels.dtype == np.int8 else None
+            yield Block(rows, Design(self.design.X[rows], self.design.fit_intercept), labels == 1, unknown)
+
+
+def rows_that_fit(n_labels: int) -> int:
+    """The number of rows whose scores (n_labels each) fit into the cache and the working memory; at least 1."""
+    memory = float(get_config()["working_memory"]) * 2**20 / (8 * _TEMPORARY_ARRAYS)
+    return max(1, int(min(memory, _CACHED) / n_labels))
 
 
 @dataclass(frozen=True, eq=False)
 class LabelObjective(Objective):
-    """F(W) = (sum of the TKML losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C); y is bool (n, L) or sparse."""
+    """F(W) = (sum of the TKML losses ranked m+1..k) / (k - m) + ||coef||^2 / (2 C); y as in `Blocks`."""
 
     @cached_property
     def blocks(self) -> Blocks:
@@ -91,7 +167,7 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
 
     A row without a pair of labels to rank has loss 0 and arbitrary labels.
     """
-    n, n_labels = Z.shape
+    n = len(Z)
     k, true, rows = loss.top_k, block.true, np.arange(n)
     exceeds_k = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
     down, up = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
@@ -104,90 +180,149 @@ def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Ar
         part, mask = Z[many], true[many]
         down[many] = np.where(mask, -np.inf, part).argmax(axis=1)
         up[many] = _label_at(np.where(mask, part, -np.inf), k)
-    s = np.maximum(1 + (Z[rows, down] - Z[rows, up]), 0)
-    s[(block.n_true == 0) | (exceeds_k & (block.n_true == n_labels))] = 0  # no pair to rank
+    idle = (block.n_true == 0) | (block.n_known <= k) | (exceeds_k & (block.n_true == block.n_known))
+    with np.errstate(invalid="ignore"):  # the difference of two unknown labels of an idle row
+        s = np.maximum(1 + (Z[rows, down] - Z[rows, up]), 0)
+    s[idle] = 0
     return s, down, up
 
 
 def _label_at(Z: Array, rank: int) -> Array:
     """The label of the `rank`-th largest score of each row."""
-    n, n_labels = Z.shape
-    if rank > 1 and n_labels <= _PARTITION_UP_TO * rank:
-        return np.argpartition(Z, n_labels - rank, axis=1)[:, n_labels - rank]
-    rows, left = np.arange(n), Z if rank == 1 else Z.copy()
-    for _ in range(rank - 1):
-        left[rows, left.argmax(axis=1)] = -np.inf
-    return left.argmax(axis=1)
+    place = Z.shape[1] - rank
+    return np.argpartition(Z, place, axis=1)[:, place]
+
+
+# ---- one logistic regression per label ------------------------------------------------------------------------------
+
+
+def logistic_per_label(
+    design: Design,
+    blocks: Blocks,
+    C: float,
+    sample_weight: Array | None = None,
+    *,
+    tol: float = 1e-5,
+    max_iter: int = 100,
+) -> tuple[Array, float, int]:
+    """W (L, p) that minimises the weighted mean over the rows of the sum of the labels' losses + ||coef||^2 / (2 C).
+
+    The sum over the known labels separates into one problem per label, which share each product with X and one metric.
+    `blocks` has the labels; `tol` and `max_iter` are those of `descend`.
+    Returns also the value and the number of iterations.
+    """
+    mass = np.full(design.n, 1.0 / design.n) if sample_weight is None else sample_weight / sample_weight.sum()
+    ridge = np.full(design.p, 1.0 / C)
+    if design.fit_intercept:
+        ridge[-1] = 0.0
+
+    def batch(Ws: Array) -> tuple[Array, Array]:
+        value, gradient = _value_and_gradient(blocks, Ws[0], mass, ridge)
+        return np.array([value]), gradient[None]
+
+    start = np.zeros((blocks.n_labels, design.p))
+    if design.fit_intercept:
+        start[:, -1] = _prior(blocks, mass)
+    metric = shared_metric(design, mass, ridge)
+    ends, values, n_iter = descend(batch, start[None], metric, max_iter=max_iter, tol=tol)
+    return ends[0], float(values[0]), n_iter
+
+
+def _value_and_gradient(blocks: Blocks, W: Array, mass: Array, ridge: Array) -> tuple[float, Array]:
+    total, gradient = 0.0, W * ridge
+    total += 0.5 * float(np.vdot(gradient, W))
+    for block in blocks:
+        z = block.scores(W)
+        e = np.abs(z)
+        np.negative(e, out=e)
+        np.exp(e, out=e)
+        share = np.where(z > 0, 1.0, e)
+        share /= 1.0 + e  # the probability of the label
+        np.log1p(e, out=e)
+        z[block.true] *= -1.0  # minus the margin; the loss is log(1 + exp(z))
+        e += np.maximum(z, 0.0, out=z)
+        total += float((mass[block.rows] @ e).sum(dtype=np.float64))
+        share -= block.true
+        share *= mass[block.rows, None]
+        gradient += block.design.adjoint(share.T)
+    return total, gradient
+
+
+def _prior(blocks: Blocks, mass: Array) -> Array:
+    """The intercepts that fit the frequencies of the labels; finite even if a label is the same in all rows."""
+    true, known = np.zeros(blocks.n_labels), np.zeros(blocks.n_labels)
+    for block in blocks:
+        weight = mass[block.rows]
+        true += weight @ block.true
+        known += weight.sum() if block.unknown is None else weight @ ~block.unknown
+    share = np.clip(true / np.maximum(known, 1e-300), 1e-3, 1.0 - 1e-3)
+    return np.log(share / (1.0 - share))
+
+
+def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
+    """A metric that is an upper bound of the Hessian of every label's problem; None if X has over 1500 columns."""
+    if design.p > _METRIC_COLUMNS:
+        return None
+    matrix = 0.25 * design.gram(mass)
+    matrix[np.diag_indices_from(matrix)] += ridge
+    return Metric(matrix)
+
+
+# ---- descent and majorisation ---------------------------------------------------------------------------------------
 
 
 def quasi_newton(
-    objective: LabelObjective,
-    W: Array,
-    *,
-    tol: float = 1e-3,
-    max_iter: int = 200,
-    log: Log | None = None,
-    watch: Watch | None = None,
+    objective: LabelObjective, W: Array, *, tol: float = 1e-3, max_iter: int = 200, watch: Watch | None = None
 ) -> Result:
     """L-BFGS on F itself until a step gains less than tol/100 of it; every step lowers F. `watch` gets each new W.
 
     The result is converged unless `max_iter` steps were made, and has no certificate.
     """
-    log = Log() if log is None else log
-    trail = _Trail(objective, log, watch)
+    log, last = Log(), W
     log("start", objective.value(W))
+
+    def batch(Ws: Array) -> tuple[Array, Array]:
+        nonlocal last
+        value, gradient = objective.value_and_gradient(Ws[0])
+        last = Ws[0]
+        return np.array([value]), gradient[None]
+
+    def on_step(value: float) -> None:
+        log("descent", value)
+        if watch is not None:
+            watch(last)  # the accepted point of a line search is the last one that was evaluated
+
     ends, values, n_iter = descend(
-        trail.batch, W[None], _mild_metric(objective), max_iter=max_iter, tol=0.01 * tol, on_step=trail.on_step
+        batch, W[None], _mild_metric(objective), max_iter=max_iter, tol=0.01 * tol, on_step=on_step
     )
     done = n_iter < max_iter
     message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
     return Result(ends[0], float(values[0]), n_iter, done, message, log.history)
 
 
-class _Trail:
-    """Record of the accepted points of a line search. The accepted point is always the last one that was evaluated."""
-
-    def __init__(self, objective: LabelObjective, log: Log, watch: Watch | None) -> None:
-        self.objective, self.log, self.watch = objective, log, watch
-        self.last: tuple[float, Array] | None = None
-
-    def batch(self, Ws: Array) -> tuple[Array, Array]:
-        value, gradient = self.objective.value_and_gradient(Ws[0])
-        self.last = (value, Ws[0])
-        return np.array([value]), gradient[None]
-
-    def on_step(self, value: float) -> None:
-        self.log("descent", value)
-        if self.watch is not None and self.last is not None and self.last[0] == value:
-            self.watch(self.last[1])
-
-
-def descend_and_polish(
+def minimise(
     objective: LabelObjective,
     W: Array,
     *,
+    n_starts: int = 3,
     tol: float = 1e-3,
     max_iter: int = 200,
-    log: Log | None = None,
-    watch: Watch | None = None,
+    rng: np.random.Generator | None = None,
 ) -> Result:
-    """Quasi-Newton steps from W and from other fits; the best end is continued by `by_separation` if pairs are few.
+    """The lowest end of several descents: quasi-Newton steps from W and from `n_starts` - 1 other starts.
 
-    The other fits are logistic regressions of each label, with C / 10, with 10 C and, if rows are dropped, with C
-    without the rows dropped at W. The history has the run from W, then the best other run if it is lower, then
-    `by_separation`. `watch` gets no points of the other runs.
+    If pairs are few, the lowest end and W itself are continued by `by_separation`, so that the result is never above
+    majorisation from W. The history is that of the lowest run.
     """
-    log = Log() if log is None else log
-    result = quasi_newton(objective, W, tol=tol, max_iter=max_iter, log=log, watch=watch)
-    for other in _other_starts(objective, W):
-        run = quasi_newton(objective, other, tol=tol, max_iter=max_iter)
-        result = run if run.value < result.value else result
-    if result.history is not log.history:
-        log.history.extend(("other " + phase, value) for phase, value in result.history)
+    rng = np.random.default_rng(0) if rng is None else rng
+    runs = [quasi_newton(objective, W, tol=tol, max_iter=max_iter)]
+    runs += [quasi_newton(objective, V, tol=tol, max_iter=max_iter) for V in _other_starts(objective, W, n_starts, rng)]
+    best = min(runs, key=lambda run: run.value)
     if not _pairs_are_few(objective):
-        return replace(result, history=log.history)
-    polished = by_separation(objective, result.w, tol=tol, log=log, watch=watch, phase="polish")
-    return replace(polished, n_iter=polished.n_iter + result.n_iter)
+        return best
+    polished = by_separation(objective, best.w, tol=tol, log=Log(history=best.history))
+    polished = replace(polished, n_iter=polished.n_iter + best.n_iter)
+    return min(polished, by_separation(objective, W, tol=tol), key=lambda run: run.value)
 
 
 def _mild_metric(objective: LabelObjective) -> Metric | None:
@@ -195,38 +330,39 @@ def _mild_metric(objective: LabelObjective) -> Metric | None:
 
     None if there are more than 1500 columns.
     """
-    if objective.design.p > 1500:
+    if objective.design.p > _METRIC_COLUMNS:
         return None
-    mass = np.ones(objective.design.n) if objective.sample_weight is None else objective.sample_weight
+    mass = objective.mass.astype(np.float64)
     return Metric(0.02 * objective.design.gram(mass / mass.sum()) + np.diag(objective.penalty_diagonal() + 1e-12))
 
 
-def _other_starts(objective: LabelObjective, W: Array) -> list[Array]:
-    masses = [(0.1, objective.sample_weight), (10.0, objective.sample_weight)]
+def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.random.Generator) -> Iterator[Array]:
+    """Other logistic regressions of each label, n_starts - 1 in all.
+
+    First those with C / 10 and 10 C. If rows are dropped, the next one is fitted without the rows dropped at W. All
+    further ones have random weights of the rows.
+    """
+    mass = objective.mass.astype(np.float64)
+    settings = [(0.1, mass), (10.0, mass)]
     if objective.m > 0:
-        masses.append((1.0, objective.cutting(objective.losses_of(W)).caps))
-    return [
-        logistic_per_label(objective.design, objective.blocks, factor * objective.C, mass)[0] for factor, mass in masses
-    ]
+        settings.append((1.0, objective.cutting(objective.losses_of(W)).caps))
+    settings += [(1.0, mass * rng.exponential(size=len(mass))) for _ in range(n_starts - 1 - len(settings))]
+    for factor, weight in settings[: max(n_starts - 1, 0)]:
+        yield logistic_per_label(objective.design, objective.blocks, factor * objective.C, weight)[0]
 
 
 def _n_pairs(objective: LabelObjective) -> int:
     """The largest possible number of label pairs in the exact problem."""
     k, n_labels = objective.loss.top_k, objective.n_outputs
-    most = int(np.asarray(objective.y.sum(axis=1)).max())
+    most = max(int(block.n_true.max()) for block in objective.blocks)
     return objective.design.n * (n_labels - 1) * (min(k, most) if objective.loss.two_sided else most)
 
 
 def _pairs_are_few(objective: LabelObjective) -> bool:
-    """Whether an exact solve takes seconds, not minutes: few label pairs, and at most 5,000 parameters.
-
-    The limit of the pairs is lower for the paper's loss: rows with more than k true labels have a loss of at least 1,
-    so all their pairs stay active.
-    """
-    return (
-        _n_pairs(objective) <= (160_000 if objective.loss.two_sided else 40_000)
-        and objective.n_outputs * objective.design.p <= 5_000
-    )
+    """Whether an exact solve takes seconds and its pairs fit into scikit-learn's `working_memory`."""
+    pairs, limit = _n_pairs(objective), _PAIRS if objective.loss.two_sided else _PAIRS_OF_PAPER
+    fits = _TEMPORARY_ARRAYS * 8 * pairs / 2**20 <= float(get_config()["working_memory"])
+    return fits and pairs <= limit and objective.n_outputs * objective.design.p <= _PARAMETERS
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
@@ -235,16 +371,17 @@ def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
     [1 + largest score in `down` - smallest score in `up`]_+ is an upper bound of the TKML loss and equals it at Z. This
     holds because the (k+1)-th largest score is the minimum, over sets of k labels, of the largest score outside the
     set, and the k-th largest true score is the maximum, over sets of k true labels, of the smallest score in the set.
-    Rows whose loss is always 0 have empty sets. Of tied labels, true ones rank higher.
+    Rows whose loss is always 0 have empty sets, and labels with a score of minus infinity (unknown ones) are in no set.
+    Of tied labels, true ones rank higher.
     """
     n_true = true.sum(axis=1, keepdims=True)
     exceeds_k = (n_true > loss.top_k) if loss.two_sided else np.zeros_like(n_true, dtype=bool)
     ahead = _ranks(Z, true)
     best_true = _ranks(np.where(true, Z, -np.inf), true)
-    down = np.where(exceeds_k, ~true, ahead >= loss.top_k)
+    down = np.where(exceeds_k, ~true, ahead >= loss.top_k) & (-np.inf < Z)
     up = np.where(exceeds_k, true & (best_true < loss.top_k), true)
-    idle = (n_true == 0) | (exceeds_k & (n_true == true.shape[1]))
-    return down & ~idle, up & ~idle
+    active = down.any(axis=1, keepdims=True) & up.any(axis=1, keepdims=True)
+    return down & active, up & active
 
 
 def _ranks(Z: Array, true: Array) -> Array:
@@ -255,75 +392,31 @@ def _ranks(Z: Array, true: Array) -> Array:
     return ranks
 
 
-def by_separation(
-    objective: LabelObjective,
-    W: Array,
-    *,
-    tol: float = 1e-3,
-    max_iter: int = 50,
-    log: Log | None = None,
-    watch: Watch | None = None,
-    phase: str = "dca",
-) -> Result:
+def by_separation(objective: LabelObjective, W: Array, *, tol: float = 1e-3, log: Log | None = None) -> Result:
     """Majorise and minimise: fix the compared labels and the dropped rows, solve this convex problem, and repeat.
 
     Each convex problem is an upper bound that equals F at W, so no step increases F (docs/paper.md). Inner problems are
     solved roughly at first, and the last one to `tol`. That gap is the certificate if there are no ties.
-
-    Parameters
-    ----------
-    objective : LabelObjective
-        The objective to minimise.
-    W : ndarray of shape (outputs, p)
-        The initial coefficients.
-    tol : float
-        The relative duality gap at which to stop.
-    max_iter : int
-        Maximum number of steps.
-    log : Log, optional
-        Receives progress messages.
-    watch : callable, optional
-        Called with the coefficients after each step that lowers the objective.
-    phase : str
-        The name of these steps in the history.
-
-    Returns
-    -------
-    Result
-        The final point and its certificate.
-
-    Raises
-    ------
-    ValueError
-        If the label pairs need more memory than scikit-learn's `working_memory`.
     """
     log = Log() if log is None else log
-    needed, budget = 6 * 8 * _n_pairs(objective) / 2**20, float(get_config()["working_memory"])
-    if needed > budget:
-        raise ValueError(
-            f"exact steps on {objective.design.n} rows with {objective.n_outputs} labels need about {needed:.0f} MiB, "
-            f"more than the working memory of {budget:.0f} MiB; use solver='auto' or raise it with sklearn.set_config"
-        )
     value = objective.value(W)
-    log(phase, value)
-    n_iter, inner_tol, certificate, settled = 0, max(tol, 1e-2), np.inf, False
-    marginals = None
-    while n_iter < max_iter and not settled:
+    log("majorise", value)
+    inner_tol, certificate, settled, marginals = max(tol, 1e-2), np.inf, False, None
+    n_iter = 0
+    while n_iter < _ROUNDS and not settled:
+        n_iter += 1
         problem, clean = _separation(objective, W)
         solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS, marginals=marginals)
         marginals = solution.marginals
-        n_iter += 1
         reached = objective.value(solution.W)
         gained = relative(value - reached, value)
         if reached < value:
             W, value = solution.W, reached
-            log(phase, value)
-            if watch is not None:
-                watch(W)
+            log("majorise", value)
         certificate = solution.gap if clean and gained <= 0.1 * tol else np.inf
         settled = gained <= 0.1 * tol and (inner_tol <= tol or solution.gap <= tol)
         inner_tol = max(tol, min(0.3 * inner_tol, gained))
-    message = "no step lowers the objective" if settled else f"stopped after {n_iter} of {max_iter} rounds"
+    message = "no step lowers the objective" if settled else f"stopped after {n_iter} of {_ROUNDS} rounds"
     return Result(W, value, n_iter, settled, message, log.history, certificate)
 
 
@@ -352,7 +445,8 @@ def _is_clean(objective: LabelObjective, s: Array, caps: Array, Z: Array, down: 
     high = np.where(down, Z, -np.inf).max(axis=1)
     low = np.where(up, Z, np.inf).min(axis=1)
     active = (caps > 0) & (1 + high - low > -1e-9)  # the loss of other rows is 0 near W, for any sets
-    outside = np.where(down, np.inf, Z).min(axis=1)  # rows with at most k true labels: the k highest labels
+    # rows with at most k true labels: the k highest labels
+    outside = np.where(down | (-np.inf == Z), np.inf, Z).min(axis=1)
     # rows with more than k true labels: true labels below the k best
     left = np.where(true & ~up, Z, -np.inf).max(axis=1)
     exceeds_k = (true & ~up).any(axis=1)

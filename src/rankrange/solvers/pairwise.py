@@ -21,7 +21,7 @@ import scipy.optimize
 
 from ..core.arrays import Array
 from ..core.objective import Design
-from ..core.pair_objective import PairObjective, PairPoint, PairTop
+from ..core.pairs import PairObjective, PairPoint, PairTop
 from .descent import Log, Metric, Result, descend, relative
 from .inner.band import solve_band
 
@@ -115,7 +115,7 @@ def _started(problem: PairTop, w: Array, tol: float) -> tuple[PairPoint, float, 
     """The start, its gap and its number of steps: w, or a point found from zero if w is no better than zero."""
     point = problem.at(w)
     gap = 0.5 * float(point.gradient @ point.gradient)
-    at_zero = problem.scale * float(problem.loss.kernel(np.zeros(1), 0)[0])
+    at_zero = problem.scale  # the loss of a pair with equal scores is 1
     if point.value < at_zero * (1.0 - tol):
         return point, gap, 0
     return _from_zero(problem, tol)
@@ -130,7 +130,7 @@ def _from_zero(problem: PairTop, tol: float) -> tuple[PairPoint, float, int]:
     """
     d = problem.positives.d
     zero = problem.at(np.zeros(d))
-    slope = problem.scale * float(problem.loss.kernel(np.zeros(1), 1)[0])
+    slope = 2.0 * problem.scale  # of a pair with equal scores
     planes = [zero.gradient]
     gap = 0.5 * float(zero.gradient @ zero.gradient)
     for step in range(1, _PLANES + 1):

@@ -19,10 +19,10 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg
 
-from ...core.arrays import Array
-from ...core.objective import Objective
-from ..descent import Metric, descend, relative
-from .bounds import level_of_mass, onto_simplex
+from ..core.arrays import Array
+from ..core.objective import Objective
+from .descent import Metric, descend, relative
+from .inner.bounds import level_of_mass, onto_simplex
 
 # Smoothing relative to the margin, which is 1. Below the smallest mu, a new centre gains more than Newton steps.
 _MU, _SHRINK, _MIN_MU = 0.15, 0.4, 0.02
