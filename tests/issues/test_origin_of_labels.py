@@ -107,3 +107,14 @@ def test_planted_errors_are_contradicted_with_confidence():
 def test_a_reason_explains_a_p_wrong_above_what_the_models_give():
     assert "less certain" in reason("a", "b", 0.3, 0.7, 0.68)
     assert "less certain" not in reason("a", "b", 0.01, 0.99, 0.9)
+
+
+def test_linear_models_alone_are_less_certain_than_with_trees():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(1500, 3))
+    pocket = (X[:, 1] > 0.7) & (X[:, 2] > 0.7)  # 2% of the rows, which only trees predict
+    y = np.where((X[:, 0] > 0) ^ pocket, 1, 0)
+    linear = find_label_issues(X, y, trees=False, neighbours=False, random_state=0)
+    assert linear.p_wrong[pocket].max() < 0.5  # 0.9 before
+    assert linear.noise_interval[0] == 0.0
+    assert linear.noise_interval[1] >= linear.contradicted

@@ -10,6 +10,7 @@ separately.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,9 @@ from .out_of_fold import (
 from .sentences import SURPRISING
 from .suspects import LabelIssues
 
+# Linear models alone are surprised by rows that other models predict. With this least probability of a surprise the log
+# loss of p_wrong is lowest on development tables (.186 instead of .205), and fewer right labels are flagged.
+_LINEAR_MEMBERS, _LINEAR_SURPRISES = {"ordinary", "robust", "penalised"}, 0.03
 # The largest size of a sparse X that is converted to a dense array for trees.
 _MAX_DENSE = 5e7
 
@@ -263,6 +267,8 @@ def _inferred(
 ) -> _Inferred:
     # If labels were corrected, at least one label was wrong.
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
+    if set(members) <= _LINEAR_MEMBERS:
+        prior = replace(prior, surprises=_LINEAR_SURPRISES)
     model, weight = LabelNoiseModel(prior), (~high_leverage).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
     by_neighbours = (
