@@ -2,7 +2,8 @@
 
 Held-out protocol: every aggregate is minimised for all settings of its grid, and the validation rows choose. Grids are
 the paper's (k = 1 and 0.1 to 1 of n, C from 1 to 10^5, m in [1, k)), but m is thinned to eight shares of k; on Monk
-every m is tried at the printed C = 10^4. The same fits chosen on test rows are a table of their own. Figure 7 takes the k that AT_k chose.
+every m is tried at the printed C = 10^4. The same fits chosen on test rows are a table of their own. Figure 7 takes the
+k that AT_k chose.
 
 The paper's protocol: Algorithm 1 with the k, m, C and the numbers of steps of Tables 12 and 13 at a rate of 0.01. Every
 tenth iterate is evaluated, and the one with the smallest validation error is kept, for all aggregates alike. The rate

@@ -1,0 +1,284 @@
+"""The reproduction: printed numbers, one rule for every verdict, the paper's settings, runs that can be resumed."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rankrange import algorithms
+from reproduction import compare, data, run
+from reproduction.compare import FAILS, HOLDS, OPEN, Results, judge
+from reproduction.experiments import NAMES, PROTOCOLS, Cell, module
+
+CLAIMS = compare.toml("claims.toml")["claim"]
+
+
+def results(rows, name="binary", protocol="held-out"):
+    """Results on Monk from pairs of (metric, setting, method) and values by split."""
+    records = [
+        {
+            "dataset": "monk",
+            "part": "",
+            "split": split,
+            "rows": [(method, setting, metric, values[split]) for (metric, setting, method), values in rows],
+        }
+        for split in range(len(rows[0][1]))
+    ]
+    return Results(name, protocol, records)
+
+
+def two_methods(differences, **more):
+    zeros = [0.0] * len(differences)
+    return results([(("error %", "logistic", "one"), differences), (("error %", "logistic", "other"), zeros)], **more)
+
+
+# ---- printed numbers and claims --------------------------------------------------------------------------------------
+
+
+def test_every_number_of_the_tables_is_printed():
+    def leaves(node):
+        return 1 if isinstance(node, list) else sum(leaves(child) for child in node.values())
+
+    counts = {name: leaves(tables) for name, tables in compare.toml("printed.toml").items()}
+    assert counts == {
+        "binary": 50,
+        "mnist-symmetric": 15,
+        "multilabel": 54,
+        "mnist-asymmetric": 30,
+        "tkml-aorr": 60,
+    }
+    assert compare.printed("binary", "error %", "monk", "hinge", "AoRR") == [13.17, 2.13]
+    assert compare.printed("multilabel", "AP %", "emotions", "all", "TKML") == [84.82]
+    assert compare.printed("tkml-aorr", "top-k accuracy %", "yeast", "noise=0.3, k'=4", "TKML-AoRR") == [44.71, 2.11]
+    assert compare.printed("binary", "error %", "monk", "hinge", "no such method") == []
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([-3.0, -2.9, -3.1], HOLDS),
+        ([3.0, 2.9, 3.1], FAILS),
+        ([-9.0, 9.0, 1.0], OPEN),
+        ([-3.0], OPEN),
+        ([0.0, 0.0], OPEN),
+    ],
+)
+def test_two_standard_errors_decide_a_claim(differences, verdict):
+    claim = {"metric": "error %", "one": "one", "other": "other", "below": 0}
+    assert judge(claim, two_methods(differences)).verdict == verdict
+    opposite = {**claim, "above": 0}
+    del opposite["below"]
+    flipped = {HOLDS: FAILS, FAILS: HOLDS, OPEN: OPEN}[verdict]
+    assert judge(opposite, two_methods(differences)).verdict == flipped
+
+
+def test_a_claim_is_judged_against_its_bar_and_in_all_of_its_cells():
+    claim = {"metric": "error %", "one": "one", "other": "other", "below": -4.07}
+    assert judge(claim, two_methods([-4.5, -4.4, -4.6])).verdict == HOLDS
+    assert judge(claim, two_methods([-3.0, -2.9, -3.1])).verdict == FAILS
+    sets = [
+        (("error %", s, m), v)
+        for s, v in (("a", [-5.0, -5.1]), ("b", [9.0, -9.0]))
+        for m, v in (("one", v), ("other", [0, 0]))
+    ]
+    assert judge({**claim, "below": 0}, results(sets)).verdict == OPEN
+    assert judge({**claim, "cells": [["monk", "a"]]}, results(sets)).verdict == HOLDS
+    assert judge({**claim, "cells": [["titanic", "a"]]}, results(sets)) is None
+
+
+def test_terms_of_other_settings_are_summed():
+    values = {
+        ("TKML", "0.4"): [9.0, 9.2],
+        ("SVM", "0.4"): [2.0, 2.1],
+        ("TKML", "0.2"): [5.0, 5.1],
+        ("SVM", "0.2"): [4.0, 4.0],
+    }
+    found = results([(("accuracy", f"noise={s}", m), v) for (m, s), v in values.items()])
+    claim = {
+        "metric": "accuracy",
+        "one": ["TKML @ noise={}", "SVM @ noise=0.2"],
+        "above": 5.5,
+        "cells": [["monk", "0.4"]],
+    }
+    claim["other"] = ["SVM @ noise={}", "TKML @ noise=0.2"]  # (9 - 2) - (5 - 4)
+    assert judge(claim, found).verdict == HOLDS
+    assert judge({**claim, "above": 6.5}, found).verdict == FAILS
+
+
+@pytest.mark.parametrize(
+    ("at", "verdict"), [([-5.0, -5.0, 3.0], HOLDS), ([-5.0, 3.0, -5.0], OPEN), ([4.0, 3.0, 5.0], FAILS)]
+)
+def test_a_range_needs_two_neighbours(at, verdict):
+    rows = [
+        (("error %", "logistic", f"AoRR, m/k={m}"), [v, v + 0.1])
+        for m, v in zip((0.1, 0.5, 0.2), at[:1] + at[2:] + at[1:2], strict=True)
+    ]
+    rows.append((("error %", "logistic", "AT_k"), [0.0, 0.0]))
+    claim = {"metric": "error %", "one": "AoRR, m/k=*", "other": "AT_k", "range": True, "below": 0}
+    assert judge(claim, results(rows)).verdict == verdict
+
+
+def test_printed_numbers_are_bars_with_their_deviation():
+    claim = {"metric": "error %", "one": "AoRR", "other": "printed", "below": "deviation"}  # 12.69 (2.34) is printed
+    for value, verdict in ((14.9, HOLDS), (15.2, FAILS)):
+        found = results([(("error %", "logistic", "AoRR"), [value, value + 0.01])])
+        assert judge(claim, found).verdict == verdict
+    assert compare.against_printed("binary", "lower", [9.0, 9.1], [12.69, 2.34]) == "better"
+    assert compare.against_printed("binary", "higher", [9.0, 9.1], [12.69, 2.34]) == "worse"
+    assert compare.against_printed("binary", "lower", [12.0, 13.1], [12.69, 2.34]) == "same"
+
+
+def test_the_gains_that_the_text_names_are_claims():
+    bars = {
+        (c["experiment"], str(c.get("other")), c.get("above", c.get("below"))) for c in CLAIMS if c["of"] == "paper"
+    }
+    assert bars >= {
+        ("binary", "AT_k", -4.07),
+        ("binary", "AT_k", -3.87),
+        ("mnist-symmetric", "AT_k", 2.71),
+        ("mnist-symmetric", "AT_k", 3.53),
+        ("mnist-symmetric", "AT_k", 4.25),
+        ("multilabel", "LR", 4.63),
+        ("multilabel", "LSEP", 2.16),
+        ("tkml-aorr", "TKML-Average", 10),
+    }
+    assert all("verdict" not in claim and ("above" in claim) != ("below" in claim) for claim in CLAIMS)
+
+
+def test_figure_2_has_the_logarithm_to_base_2():
+    losses = module("illustrations").individual_losses(np.array([0.0, -1.0]))
+    np.testing.assert_allclose(losses["logistic"], [1.0, np.log2(1 + np.e)])
+    np.testing.assert_allclose(module("illustrations").truncated(np.array([0.1, 0.7, 9.0])), [0.4, 0.7, 1.3])
+
+
+# ---- the paper's settings, and choices without test rows -------------------------------------------------------------
+
+
+class Reached(Exception):
+    """The settings with which an algorithm was called."""
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("cell", "algorithm", "expected"),
+    [
+        (("toy", "toy_multimodal", "1 outliers"), "dca", {"outer_steps": 100, "inner_steps": 1000}),  # Table 11
+        (("binary", "monk", "logistic"), "dca", {"outer_steps": 5, "inner_steps": 2000, "C": 1e4}),  # Table 12
+        (("binary", "phoneme", "hinge"), "dca", {"outer_steps": 10, "inner_steps": 500, "C": 1e4}),  # Table 13
+        (
+            ("mnist-symmetric", "mnist", "noise=0.2"),
+            "dca_without_k_and_m",
+            {"inner_steps": 5000, "warm_up_step": 0.4, "step": 0.5},  # Table 14
+        ),
+        (
+            ("multilabel", "emotions", "all"),
+            "tkml",
+            {"outer_steps": 20, "inner_steps": 1000, "step": 0.1, "C": 1e4},  # Table 15
+        ),
+        (("tkml-aorr", "yeast", "noise=0.1"), "tkml_aorr", {"steps": 1000, "step": 0.3}),  # Table 17
+    ],
+)
+def test_the_papers_protocol_runs_its_algorithms_with_its_settings(cell, algorithm, expected, monkeypatch):
+    def reached(*_, **settings):
+        raise Reached({key: settings[key] for key in expected})
+
+    monkeypatch.setattr(algorithms, algorithm, reached)
+    name, dataset, part = cell
+    with pytest.raises(Reached) as found:
+        module(name).run(Cell(name, "paper", dataset, part, 0))
+    assert found.value.args[0] == expected
+
+
+def test_table_16_has_its_steps():
+    experiment = module("mnist-asymmetric")
+    assert (experiment.OUTER, experiment.INNER, experiment.RATE) == ({0.2: 27, 0.3: 25, 0.4: 21}, 2000, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "part"),
+    [
+        ("binary", "monk", "hinge"),
+        pytest.param("tkml-aorr", "yeast", "noise=0.2", marks=pytest.mark.data),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_no_choice_of_the_held_out_protocol_sees_test_labels(name, dataset, part, monkeypatch):
+    cell = Cell(name, "held-out", dataset, part, 0, quick=True)
+    parts = [
+        (X[:150, :20], y[:150])
+        for X, y in data.split(dataset, 0, (0.8, 0.2) if dataset == "yeast" else (0.5, 0.25, 0.25))
+    ]
+    chosen = []
+    for seed in (None, 0):
+        *others, (X, y) = parts
+        labels = y if seed is None else np.random.default_rng(seed).permutation(y)
+        monkeypatch.setattr(data, "split", lambda *_, parts=[*others, (X, labels)], **__: parts)
+        chosen.append(module(name).run(cell)[1]["chosen"])
+    assert chosen[0] == chosen[1]
+
+
+def test_ties_go_to_the_simpler_model_and_all_candidates_are_one_subset():
+    binary = module("binary")
+    candidates = [binary.Candidate({"m": m}, 5.0, 10.0 + m, (m, 0.0, 0.0)) for m in (3, 1, 2)] * 2
+    assert binary.choose(candidates).settings == {"m": 1}
+    (row,) = binary._equal_choices(Cell("binary", "held-out", "monk", "hinge", 0), {"AoRR": candidates})
+    assert row.value == 11.0
+
+
+# ---- runs ------------------------------------------------------------------------------------------------------------
+
+
+def quick(out, *arguments):
+    return run.main([*arguments, "--quick", "--jobs", "1", "--out", str(out)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("small", [True, False])
+def test_cells_have_files_of_their_own(name, protocol, small):
+    cells = module(name).cells(protocol, small)
+    assert len({cell.file for cell in cells}) == len(cells)
+    assert all((cell.experiment, cell.protocol, cell.quick) == (name, protocol, small) for cell in cells)
+    assert {cell.dataset for cell in cells} <= set(module(name).NEEDS)
+
+
+def test_a_run_continues_where_it_stopped_and_writes_the_page(tmp_path, capsys):
+    assert quick(tmp_path, "binary", "--sets", "monk", "--splits", "1") == 0
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "paper 12.69 (2.34)" in page
+    assert "does not hold" in page or "open" in page
+    assert all((tmp_path / "figures" / f"{name}.png").stat().st_size for name in ("figure-2", "figure-7"))
+    files = sorted(tmp_path.glob("binary/*/*.json"))
+    before = {path: json.loads(path.read_text(encoding="utf-8")) for path in files}
+    files[0].unlink()
+    assert quick(tmp_path, "binary", "--sets", "monk", "--splits", "1") == 0
+    assert f"{len(files) - 1} finished" in capsys.readouterr().err
+    after = json.loads(files[0].read_text(encoding="utf-8"))
+    assert after["rows"] == before[files[0]]["rows"]
+    assert {"seed", "commit", "seconds"} <= after.keys()
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    toy, fit = module("toy"), module("toy").run
+    monkeypatch.setattr(toy, "run", lambda cell: 1 / 0 if cell.part == "5 outliers" else fit(cell))
+    assert quick(tmp_path, "toy", "--protocol", "held-out", "--splits", "1") == 1
+    assert "failed: ZeroDivisionError" in capsys.readouterr().err
+    assert len(list(tmp_path.glob("toy/held-out/*.json"))) == 4
+
+
+def test_missing_data_are_named_and_the_rest_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANKRANGE_DATA", str(tmp_path / "nowhere"))
+    assert quick(tmp_path, "multilabel", "illustrations") == 1
+    assert "emotions.csv.gz" in capsys.readouterr().err
+    assert (tmp_path / "figures" / "figure-4.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_a_quick_run_judges_claims_of_every_experiment(tmp_path):
+    assert quick(tmp_path) == 0
+    measured = compare.read(tmp_path)
+    assert {(r.name, r.protocol) for r in measured} == {(n, p) for n in NAMES[1:] for p in PROTOCOLS}
+    for found in measured:
+        assert [claim for claim in compare.claims_of(found) if judge(claim, found)]
+        assert set(module(found.name).TABLES) & {key[0] for key in found.table}
