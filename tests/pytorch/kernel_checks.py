@@ -363,57 +363,6 @@ def check_graph():
             assert torch.equal(replayed[1], scores.grad)
 
 
-def check_streams():
-    """Streams, threads, graphs and what runs beside them do not share a workspace (a GPU alone can tell)."""
-    if INTERPRETED:
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    sizes = [20_000, 65_537, 300_000, 1 << 20]
-    losses = [
-        kind(n, device=device, generator=torch.Generator(device).manual_seed(n)).requires_grad_()
-        for n in sizes
-        for kind in (torch.randn, torch.rand)
-        for device in devices
-    ]
-
-    def both_ways(number):
-        value = rrt.ranked_range(losses[number], 0.1, 0.9)
-        return value.detach(), *torch.autograd.grad(value, losses[number])
-
-    def many(number):
-        with torch.cuda.device(losses[number].device), torch.cuda.stream(torch.cuda.Stream(losses[number].device)):
-            found = [both_ways(number) for _ in range(50)]
-            torch.cuda.current_stream().synchronize()
-        return found
-
-    def same(found, number):
-        return all(torch.equal(one, other) for one, other in zip(found, expected[number], strict=True))
-
-    expected = [both_ways(number) for number in range(len(losses))]
-    torch.cuda.synchronize()
-    with ThreadPoolExecutor(len(losses)) as pool:
-        for number, found in enumerate(pool.map(many, range(len(losses)))):
-            assert all(same(one, number) for one in found), f"{losses[number].shape} on a stream of its own"
-    numbers = [number for number in range(len(losses)) if losses[number].device.index == torch.cuda.current_device()]
-    graphs = []
-    for number in numbers:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = both_ways(number)
-        graphs.append((graph, torch.cuda.Stream(), found))
-    for _ in range(20):
-        for graph, stream, _ in graphs:
-            with torch.cuda.stream(stream):
-                graph.replay()
-        for number in numbers:
-            assert same(both_ways(number), number), "beside graphs"
-    torch.cuda.synchronize()
-    for number, (_, _, found) in zip(numbers, graphs, strict=True):
-        assert same(found, number), "in a graph, beside others"
-
-
 def check_group():
     """A process group of one on the GPU: counts and ranks stay there, and nothing waits."""
     if INTERPRETED:

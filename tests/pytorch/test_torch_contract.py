@@ -194,6 +194,10 @@ def test_a_compiled_step_is_the_eager_one(name):
     run = torch.compile(lambda z: call(other, z), fullgraph=whole, backend="aot_eager")
     for scores in batches(2):
         torch.testing.assert_close(run(scores), call(loss, scores))
+        if hasattr(loss, "last_weights"):
+            torch.testing.assert_close(other.last_weights, loss.last_weights)
+    for name, buffer in loss.named_buffers():
+        torch.testing.assert_close(other.get_buffer(name), buffer, equal_nan=True)
     torch._dynamo.reset()
 
 

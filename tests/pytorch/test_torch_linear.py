@@ -250,14 +250,6 @@ def test_all_logits_are_never_in_memory_nor_computed_twice(ranks, products):
     assert flops.get_total_flops() == one
 
 
-def test_autocast_takes_its_dtype_and_gives_gradients_in_that_of_the_weight():
-    hidden, weight, target, _ = batch(dtype=torch.float32)
-    with torch.autocast("cpu", torch.bfloat16):
-        value = rrt.linear_ranked_range(hidden, weight, target, 0.1, 0.9)
-    assert value.dtype == torch.float32
-    assert all(g.dtype == torch.float32 for g in gradients(value, hidden, weight))
-
-
 @compiled
 def test_a_step_under_torch_compile_is_one_graph():
     torch._dynamo.reset()

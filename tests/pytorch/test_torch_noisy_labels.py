@@ -1,7 +1,6 @@
 """AoRRLoss(m="auto"): what is cut, what is remembered, and that both survive checkpoints, processes and compilation."""
 
 import importlib
-import io
 from pathlib import Path
 
 import numpy as np
@@ -123,27 +122,6 @@ def test_weights_are_those_of_the_definition():
     assert value.item() == pytest.approx(float(weights @ losses / weights.sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize("stop", [30, 47])
-def test_a_run_resumed_from_a_checkpoint_is_bit_equal(stop):
-    generator = torch.Generator().manual_seed(0)
-    x, y = make_problem(300)
-    noisy = flipped(y, 0.3)
-    batches = [torch.randint(300, (20,), generator=generator).unique() for _ in range(60)]
-    outputs = [x[rows] @ torch.randn(20, CLASSES, generator=generator) for rows in batches]
-    one, other = automatic(n_samples=300), automatic(n_samples=300)
-    for i in range(stop):
-        one(outputs[i], noisy[batches[i]], batches[i])
-    file = io.BytesIO()
-    torch.save(one.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file, weights_only=True))
-    for i in range(stop, 60):
-        values = [criterion(outputs[i], noisy[batches[i]], batches[i]) for criterion in (one, other)]
-        assert values[0] == values[1]
-    for name, buffer in one.named_buffers():
-        assert torch.equal(buffer, other.get_buffer(name)), name
-
-
 def joined(rank, sizes):
     """Both processes' share of every batch, one of them sometimes smaller."""
     criterion = automatic(n_samples=200, group=None if rank is None else dist.group.WORLD)
@@ -172,40 +150,6 @@ def test_two_processes_are_one_process_on_the_joined_batch(tmp_path):
             torch.testing.assert_close(process["state"][name], buffer)
     gradient = torch.cat([process["gradient"] for process in found]) / 2  # what DistributedDataParallel averages
     torch.testing.assert_close(gradient, expected["gradient"])
-
-
-@pytest.fixture
-def fresh_compiler():
-    """PyTorch compiles one function at most eight times per process, for whichever test asks."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@compiled
-@pytest.mark.usefixtures("fresh_compiler")
-def test_compiles_into_one_graph_once_the_memory_is_there():
-    eager, other = automatic(n_samples=60), automatic(n_samples=60)
-    run = torch.compile(other, fullgraph=True, backend="aot_eager")
-    generator = torch.Generator().manual_seed(0)
-    for step in range(6):
-        rows = torch.randperm(60, generator=generator)[:16]
-        output, target = torch.randn(16, CLASSES, generator=generator), rows % CLASSES
-        found = other(output, target, rows) if step == 0 else run(output, target, rows)
-        torch.testing.assert_close(found, eager(output, target, rows))
-    for name, buffer in eager.named_buffers():
-        torch.testing.assert_close(other.get_buffer(name), buffer)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_remembers_in_float32(dtype):
-    criterion, net = automatic(), nn.Linear(20, CLASSES)
-    x, y = make_problem(40)
-    with torch.autocast("cpu", dtype):
-        value = criterion(net(x), y, torch.arange(40))
-    value.backward()
-    assert criterion.auto.history.rows.dtype == torch.float32
-    assert net.weight.grad.isfinite().all()
 
 
 def test_suspects_are_the_table_of_find_label_issues_with_rows_that_are_sample_indices():
@@ -336,20 +280,6 @@ def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
         criterion.suspects()
 
 
-def test_evaluation_changes_nothing_and_a_nan_is_loud_but_forgotten():
-    criterion = automatic(n_samples=10)
-    output, index = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10)
-    target = index % 3
-    criterion(output, target, index)
-    before = {name: buffer.clone() for name, buffer in criterion.named_buffers()}
-    criterion.eval()(2 * output, target, index)
-    for name, buffer in criterion.named_buffers():
-        assert torch.equal(buffer, before[name])
-    criterion.train()
-    assert criterion(torch.full_like(output, torch.nan), target, index).isnan()
-    assert criterion(output, target, index).isfinite()
-
-
 @pytest.mark.parametrize(("n_samples", "wrong"), [(10, 10), (10, 25), (10, -1)])
 def test_an_index_that_no_sample_has_is_an_error(n_samples, wrong):
     criterion = automatic(n_samples=n_samples)
@@ -451,20 +381,6 @@ def test_samples_that_were_not_visited_have_the_weight_one(batch):
 
 
 # --- a given m ------------------------------------------------------------------------------------------------------
-
-
-def test_ranks_inside_classes_take_the_same_share_of_each():
-    generator = torch.Generator().manual_seed(0)
-    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.25, per_class=True)
-    target = torch.arange(80) % 4
-    output = torch.randn(80, 4, generator=generator)
-    output[target == 0] -= 5 * nn.functional.one_hot(torch.tensor(0), 4)  # class 0 has all the large losses
-    criterion(output, target)
-    losses = nn.functional.cross_entropy(output, target, reduction="none")
-    for c in range(4):
-        weights = criterion.last_weights[target == c]
-        assert weights.sum() == pytest.approx(15)
-        assert losses[target == c][weights == 0].min() >= losses[target == c][weights == 1].max()
 
 
 @pytest.mark.parametrize("more", [{"m": "auto"}, {"group": object()}, {"ranking": "stream"}], ids=str)
