@@ -196,7 +196,7 @@ def test_suspects_are_the_table_of_find_label_issues_with_rows_that_are_sample_i
         found.decide(3, "drop")  # never visited
 
 
-def test_claims_are_as_often_right_as_they_say():
+def test_p_wrong_is_calibrated():
     x, y = make_problem(spread=1.2)
     noisy = flipped(y, 0.2)
     criterion = automatic()
@@ -212,7 +212,7 @@ def test_claims_are_as_often_right_as_they_say():
     np.testing.assert_allclose(found.table["fdr"][-1], 1 - found.table["p_wrong"].mean())
 
 
-def test_of_a_network_that_wavers_nothing_is_claimed():
+def test_disagreements_that_change_at_each_visit_flag_nothing():
     """Its objections are sure of themselves, but other ones at each visit."""
     generator = torch.Generator().manual_seed(0)
     criterion, target = automatic(), torch.arange(500) % CLASSES
@@ -223,9 +223,11 @@ def test_of_a_network_that_wavers_nothing_is_claimed():
     found = criterion.suspects()
     assert len(found) == 0
     # The ranking follows the p_wrong that is reported: the rest of the score is the error of the prediction.
-    rest = found.score - 0.8 * found.p_wrong
+    from rankrange.issues.find import P_WRONG_IN_SCORE
+
+    rest = found.score - P_WRONG_IN_SCORE * found.p_wrong
     assert rest.min() > -1e-9
-    assert rest.max() < 0.2 + 1e-9
+    assert rest.max() < 1.0 - P_WRONG_IN_SCORE + 1e-9
 
 
 def test_weights_of_losses_without_classes_are_those_of_the_definition():
