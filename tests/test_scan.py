@@ -99,8 +99,9 @@ def test_columns_of_one_npy_file_and_chosen_columns(tmp_path):
 def test_a_spill_leaves_a_copy_that_is_whole(tmp_path):
     path, names = written(tmp_path, "parquet")
     AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=tmp_path / "copy"))
-    np.testing.assert_array_equal(np.load(tmp_path / "copy" / "X.npy"), rows()[0])
-    assert sorted(os.listdir(tmp_path / "copy")) == ["X.npy", "weight.npy", "y.npy"]
+    (copy,) = (tmp_path / "copy").iterdir()
+    np.testing.assert_array_equal(np.load(copy / "X.npy"), rows()[0])
+    assert sorted(os.listdir(copy)) == ["X.npy", "weight.npy", "y.npy"]
 
 
 def test_a_spill_that_fails_leaves_nothing(tmp_path):
@@ -192,3 +193,23 @@ def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
     pq.write_table(whole.filter(pa.compute.equal(whole["y"], "no")), tmp_path / "one.parquet")
     with pytest.raises(ValueError, match="needs at least two classes with positive weight"):
         AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "one.parquet", target="y", weight="w"))
+
+
+def test_scans_that_share_a_spill_folder_keep_their_own_copies(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = []
+    for month in ("01", "02"):
+        X = rng.normal(size=(300, 2))
+        y = (X[:, 0] + rng.logistic(size=300) > 0).astype(int)
+        paths.append(tmp_path / f"2024.{month}.csv")
+        whole = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y})
+        whole.to_pandas().to_csv(paths[-1], index=False)
+        pq.write_table(whole, tmp_path / f"{month}.parquet")
+    for files in (paths, [tmp_path / "01.parquet", tmp_path / "02.parquet"]):
+        models = [
+            AoRRClassifier(0.1, 1.0, random_state=0).fit(scan(f, target="y", spill=tmp_path / "s")) for f in files
+        ]
+        alone = [AoRRClassifier(0.1, 1.0, random_state=0).fit(scan(f, target="y", spill=None)) for f in files]
+        for shared, own in zip(models, alone, strict=True):
+            np.testing.assert_array_equal(shared.coef_, own.coef_)
+            np.testing.assert_array_equal(np.asarray(shared.dropped_), np.asarray(own.dropped_))

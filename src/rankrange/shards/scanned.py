@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -354,13 +355,18 @@ def _npy_layout(
 
 
 class Spilling:
-    """A shard that writes a copy of its rows to `folder` (X.npy, y.npy and, if any, weight.npy) during a pass.
+    """A shard that writes a copy of its rows (X.npy, y.npy and, if any, weight.npy) during a pass.
 
+    The copy lies in a folder of its own inside `folder`, named by what is copied, so that scans may share `folder`.
     Files have temporary names until all rows are written, so an incomplete copy is never read.
     """
 
     def __init__(self, shard: FileShard, folder: str, n: int, layout: Layout) -> None:
-        self.shard, self.folder, self.n, self.layout = shard, Path(folder), n, layout
+        self.shard, self.n, self.layout = shard, n, layout
+        files = sorted({part.path for part in shard.parts})
+        self.folder = Path(folder) / _name_by_content(
+            files, n, layout.features, layout.target, layout.weight, layout.dtype
+        )
         self.start, self.stop = shard.start, shard.stop
         self._codes: dict[Any, int] = {}
         self._coded = False
@@ -394,6 +400,7 @@ class Spilling:
         return np.array([self._codes.setdefault(str(v), len(self._codes)) for v in values], dtype=np.int32)[inverse]
 
     def _open(self, name: str, values: Array) -> Any:
+        self.folder.mkdir(exist_ok=True)
         file = open(self.folder / f"{name}.npy.part", "wb")  # noqa: SIM115 - closed when the pass ends
         header = {"descr": values.dtype.str, "fortran_order": False, "shape": (self.n, *values.shape[1:])}
         np.lib.format.write_array_header_1_0(file, header)
@@ -414,9 +421,18 @@ class Spilling:
         """Remove the incomplete copy."""
         for name in ("X", "y", "weight"):
             (self.folder / f"{name}.npy.part").unlink(missing_ok=True)
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
 
 _BLOCK_BYTES = 1 << 24
+
+
+def _name_by_content(paths: Sequence[str], *described: Any) -> str:
+    """A name for the copy of files that differs if their paths, sizes, times or the description of the copy do."""
+    files = [(os.path.realpath(path), os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths]
+    digest = hashlib.sha256(repr((files, described)).encode()).hexdigest()
+    return f"{Path(paths[0]).name.split('.')[0]}-{digest[:16]}"
 
 
 def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | None, folder: str) -> Path:
@@ -425,7 +441,7 @@ def _as_arrow(path: Path, target: Any, weight: Any, columns: Sequence[Any] | Non
     A feature with text is an error.
     """
     arrow_csv, pyarrow = pyarrow_module("csv"), pyarrow_module()
-    out = Path(folder) / (path.name.split(".")[0] + ".arrow")
+    out = Path(folder) / f"{_name_by_content([str(path)], target, weight, columns)}.arrow"
     read = arrow_csv.ReadOptions(block_size=_BLOCK_BYTES)
     with readable(str(path), str(path)), arrow_csv.open_csv(_unpacked(path), read) as head:
         schema = head.schema
