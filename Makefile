@@ -49,8 +49,8 @@ test: $(VENV)/.test  ## run the tests
 test-slow: $(VENV)/.test  ## run the slow tests too, and the random ones with five times as many cases
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not site" $(ARGS)
 
-# What the oldest versions could break: arrays, estimators, tables, files. Python 3.10, because newer ones have no such wheels.
-OLDEST_PYTHON ?= python3.10
+# What the oldest versions could break: arrays, estimators, tables, files. Python 3.11, because newer ones have no such wheels.
+OLDEST_PYTHON ?= python3.11
 OLDEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,ranges select metrics noise risk linear audit scan docstrings))
 
 $(VENV)-oldest/.ready: tests/oldest.txt

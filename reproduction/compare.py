@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import sys
+import tomllib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,11 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .experiments import NAMES, PROTOCOLS, module
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 HERE = Path(__file__).parent
 HOLDS, FAILS, OPEN = "holds", "does not hold", "open"
