@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def append(name: str, rows: Sequence[Mapping[str, Any]], device: str | None = No
 
 def circumstances(device: str | None = None) -> dict[str, str]:
     return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "commit": _commit(),
         "device": device or _processor(),
         "python": platform.python_version(),

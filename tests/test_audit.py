@@ -1,6 +1,5 @@
 """find_label_issues: planted wrong labels are found out of fold; and the model of class-conditional noise."""
 
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

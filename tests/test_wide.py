@@ -100,6 +100,7 @@ def test_columns_count_in_the_memory_that_is_promised(tmp_path):
 
     pytest.importorskip("pyarrow")
     from rankrange.audit.memory import memory_needed
+
     from rankrange.tables.read import open_table
 
     (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 from ..errors import UserError
 from ..pages.text import visible
@@ -188,12 +188,12 @@ def _days(text: str, form: str) -> float:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=_zone(zone))
     except ValueError:
         return math.nan
-    return (moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) / timedelta(days=1)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
 
 
 def _zone(text: str) -> timezone:
     if text[0] not in "+-":
-        return timezone.utc
+        return UTC
     digits = text[1:].replace(":", "")
     offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
     return timezone(-offset if text[0] == "-" else offset)
