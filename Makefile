@@ -83,7 +83,7 @@ docs: $(VENV)/.docs  ## build the site and the report into docs/_build/html
 
 docs-check: $(VENV)/.docs $(VENV)/.test  ## look at the built site and at an audit's page: links, search, accessibility
 	@command -v npm >/dev/null && npm install --silent --no-save --prefix $(VENV)/npm axe-core@4 || echo "no npm: axe-core is left out"
-	$(BIN)/python -m pytest tests/test_site.py tests/test_review.py::test_axe_finds_no_serious_fault $(ARGS)
+	$(BIN)/python -m pytest tests/test_site.py tests/audit/test_review.py::test_axe_finds_no_serious_fault $(ARGS)
 
 release-check: $(VENV)/.demo  ## build wheel and sdist, check them, install the wheel into an empty environment, run the demo
 	@$(PIP) build twine check-wheel-contents

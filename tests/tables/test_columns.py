@@ -1,0 +1,242 @@
+"""Columns: dates, money, percent and yes and no as numbers, everything else as text; and their encoding."""
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankrange.errors import UserError
+
+pa = pytest.importorskip("pyarrow")
+
+from rankrange.tables.columns import find_columns, read_columns  # noqa: E402
+from rankrange.tables.encode import TableEncoder  # noqa: E402
+from rankrange.tables.read import open_table  # noqa: E402
+
+DAY0 = datetime.datetime(1970, 1, 1)
+SHIPPED = Path(sklearn.__file__).parent / "datasets" / "data"
+
+
+def column(cells, form=None, **options):
+    forms = None if form is None else {"x": form}
+    return read_columns(pa.table({"x": cells}), forms=forms, **options)[0]
+
+
+def moments(found):
+    return [
+        None if np.isnan(day) else DAY0 + datetime.timedelta(milliseconds=round(day * 86.4e6)) for day in found.values
+    ]
+
+
+DAYS = st.dates(datetime.date(1970, 1, 1), datetime.date(2060, 12, 31))
+
+
+@given(st.lists(DAYS, min_size=1, max_size=20), st.sampled_from(["%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"]))
+def test_dates_come_back_in_every_order_or_are_asked_about(days, form):
+    cells = [day.strftime(form) for day in days]
+    order = "day-first" if form.startswith("%d") else "month-first" if form.startswith("%m") else None
+    found = column(cells, dates=order)
+    assert [moment.date() for moment in moments(found)] == days
+    clear = form in ("%d.%m.%Y", "%Y/%m/%d") or any(day.day > 12 for day in days)
+    if clear:
+        np.testing.assert_array_equal(column(cells).values, found.values)
+    else:
+        with pytest.raises(UserError, match=r"two ways; pass dates='day-first' or dates='month-first'"):
+            column(cells)
+
+
+@given(st.lists(st.decimals(-(10**7), 10**7, places=2), min_size=1, max_size=20), st.sampled_from(["$", "€", "%"]))
+def test_money_and_percent_come_back_with_point_or_comma(values, unit):
+    points = [f"-{unit}{-v:,.2f}" if v < 0 and unit == "$" else f"{v:,.2f} {unit}" for v in values]
+    swap = str.maketrans(",.", ".,")
+    for cells in (points, [cell.translate(swap) for cell in points]):
+        np.testing.assert_allclose(column(cells).values, [float(v) for v in values])
+
+
+def test_numbers_that_can_be_read_in_two_ways_are_asked_about():
+    cells = ["1,234", "5,678 €"]
+    with pytest.raises(UserError, match=r"pass decimal='point' or decimal='comma'"):
+        column(cells)
+    assert column(cells, decimal="comma").values.tolist() == [1.234, 5.678]
+    assert column(cells, decimal="point").values.tolist() == [1234.0, 5678.0]
+
+
+@pytest.mark.parametrize(
+    "cells", [["1.2.3", "2.0.1"], ["99/99/2020"], ["a-b"], ["12:30"], ["31/31/2020"], ["-", "unknown"]]
+)
+def test_what_is_neither_date_nor_money_stays_as_it_is(cells):
+    found = column(cells)
+    assert (found.kind, found.values, found.texts()) == ("text", None, cells)
+
+
+@pytest.mark.parametrize("form", ["-{}", "\u2212{}", "({})", "-${}", "$-{}", "(${})", "\u2212 {} EUR", "-{}%"])
+def test_an_amount_is_negative_however_its_minus_is_written(form):
+    found = column([form.format(amount) for amount in ("1,234.50", "3.25", "0.75", "12.00")] + ["$8.50"])
+    assert (found.form, found.values.tolist()) == ("point", [-1234.5, -3.25, -0.75, -12.0, 8.5])
+
+
+@pytest.mark.parametrize("half", ["AM", "pm"])
+def test_every_hour_of_the_clock_is_one_of_the_day(half):
+    found = column([f"{day}/12/2024 {hour}:07 {half}" for day, hour in zip(range(13, 25), range(1, 13), strict=True)])
+    assert found.form == "day-first"
+    hours = [hour % 12 + (12 if half == "pm" else 0) for hour in range(1, 13)]
+    assert moments(found) == [datetime.datetime(2024, 12, 12 + i, hour, 7) for i, hour in enumerate(hours, start=1)]
+
+
+def test_a_column_knows_its_missing_cells_strays_and_marks():
+    found = column(["1", "2.5", "-", "3", None, "old"] + ["4"] * 30)
+    assert (found.kind, found.form, found.marks) == ("numbers", "number", {"-": 1})
+    assert np.flatnonzero(found.missing).tolist() == [2, 4, 5]
+    assert np.flatnonzero(found.strays).tolist() == [5]
+    part = found.take(np.array([5, 0]))
+    assert (part.values[1], part.strays.tolist(), part.marks, part.texts()) == (1.0, [True, False], {}, ["old", "1"])
+
+
+def test_native_cells_and_their_texts_are_the_same_column():
+    native = pa.table({"n": [1, 2, None], "f": [0.5, None, 2.0], "b": [True, False, None]})
+    texts = pa.table({"n": ["1", "2", None], "f": ["0.5", None, "2"], "b": ["yes", "no", None]})
+    for one, other in zip(read_columns(native), read_columns(texts), strict=True):
+        assert (one.kind, one.form) == (other.kind, other.form)
+        np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_a_model_reads_a_new_table_in_the_form_of_the_first():
+    when = [f"{day:02d}/{1 + day % 12:02d}/2024" for day in range(1, 29)]
+    encoder = TableEncoder().fit(pa.table({"when": when}))
+    early, late = encoder.transform(pa.table({"when": ["01/02/2024", "01/03/2024"]}))[:, 0]
+    assert late > early  # February and March, not 2 and 3 January
+    assert late - early == pytest.approx(29 / encoder.columns_[0]["scale"])
+
+
+# ---- prose and many values -------------------------------------------------------------------------------------------
+
+GOOD = ["great phone works well", "really nice and good quality", "excellent product love it"]
+POOR = ["terrible waste of money", "bad quality broke at once", "awful do not buy it"]
+
+
+def reviews(n, rng):
+    y = rng.integers(0, 2, n)
+    extra = ["the", "item", "bought", "last", "week", "from", "shop", "town"]
+    return y, [
+        f"{(GOOD if v else POOR)[rng.integers(3)]} {' '.join(rng.choice(extra, 4))} {i}" for i, v in enumerate(y)
+    ]
+
+
+def test_prose_becomes_informative_features():
+    from sklearn.linear_model import LogisticRegression
+
+    y, texts = reviews(300, np.random.default_rng(0))
+    encoder = TableEncoder().fit(pa.table({"review": texts[:200]}))
+    X = [encoder.transform(pa.table({"review": part})) for part in (texts[:200], texts[200:])]
+    assert LogisticRegression().fit(X[0], y[:200]).score(X[1], y[200:]) > 0.95
+    assert np.isfinite(encoder.transform(pa.table({"review": ["", "???", None]}))).all()
+
+
+def test_names_and_numbers_of_rows_are_no_prose():
+    names = [f"row {i:05d}" for i in range(100)]
+    keys = [f"{i * 7919 % 10007:x}-{i:x}" for i in range(100)]
+    encoder = TableEncoder().fit(pa.table({"x": np.arange(100.0) ** 2, "name": names, "key": keys}))
+    assert [report.used for report in encoder.report_] == [True, False, False]
+
+
+def test_a_feature_does_not_depend_on_the_target():
+    table = pa.table({"value": [f"v{i}" for i in np.random.default_rng(0).integers(0, 900, 4000)]})
+    X = TableEncoder().fit_transform(table, np.arange(4000) % 2)
+    np.testing.assert_array_equal(X, TableEncoder().fit_transform(table))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["192.168.1.1", "10.0.0.12", "172.16.254.3"],
+        ["192.168.100.200", "172.168.100.201", "192.168.255.255"],
+        ["555 123 4567", "555 765 4321"],
+        ["612 345 678", "698 765 432"],
+        ["+1 555 123 456", "+1 555 123 457"],
+        ["030 123 456", "040 987 654"],
+        ["12_34", "56_78", "1_000"],
+        ["3)", "4)", "12)"],
+    ],
+)
+def test_addresses_telephone_numbers_and_codes_stay_texts(cells):
+    found = column(cells * 5)
+    assert (found.kind, found.texts()) == ("text", cells * 5)
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["1 234 567", "12 345"], [1234567.0, 12345.0]),
+        (["1.234.567", "890"], [1234567.0, 890.0]),
+        (["₹12,34,567.50", "₹9"], [1234567.5, 9.0]),
+        (["(1,234.50)", "2.25"], [-1234.5, 2.25]),
+        (["1'234.50", "2.25"], [1234.5, 2.25]),
+    ],
+)
+def test_groups_of_thousands_are_numbers(cells, values):
+    np.testing.assert_allclose(column(cells).values, values)
+
+
+def test_a_pattern_names_all_columns_that_match_it(tmp_path):
+    names = ["x", "label:a", "label:b", "odd*name"]
+    assert find_columns(names, ["label:*"], tmp_path) == ["label:a", "label:b"]
+    assert find_columns(names, ["odd*name"], tmp_path) == ["odd*name"]
+    with pytest.raises(UserError, match=r"must match some column, got 'genre:\*'"):
+        find_columns(names, ["genre:*"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("usual", "stray"),
+    [
+        ("{d}-Sep-03", "2003-09-19"),
+        ("{d}-Sep-03", "1/2/03"),
+        ("{d}-Sep-03", "19-Abc-03"),
+        ("2003-09-{d}", "01/02/03"),
+        ("2003-09-{d}", "19.9.2003"),
+        ("{d}.9.2003", "2003-09-19"),
+        ("{d}.9.2003", "19.9.003"),
+    ],
+)
+def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
+    texts = [usual.format(d=d) for d in range(10, 31)]
+    found = column(texts)
+    assert {moment.year for moment in moments(found)} == {2003}
+    assert moments(column([*texts, stray], found.form)) == [*moments(found), None]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9])
+def test_a_new_cell_outside_of_the_fitted_values_is_encoded_as_the_nearest_of_them(scale):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    encoder = TableEncoder().fit({"x": x.tolist(), "z": rng.normal(size=200).tolist()})
+    for new, nearest in ((x.max() + scale, x.max()), (x.min() - scale, x.min())):
+        found, expected = (encoder.transform({"x": [cell], "z": [0.0]}) for cell in (new, nearest))
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_tables_that_scikit_learn_ships_are_read_or_refused_with_the_reason():
+    """The first line of some holds counts and names of classes, fewer than there are columns."""
+    import sklearn.datasets
+
+    table = open_table(SHIPPED / "iris.csv").read()
+    assert TableEncoder().fit_transform(table).shape[0] == 150
+    frame = sklearn.datasets.load_diabetes(as_frame=True, scaled=False).frame
+    assert TableEncoder().fit_transform(frame).shape == frame.shape
+    for name, width in (("wine_data.csv", 14), ("breast_cancer.csv", 31)):
+        with pytest.raises(UserError, match=rf"got {width} in line 2 of .*{name}; correct that line"):
+            open_table(SHIPPED / name).read()
+
+
+def test_a_table_that_matplotlib_ships_has_dates_with_names_of_months():
+    matplotlib = pytest.importorskip("matplotlib")
+    path = Path(matplotlib.get_data_path()) / "sample_data" / "msft.csv"
+    if not path.exists():
+        pytest.skip("this matplotlib ships no tables")
+    found = read_columns(open_table(path).read())[0]
+    assert (found.name, found.form, found.texts()[0]) == ("Date", "month-named", "19-Sep-03")
+    assert moments(found)[0] == datetime.datetime(2003, 9, 19)
+    assert not found.missing.any()
