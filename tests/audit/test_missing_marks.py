@@ -8,7 +8,6 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from rankrange.audit.target import find_target  # noqa: E402
-from rankrange.tables.columns import typed  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
 MARKS = [".", "-", "missing", "n.a.", "unknown", "None", "na", "#DIV/0!", "--", "N/A", "Unknown"]
@@ -76,9 +75,3 @@ def test_a_target_of_numbers_with_marks_leaves_these_rows_out_and_says_so():
     target = find_target(pa.table({"y": _texts(values, "-")}), ["y"])
     assert (target.task, len(target.y)) == ("numbers", 240)
     assert "60" in " ".join(target.notes)
-
-
-def test_marks_alone_make_no_column_of_numbers():
-    table, forms = typed(pa.table({"x": ["-", "unknown"] * 30}))
-    assert not forms
-    assert table.column("x").to_pylist()[:2] == ["-", "unknown"]

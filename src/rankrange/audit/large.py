@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,7 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..label_noise import LIKELY, POSSIBLE, actions
 from ..pages.text import number
-from ..tables.cell_formats import NUMBER
 from ..tables.columns import Column, find_columns, read_columns
-from ..tables.formats import batches
 from ..tables.read import Source
 from .evidence import SHOWN, SHOWN_COLUMNS, short_text
 from .findings import Audit
@@ -53,6 +51,8 @@ def audit_large(source: Source, target: str, progress: Progress, sample_rows: in
     ignored = find_columns(source.names, options.get("ignore", ()), source.path, "ignore")
     columns = [name for name in source.names if name not in ignored]
     progress(f"reading {source.path.name}: a sample of {sample_rows:,} rows")
+    import pyarrow
+
     sample, rows, n = _sample(source, columns, sample_rows, options.get("seed", 0))
     counts = [name for name in columns if name != target and _counts_rows(sample.column(name), rows)]
     names, options = RowNames(rows + 1), {**options, "ignore": [*ignored, *counts]}
@@ -63,7 +63,7 @@ def audit_large(source: Source, target: str, progress: Progress, sample_rows: in
     predict = _Predictor(audit, sample, options.get("models", "all"))
     form = read_columns(sample.select([target]), dates=options.get("dates"), decimal=options.get("decimal"))[0].form
     found, at = [], 0
-    for batch in _typed_batches(source, columns, predict.forms):
+    for batch in (pyarrow.Table.from_batches([one]) for one in source.batches(columns)):
         y = target_of(batch.column(target), audit.target, form)
         kept = np.flatnonzero(~np.isnan(y) if audit.target.task == "numbers" else y >= 0)
         found.append((at + kept, *predict(batch, y, kept)))
@@ -80,7 +80,7 @@ def _sample(source: Source, columns: list[str], size: int, seed: int) -> tuple[A
 
     rng, table, limit, n = np.random.default_rng(seed), None, 1.0, 0
     keys, rows = np.empty(0), np.empty(0, dtype=np.intp)
-    for batch in _text_batches(source, columns):
+    for batch in source.batches(columns):
         drawn = rng.random(batch.num_rows)
         chosen = np.flatnonzero(drawn <= limit)
         part = pa.Table.from_batches([batch]).take(chosen)
@@ -94,28 +94,6 @@ def _sample(source: Source, columns: list[str], size: int, seed: int) -> tuple[A
         raise UserError(f"a table needs rows, got none in {source.path}; add rows")
     kept = np.sort(np.argsort(keys, kind="stable")[:size])
     return table.take(kept), rows[kept], n
-
-
-def _text_batches(source: Source, columns: list[str]) -> Iterator[Any]:
-    """Record batches; the cells of CSV are texts, so that a late text in a column of numbers is not an error."""
-    import pyarrow as pa
-
-    return iter(batches(source, columns, dict.fromkeys(source.names, pa.string())))
-
-
-def _typed_batches(source: Source, columns: list[str], forms: dict[str, str]) -> Iterator[Any]:
-    """Tables of one batch each; columns of plain numbers are converted if all cells of the batch are numbers."""
-    import pyarrow as pa
-
-    for batch in _text_batches(source, columns):
-        table = pa.Table.from_batches([batch])
-        for i, name in enumerate(table.column_names):
-            if forms.get(name) == NUMBER and pa.types.is_string(table.column(i).type):
-                try:
-                    table = table.set_column(i, name, table.column(i).cast(pa.float64()))
-                except pa.ArrowInvalid:  # marks of missing cells, or other texts
-                    continue
-        yield table
 
 
 def _counts_rows(cells: Any, rows: Array) -> bool:

@@ -61,7 +61,8 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> M
         "side": audit.image_side,
         "suspects": [_packed(audit, index, suspect, identified, rows) for index, suspect in suspects],
         "columns": [visible(name, _TEXT) for name in audit.cells],
-        "word": audit.word,
+        "words": audit.words._asdict(),
+        "observed": audit.observed,
         "total": audit.n_listed,
         "table": identified.table,
         "target": target_as_text(audit.target.columns),
@@ -91,6 +92,7 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
         "unit": unit,
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
+        "p_of": lambda suspect: _p_of(audit, suspect),
         "unused": [column for column in audit.columns if not column.used],
         "missing": sum(column.missing for column in audit.columns),
         "share": lambda part, whole: f"{100 * part / whole:.1f}%" if whole else "0%",
@@ -101,7 +103,7 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
 def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
     """Variables for the templates of the charts, of the review and of other problems."""
     evidence = audit.evidence
-    labels, counts = confusions(audit.target, audit.result)
+    labels, counts = ([], []) if audit.observed else confusions(audit.target, audit.result)
     most = max((max(row) for row in counts), default=1) or 1
     counted = count_problems(audit.row_problems)
     return {
@@ -209,7 +211,7 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
         "row": plain_name(suspect.row),
         "given": given,
         "suggested": suggested,
-        "p": round(suspect.p_wrong, 4),
+        "p": round(_p_of(audit, suspect), 4),
         "loss": float(f"{suspect.loss:.4g}"),
         "action": suspect.action,
         "why": visible(suspect.why, 600),
@@ -229,6 +231,11 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
     if index < len(evidence.near):
         packed["near"] = [_near(audit, near) for near in evidence.near[index]]
     return packed
+
+
+def _p_of(audit: Audit, suspect: Suspect) -> float:
+    """The probability to show: that the target is wrong or, of observed outcomes, that models gave it."""
+    return suspect.probability or 0.0 if audit.observed else suspect.p_wrong
 
 
 def _near(audit: Audit, near: Near) -> dict[str, Any]:

@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     outputs = parser.add_argument_group("what to write")
     add_file(outputs, "--report", metavar="HTML", help="the report as a web page: one file, works offline")
+    outputs.add_argument(
+        "--no-rows",
+        action="store_true",
+        help="leave cells of single rows out of the report, for readers without access",
+    )
     add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
     add_file(
         outputs,
@@ -212,7 +217,8 @@ def run(arguments: argparse.Namespace) -> int:
         if outputs:
             progress("writing")
             exported = {option: path for option, path in outputs.items() if option.startswith("--export")}
-            files = contents_of(audit, source, {key: outputs[key] for key in outputs if key not in exported}, **how)
+            named = {key: outputs[key] for key in outputs if key not in exported}
+            files = contents_of(audit, source, named, rows=not arguments.no_rows, **how)
             for option, path in exported.items():
                 files.update(export_contents(audit, option.partition(" ")[2], path))
             write_whole(files)

@@ -74,6 +74,11 @@ class Column:
             kind, values = _native(column)
             if values is not None:
                 return cls(name, kind, values, form=_FORM_OF.get(kind, NUMBER))
+        if form == NUMBER:
+            try:
+                return cls(name, "numbers", _floats(column), form=form)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not all texts are plain numbers
+                pass
         try:
             codes, levels = _codes_of(column)
         except (TypeError, ValueError, NotImplementedError):
@@ -326,23 +331,3 @@ def shown(name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(shown(n) for n in names[:6]) + (" ..." if len(names) > 6 else "")
-
-
-# ---- the interface of audits that still read columns one by one ------------------------------------------------------
-
-
-def typed(table: Any, forms: Any = None, *, dates: str | None = None, decimal: str | None = None) -> tuple[Any, Any]:
-    """Convert texts with dates, money or percent to dates and numbers, and return the table and their formats."""
-    import pyarrow as pa
-
-    found: dict[str, str] = {}
-    given = None if forms is None else {name: forms.get(name, TEXT) for name in table.schema.names}
-    for index, column in enumerate(read_columns(table, forms=given, dates=dates, decimal=decimal)):
-        if column.codes is None or column.values is None or column.form in (NUMBER, YES_OR_NO):
-            continue
-        found[column.name] = column.form
-        days = column.form not in DECIMALS
-        values = np.where(column.missing, 0.0, column.values)
-        cells = pa.array(np.round(values * 86_400_000.0).astype(np.int64) if days else values, mask=column.missing)
-        table = table.set_column(index, column.name, cells.cast(pa.timestamp("ms")) if days else cells)
-    return table, found

@@ -350,16 +350,3 @@ def _grey(path: Path) -> Any:
         raise UserError(
             f"an image must be readable, got {path}, which is not ({visible(str(error), 80)}); copy it again"
         ) from error
-
-
-# ---- the interface of audits that still count rows first -------------------------------------------------------------
-
-
-def batches(source: Any, columns: Any = None, types: Any = None) -> Any:
-    """Record batches of a source; see `Source.batches`."""
-    return source.batches(columns)
-
-
-def count_rows(source: Any) -> tuple[int, dict[str, Any]]:
-    """The number of rows of a source."""
-    return sum(batch.num_rows for batch in source.batches()), {}

@@ -38,11 +38,13 @@ const page = (() => {
     says.replaceChildren(
       fact("cut-value", number(cut), "the cut"),
       fact("cut-count", whole(count), "rows at or above it (" + percent(count / data.rows) + ")"),
-      fact("cut-precision", percent(curve.precision[step]), "of these estimated wrong"),
-      fact("cut-found", percent(curve.found[step]), "of all wrong rows found"),
+      ...(data.observed ? [] : [
+        fact("cut-precision", percent(curve.precision[step]), "of these estimated wrong"),
+        fact("cut-found", percent(curve.found[step]), "of all wrong rows found"),
+      ]),
     );
     slider.setAttribute("aria-valuetext",
-      `cut at ${number(cut)}: ${whole(count)} rows, ${percent(curve.precision[step])} of them estimated wrong`);
+      `cut at ${number(cut)}: ${whole(count)} rows` + (data.observed ? "" : `, ${percent(curve.precision[step])} of them estimated wrong`));
   };
   const fact = (id, value, text) => {
     const box = make("span", undefined, "fact");
@@ -65,7 +67,7 @@ const page = (() => {
   const state = { key: "rank", down: false, page: 0, open: new Set() };
   const texts = data.suspects.map((s) =>
     [s.row, s.given, s.suggested, s.action, s.why, ...(s.cells || [])].join("\n").toLowerCase());
-  const names = { rank: "#", row: "row", given: "given", suggested: "suggested", p: "p(wrong)", loss: "loss", action: "action", why: "why" };
+  const names = { rank: "#", row: "row", given: "given", suggested: data.words.suggested, p: data.words.p, loss: "loss", action: "action", why: "why" };
   const numeric = new Set(["rank", "row", "p", "loss"]);
 
   const chosen = () => {
@@ -136,7 +138,7 @@ const page = (() => {
     decide.type = "button";
     decide.setAttribute("aria-label", `Decide row ${suspect.row}`);
     decide.addEventListener("click", () => document.dispatchEvent(new CustomEvent("rankrange-review", { detail: suspect.row })));
-    why.append(" ", decide);
+    if (byId("review-section")) why.append(" ", decide);
     if (!suspect.cells) return [row];
     const more = make("tr", undefined, "values");
     more.hidden = !state.open.has(suspect.rank);
