@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .findings import Audit
 
 _ADDED = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "decision", "new_label", "why", "residual")
+_SURPRISING = ("rank", "row", "given", "expected", "probability", "loss", "why", "residual")
 _ABOUT = ("contents", "table", "target", "task")
 # Rows with at least this probability of being wrong are changed without a review.
 CLEAN_IF = 0.9
@@ -134,21 +135,31 @@ def _model(audit: Audit) -> bytes:
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     """Write one line per listed row, worst first: the findings, then the cells of the row as in the file.
 
-    With its column `decision` filled in, `rankrange apply` reads the file. A column of the table with the name of a
-    finding is renamed, such as "row in the file".
+    With its column `decision` filled in, `rankrange apply` reads the file; observed outcomes have no such column. A
+    column of the table with the name of a finding is renamed, such as "row in the file".
     """
-    suspects = audit.suspects()
     identified = identify_rows(source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order])
-    names = [f"{name} in the file" if name in (*_ADDED, *_ABOUT) else name for name in source.names]
-    file.write(csv_lines([[*_ADDED, *map(csv_safe, names), *_ABOUT]], ","))
-    about = (identified.table, csv_safe(target_as_text(audit.target.columns)), audit.target.task)
-    for i, suspect in enumerate(suspects):
-        texts = [csv_safe(text) for text in (str(suspect.row), identified.given[i], suspect.suggested)]
-        found = [suspect.rank, *texts, f"{suspect.p_wrong:.4f}", f"{suspect.loss:.6g}", suspect.action, "", ""]
-        residual = "" if suspect.residual is None else f"{suspect.residual:.6g}"
-        cells = map(csv_safe, identified.cells[i])
-        line = [*found, csv_safe(visible(suspect.why)), residual, *cells, identified.contents[i], *about]
-        file.write(csv_lines([line], ","))
+    added, about = (_SURPRISING, ()) if audit.observed else (_ADDED, _ABOUT)
+    names = [f"{name} in the file" if name in (*added, *about) else name for name in source.names]
+    file.write(csv_lines([[*added, *map(csv_safe, names), *about]], ","))
+    of_table = (identified.table, target_as_text(audit.target.columns), audit.target.task)
+    for i, suspect in enumerate(audit.suspects()):
+        row = {
+            "rank": str(suspect.rank),
+            "row": str(suspect.row),
+            "given": identified.given[i],
+            "suggested": suspect.suggested,
+            "expected": suspect.suggested,
+            "p_wrong": f"{suspect.p_wrong:.4f}",
+            "probability": f"{suspect.probability or 0.0:.4f}",
+            "loss": f"{suspect.loss:.6g}",
+            "action": suspect.action,
+            "why": visible(suspect.why),
+            "residual": "" if suspect.residual is None else f"{suspect.residual:.6g}",
+        }
+        ending = (identified.contents[i], *of_table) if about else ()
+        cells = [*(row.get(name, "") for name in added), *identified.cells[i], *ending]
+        file.write(csv_lines([list(map(csv_safe, cells))], ","))
 
 
 # ---- the cleaned table -----------------------------------------------------------------------------------------------

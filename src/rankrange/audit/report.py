@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # The largest size of a page. If a page is larger, the last suspects are left out.
 _MAX_BYTES = 1_900_000
 _TEXT = 80
+# What the page says about the cut of the slider.
+_FACTS = [("precision", "of these estimated wrong"), ("found", "of all wrong rows found")]
 
 
 def audit_page(audit: Audit, rows: bool = True) -> str:
@@ -36,7 +38,7 @@ def audit_page(audit: Audit, rows: bool = True) -> str:
     identified = identify_rows(
         audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]]
     )
-    script = f"{asset('audit.js')}\n{asset('review.js')}"
+    script = "\n".join(asset(name) for name in ("audit.js", "review.js")[: 1 if audit.observed else 2])
     text = ""
     for shown in (limit >> i for i in range(max(limit, 1).bit_length())):
         text = page(f"Audit of {audit.name}", _body(audit, shown, identified, rows), script=script)
@@ -62,7 +64,7 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> M
         "suspects": [_packed(audit, index, suspect, identified, rows) for index, suspect in suspects],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "words": audit.words._asdict(),
-        "observed": audit.observed,
+        "facts": [] if audit.observed else _FACTS,
         "total": audit.n_listed,
         "table": identified.table,
         "target": target_as_text(audit.target.columns),

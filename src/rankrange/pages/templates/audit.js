@@ -38,13 +38,10 @@ const page = (() => {
     says.replaceChildren(
       fact("cut-value", number(cut), "the cut"),
       fact("cut-count", whole(count), "rows at or above it (" + percent(count / data.rows) + ")"),
-      ...(data.observed ? [] : [
-        fact("cut-precision", percent(curve.precision[step]), "of these estimated wrong"),
-        fact("cut-found", percent(curve.found[step]), "of all wrong rows found"),
-      ]),
+      ...data.facts.map(([key, text]) => fact(`cut-${key}`, percent(curve[key][step]), text)),
     );
     slider.setAttribute("aria-valuetext",
-      `cut at ${number(cut)}: ${whole(count)} rows` + (data.observed ? "" : `, ${percent(curve.precision[step])} of them estimated wrong`));
+      `cut at ${number(cut)}: ${whole(count)} rows` + data.facts.map(([key, text]) => `, ${percent(curve[key][step])} ${text}`).join(""));
   };
   const fact = (id, value, text) => {
     const box = make("span", undefined, "fact");
