@@ -37,8 +37,9 @@ _ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
 _CG_STEPS, _CG_TOL = 100, 0.05
 # The largest change of a score in a step, relative to the largest score.
 _FARTHEST = 10.0
-# The first size of a working set of coefficients; it doubles in each step.
-_WORKING = 64
+# The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from which
+# the slope of a zero coefficient puts it there.
+_WORKING, _EDGE = 64, 0.8
 
 
 class Solution(NamedTuple):
@@ -360,13 +361,16 @@ def _conjugate_gradients(product: Callable[[Array], Array], right: Array, solve:
 def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int, enough: float) -> Array:
     """The step to the minimum of the quadratic model plus the penalty, over a working set of coefficients.
 
-    The set has the nonzero coefficients and, up to `size` or twice as many in total, those with the largest slopes.
+    The set has the nonzero coefficients and those whose slopes are nearly as large as the l1 penalty allows at zero: up
+    to `size` or twice as many in total, the steepest.
     """
     problem, d = smoothing.problem, smoothing.problem.design.d
     used = at.W[:, :d].ravel() != 0
     order = np.where(used, np.inf, np.abs(gradient[:, :d]).ravel())
+    chosen = np.flatnonzero(order > _EDGE * problem.l1_ratio / problem.C)
     count = max(size, 2 * int(used.sum()))
-    chosen = np.arange(order.size) if count >= order.size else np.sort(np.argpartition(-order, count)[:count])
+    if count < len(chosen):
+        chosen = np.sort(chosen[np.argpartition(-order[chosen], count)[:count]])
     output, column = np.divmod(chosen, max(d, 1))
     H, slopes, theta = _model(smoothing, at, gradient, output, column)
     found = quadratic_net(H, slopes, theta, len(chosen), problem.l1_ratio / problem.C, 0.1 * enough)

@@ -46,7 +46,7 @@ def _shares(problem: Any, V: Array, tilt: Array | None) -> set[float]:
     if not problem.l1_ratio or tilt is not None:
         return {1.0}
     steepest = float(np.abs(V).max(initial=0.0)) * problem.C
-    return {1.0, min(1.0, problem.l1_ratio / steepest)} if steepest else {1.0}
+    return {1.0, min(1.0, (1.0 - 1e-12) * problem.l1_ratio / steepest)} if steepest else {1.0}
 
 
 class _Tangents:
