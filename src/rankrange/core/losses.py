@@ -456,7 +456,7 @@ class Softmax:
             return None
         if share > 0:
             constant = np.maximum(mean - excess / share, 0.0)
-            p = (1 - share) * p + share * constant / constant.sum()
+            p = (1 - share) * p + share * constant / max(float(constant.sum()), 1e-300)
         p[rows, y] -= 1
         return p
 

@@ -154,6 +154,11 @@ class Design:
         """The transpose (d, n) of a sparse X with squared entries."""
         return self.X.multiply(self.X).T
 
+    @cached_property
+    def largest_norm(self) -> float:
+        """The largest Euclidean norm of a column."""
+        return float(np.sqrt(self.squares(np.ones(self.n)).max(initial=0.0)))
+
     def unfactored(self) -> Design:
         """The same design for solvers that only use products with X."""
         other = copy(self)
@@ -223,15 +228,18 @@ class _Problem:
         V[..., :d] = np.sign(W[..., :d]) * shrunk / (1.0 + (1.0 - self.l1_ratio) * step)
         return V
 
-    def penalty_gap(self, W: Array, V: Array) -> float:
-        """The penalty at W plus its conjugate at V (r, d) minus <V, coef>: 0 if V is a gradient of the penalty at W."""
+    def penalty_gap(self, W: Array, V: Array, rounding: float = 0.0) -> float:
+        """The penalty at W plus its conjugate at V (r, d) minus <V, coef>: 0 if V is a gradient of the penalty at W.
+
+        `rounding` bounds the rounding errors of V, which may not make an l1 or no penalty infinite.
+        """
         coef, ratio = W[:, : self.design.d], self.l1_ratio
         if not np.isfinite(self.C):
-            return 0.0 if not V.any() else np.inf
+            return abs(float(np.vdot(V, coef))) if np.abs(V).max(initial=0.0) <= rounding else np.inf
         if ratio == 0:
             off = V - coef / self.C
             return 0.5 * self.C * float(np.vdot(off, off))
-        beyond = np.maximum(np.abs(V) - ratio / self.C, 0.0)
+        beyond = np.maximum(np.abs(V) - ratio / self.C - rounding, 0.0)
         if ratio == 1 and beyond.any():
             return np.inf
         squares = 0.0 if ratio == 1 else 0.5 * self.C * float(np.vdot(beyond, beyond)) / (1 - ratio)

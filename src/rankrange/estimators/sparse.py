@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
-from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
+from ..core.losses import Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
 from ..solvers.descent import Log, finish, relative
 from ..solvers.sparse import Cut, ElasticNet, trimmed_net
 from .weights import as_count, canonical_rows, is_whole, product_of
 
-_LOSSES = (Logistic, Softmax, Squared, Absolute, Huber)
+_LOSSES = (Logistic, Softmax, Squared, Huber)
 
 
 def check_l1_ratio(estimator: Any) -> None:
@@ -57,7 +57,7 @@ def fit_sparse(
     """Fit an estimator with an l1 penalty and store the fitted attributes."""
     if not isinstance(loss, _LOSSES):
         raise ValueError(
-            f"l1_ratio={estimator.l1_ratio!r} needs loss='logistic' in a classifier and 'squared', 'absolute' or "
+            f"l1_ratio={estimator.l1_ratio!r} needs loss='logistic' in a classifier and 'squared' or "
             f"'huber' in a regressor, got loss={estimator.loss!r}; change it, or use l1_ratio=0"
         )
     estimator._forget()

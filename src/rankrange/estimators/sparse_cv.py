@@ -24,9 +24,9 @@ from ..compatibility import check_sample_weight
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.cuts import select
-from ..core.losses import Absolute, Huber, Logistic, Softmax, Squared
+from ..core.losses import Huber, Logistic, Softmax, Squared
 from ..crossfit.folds import Folds, draw_folds, given_folds, row_keys, whole_number
-from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
+from ..solvers.sparse import Cut, ElasticNet, follow, inner_rows, near_the_median, trimmed_net
 from .classifier import AoRRClassifier
 from .linear import check_flags, seed_of
 from .regressor import AoRRRegressor, check_numeric_target
@@ -242,13 +242,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
     def _path_fits(
         self, net: ElasticNet, mass: Array | None, share: float, Cs: Array, seed: int
     ) -> list[tuple[Array, Array]]:
-        """Coefficients and intercepts for each C, from the largest penalty to the smallest, with warm starts.
-
-        The fits are only compared, so a narrow Huber loss replaces the absolute loss.
-        """
-        if isinstance(net.loss, Absolute):
-            net, delta = narrow_huber(net)
-            Cs = Cs / delta
+        """Coefficients and intercepts for each C, from the largest penalty to the smallest, with warm starts."""
         rng = np.random.default_rng(seed)
         fits: list[tuple[Array, Array]] = []
         start = None
@@ -305,7 +299,7 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
     ----------
     m : float or tuple of float, default=(0.0, 0.1, 0.2, 0.3)
         Fractions of rows to drop; the best one is chosen.
-    loss : {"squared", "absolute", "huber"}, default="squared"
+    loss : {"squared", "huber"}, default="squared"
         The loss of a row.
     l1_ratio : float, default=1.0
         The share of the l1 penalty, above 0; see `AoRRRegressor`.
@@ -385,9 +379,9 @@ class AoRRRegressorCV(RegressorMixin, _SparseCV):
         self.random_state = random_state
 
     def _net(self, X: Any, y: Array) -> ElasticNet:
-        losses = {"squared": Squared, "absolute": Absolute, "huber": Huber}
+        losses = {"squared": Squared, "huber": Huber}
         if self.loss not in losses:
-            raise ValueError(f"loss must be 'squared', 'absolute' or 'huber', got {self.loss!r}")
+            raise ValueError(f"loss must be 'squared' or 'huber', got {self.loss!r}")
         return ElasticNet(
             X, np.asarray(y, dtype=np.float64), losses[self.loss](), 1, float(self.l1_ratio), bool(self.fit_intercept)
         )

@@ -35,10 +35,10 @@ _NEAR = 100.0
 _ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
 # Conjugate gradients of one step: the largest number, and the relative residual.
 _CG_STEPS, _CG_TOL = 100, 0.05
-# The largest change of a score in a step, relative to the largest score.
-_FARTHEST = 10.0
-# The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from which
-# the slope of a zero coefficient puts it there.
+# The largest change of a score in a step, relative to the largest score, and the largest number of doublings of a step.
+_FARTHEST, _DOUBLINGS = 10.0, 6
+# The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from
+# which the slope of a zero coefficient puts it there.
 _WORKING, _EDGE = 64, 0.8
 
 
@@ -98,7 +98,7 @@ def minimise(
             best = at.W, at.Z, value
         hidden = value - at.total
         gradient = smoothing.gradient(at)
-        direction = _direction(smoothing, at, gradient, size, tol * abs(value))
+        direction = _direction(smoothing, at, gradient, size)
         slope = smoothing.slope_along(at, gradient, direction)
         dZ = problem.design.scores(direction)
         settled = not slope < -_HIDDEN * hidden
@@ -106,6 +106,7 @@ def minimise(
             gap = smoothing.gap(at, value)
             bound = max(bound, value - gap, value - smoothing.gap_ahead(at, dZ, value))
             if relative(best[2] - bound, best[2]) <= tol:
+                best = _last_step(smoothing, best, at, direction, dZ, slope)
                 break
             settled = settled and (gap <= 2.0 * hidden or not slope < -_SOLVED * hidden)
         if n_iter >= max_iter:
@@ -126,6 +127,24 @@ def minimise(
     return Solution(*best, relative(best[2] - bound, best[2]), n_iter)
 
 
+def _last_step(smoothing: _Smoothing, best: Any, at: _At, direction: Array, dZ: Array, slope: float) -> Any:
+    """The best point after one more step, which is known already and makes the coefficients far more accurate."""
+    reached = smoothing.search(at, direction, dZ, slope) if slope < 0 else None
+    value = np.inf if reached is None else smoothing.exact_value(reached.W, reached.Z)
+    return (reached.W, reached.Z, value) if reached is not None and value < best[2] else best
+
+
+def proximal_step(problem: Any, W: Array) -> tuple[Array, float]:
+    """One Newton step on a problem with fixed weights and a smooth loss: W and the value, which is not larger."""
+    smoothing = _Smoothing(problem, W, Z := problem.design.scores(W))
+    at = smoothing.at(W, Z)
+    gradient = smoothing.gradient(at)
+    direction = _direction(smoothing, at, gradient, _WORKING)
+    slope = smoothing.slope_along(at, gradient, direction)
+    reached = smoothing.search(at, direction, problem.design.scores(direction), slope) if slope < 0 else None
+    return (at.W, at.total) if reached is None else (reached.W, reached.total)
+
+
 class _Smoothing:
     """A problem with the centre and the width of its smoothing; without any if its weights and slopes are smooth."""
 
@@ -139,7 +158,7 @@ class _Smoothing:
         # Without a penalty and if no weight is free, the intercept has no curvature.
         self.ridge = np.maximum(problem.penalty_diagonal(), 1e-14)
         if problem.design.fit_intercept:
-            self.ridge[-1] = 1e-9
+            self.ridge[-1] = 1e-10 * float(self.risk.exact(self._losses(Z))[1].sum())
         if not self.exact:
             self._choose_width(W, Z)
 
@@ -162,9 +181,9 @@ class _Smoothing:
         value = self.exact_value(W, Z)
         q = self.risk.exact(s)[1]
         values = self.problem.loss.margins(self.problem.y, Z[0])[:, 0] if self.linear else s
-        middle = float(q @ values) / max(float(q.sum()), 1e-300)
-        spread = float(q @ np.abs(values - middle)) / max(float(q.sum()), 1e-300)
-        widest = max(spread, 0.1 * float(np.abs(s).mean()), 0.01 * abs(value), 1e-12)
+        mass = max(float(q.sum()), 1e-300)
+        spread = float(q @ np.abs(values - float(q @ values) / mass)) / mass
+        widest = max(spread, 0.1 * float(q @ s) / mass, 0.01 * abs(value) / mass, 1e-12)
         self.least, chosen, least_gap = _LEAST * widest, widest, np.inf
         for share in _FIRST:
             self._set_width(share * widest)
@@ -226,10 +245,19 @@ class _Smoothing:
         for length in longest * 0.5 ** np.arange(40):
             reached = self.at(at.W + length * direction, at.Z + length * dZ)
             if reached.total <= at.total + 1e-4 * length * slope:
-                return reached
-            if -length * slope <= 1e-17 * abs(at.total):
                 break
-        return None
+            if -length * slope <= 1e-17 * abs(at.total):
+                return None
+        else:
+            return None
+        # Losses that tend to zero, as of separable rows, are flatter than their quadratic model.
+        for _ in range(_DOUBLINGS if length == 1.0 and at.total - reached.total > -0.6 * slope else 0):
+            length *= 2.0
+            farther = self.at(at.W + length * direction, at.Z + length * dZ)
+            if not farther.total < reached.total:
+                break
+            reached = farther
+        return reached
 
     def gap(self, at: _At, value: float) -> float:
         """The proved gap of the problem itself at W, from the weights and slopes of the smoothed problem."""
@@ -277,10 +305,10 @@ class _Smoothing:
         return at.risk.weights * np.array([bent(units[c])[c] for c in range(r)])
 
 
-def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int, enough: float) -> Array:
+def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int) -> Array:
     """The Newton step (r, p): by conjugate gradients, or over a working set of coefficients with an l1 penalty."""
     if smoothing.problem.l1_ratio:
-        return _proximal_step(smoothing, at, gradient, size, enough)
+        return _proximal_step(smoothing, at, gradient, size)
     solve = _preconditioner(smoothing, at)
     found = _conjugate_gradients(smoothing.product(at), -gradient, solve)
     return found if float(np.vdot(found, gradient)) < 0 else -solve(gradient)
@@ -358,7 +386,7 @@ def _conjugate_gradients(product: Callable[[Array], Array], right: Array, solve:
     return V
 
 
-def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int, enough: float) -> Array:
+def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int) -> Array:
     """The step to the minimum of the quadratic model plus the penalty, over a working set of coefficients.
 
     The set has the nonzero coefficients and those whose slopes are nearly as large as the l1 penalty allows at zero: up
@@ -373,7 +401,7 @@ def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int, e
         chosen = np.sort(chosen[np.argpartition(-order[chosen], count)[:count]])
     output, column = np.divmod(chosen, max(d, 1))
     H, slopes, theta = _model(smoothing, at, gradient, output, column)
-    found = quadratic_net(H, slopes, theta, len(chosen), problem.l1_ratio / problem.C, 0.1 * enough)
+    found = quadratic_net(H, slopes, theta, len(chosen), problem.l1_ratio / problem.C)
     direction = np.zeros_like(at.W)
     direction[output, column] = (found - theta)[: len(chosen)]
     direction[:, d:] = (found - theta)[len(chosen) :].reshape(len(at.W), -1)

@@ -14,6 +14,9 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import shrunk_to_balance
 
+# The relative rounding error of a sum over rows, by the norms of its factors.
+_ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
+
 
 def gap_above_risk(
     problem: Any, W: Array, Z: Array, q: Array, slopes: Array, risk: float, tilt: Array | None = None
@@ -33,19 +36,21 @@ def gap_above_risk(
         if a is None:
             return np.inf
     best = np.inf
-    V = -design.adjoint((q * a)[None, :] if one else (q[:, None] * a).T)[:, : design.d]
-    for share in _shares(problem, V, tilt):
+    pulled = (q * a)[None, :] if one else (q[:, None] * a).T
+    V = -design.adjoint(pulled)[:, : design.d]
+    rounding = _ROUNDING * design.largest_norm * float(np.linalg.norm(pulled, axis=1).max())
+    for share in _shares(problem, V, tilt, rounding):
         terms = np.where(q > 0, loss.fenchel(y, z, share * a), 0.0)
         toward = share * V if tilt is None else V + tilt[:, : design.d]
-        best = min(best, risk + float(q @ terms) + problem.penalty_gap(W, toward))
+        best = min(best, risk + float(q @ terms) + problem.penalty_gap(W, toward, rounding))
     return max(best, 0.0)
 
 
-def _shares(problem: Any, V: Array, tilt: Array | None) -> set[float]:
+def _shares(problem: Any, V: Array, tilt: Array | None, rounding: float) -> set[float]:
     """The factors of the slopes to try: 1 and, with an l1 penalty, the one that makes its conjugate finite."""
     if not problem.l1_ratio or tilt is not None:
         return {1.0}
-    steepest = float(np.abs(V).max(initial=0.0)) * problem.C
+    steepest = max(float(np.abs(V).max(initial=0.0)) - rounding, 0.0) * problem.C
     return {1.0, min(1.0, (1.0 - 1e-12) * problem.l1_ratio / steepest)} if steepest else {1.0}
 
 

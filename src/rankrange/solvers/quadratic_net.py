@@ -1,4 +1,4 @@
-"""A quadratic function plus an l1 norm: coordinate descent, then an active set if the columns are nearly dependent.
+"""A quadratic function plus an l1 norm: coordinate descent, then an active set for full precision.
 
 Coordinate descent finds the signs of most coefficients in a few sweeps. It needs many more if there are nearly as many
 nonzero coefficients as rows. The coefficients of an active set with known signs are the solution of a linear system. A
@@ -20,13 +20,15 @@ from sklearn.linear_model import enet_path
 from ..core.arrays import Array
 from .descent import cholesky
 
-# The largest number of sweeps of coordinate descent before the active set.
-_SWEEPS = 100
+# The largest number of sweeps of coordinate descent before the active set, and its tolerance.
+_SWEEPS, _ROUGH = 100, 1e-6
+# The largest violation of an optimality condition, relative to the weight of the l1 norm.
+_VIOLATION = 1e-10
 # The relative ridge that makes a Hessian of dependent columns positive definite.
 _RIDGE = 1e-13
 
 
-def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: float, gap: float) -> Array:
+def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: float) -> Array:
     """Minimise slopes . (u - v) + (u - v)' H (u - v) / 2 + weight times the l1 norm of the first entries over u.
 
     Parameters
@@ -39,73 +41,68 @@ def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: f
         The number of entries with a penalty, which come first.
     weight : float
         The weight of their l1 norm.
-    gap : float
-        The duality gap to reach.
 
     Returns
     -------
     ndarray of shape (q,)
         The minimiser.
     """
-    d, right = n_penalised, H @ v - slopes
-    found = v.copy()
-    back = np.linalg.pinv(H[d:, d:], rcond=1e-12, hermitian=True) @ np.column_stack([H[d:, :d], right[d:]])
+    d = n_penalised
+    back = np.linalg.pinv(H[d:, d:], rcond=1e-9, hermitian=True) @ np.column_stack([H[d:, :d], slopes[d:]])
+    change = np.zeros(len(v))
     if d:
         reduced = H[:d, :d] - H[:d, d:] @ back[:, :d]
-        found[:d] = _penalised(reduced, right[:d] - H[:d, d:] @ back[:, d], weight, v[:d], gap)
-    found[d:] = back[:, d] - back[:, :d] @ found[:d]
-    return found
+        change[:d] = _penalised(reduced, slopes[:d] - H[:d, d:] @ back[:, d], weight, v[:d]) - v[:d]
+    change[d:] = -back[:, d] - back[:, :d] @ change[:d]
+    return v + change
 
 
-def _penalised(H: Array, b: Array, weight: float, start: Array, gap: float) -> Array:
-    """Minimise x' H x / 2 - b . x + weight ||x||_1 from a start."""
+def _penalised(H: Array, slopes: Array, weight: float, v: Array) -> Array:
+    """Minimise slopes . (x - v) + (x - v)' H (x - v) / 2 + weight ||x||_1 from v."""
     factor = cholesky(H, _RIDGE * max(float(np.diag(H).max()), 1e-300))
-    response = solve_triangular(factor, b, trans="T", check_finite=False)
-    square = float(response @ response)
+    response = solve_triangular(factor, H @ v - slopes, trans="T", check_finite=False)
     # Checks would take longer than small problems do.
     with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)
-        _, coefs, gaps = enet_path(
+        _, coefs, _ = enet_path(
             np.asfortranarray(np.triu(factor)),
             response,
-            alphas=[weight / len(b)],
+            alphas=[weight / len(v)],
             l1_ratio=1.0,
             precompute=False,
-            coef_init=start.copy(),  # the array is overwritten
-            tol=min(max(gap / max(square, 1e-300), 1e-14), 1e-3),
+            coef_init=v.copy(),  # the array is overwritten
+            tol=_ROUGH,
             max_iter=_SWEEPS,
             check_input=False,
         )
-    x = np.asarray(coefs[:, 0])
-    return x if gaps[0] * len(b) <= gap else _on_active_set(H, b, weight, x, gap)
+    return _on_active_set(H, slopes, weight, v, np.asarray(coefs[:, 0]))
 
 
-def _on_active_set(H: Array, b: Array, weight: float, x: Array, gap: float) -> Array:
+def _on_active_set(H: Array, slopes: Array, weight: float, v: Array, x: Array) -> Array:
     """Steps on the active set until no other coefficient violates its condition; at most two steps per coefficient."""
     active = np.flatnonzero(x)
-    inside, signs = x[active], np.sign(x[active])
-    size = max(float(np.abs(x).sum()), 1e-300)
+    x, signs = x.copy(), np.sign(x[active])
+    pull = -(slopes + H @ (x - v))  # minus the gradient: the differences are small, so that it is accurate
     for _ in range(2 * len(x)):
-        inside, signs, stay, optimal = _step(H[np.ix_(active, active)], b[active], inside, signs, weight)
+        inside, signs, stay, optimal = _step(H[np.ix_(active, active)], pull[active], x[active], signs, weight)
+        x[active] = inside
         if stay is not None:
-            active, inside, signs = active[stay], inside[stay], signs[stay]
+            x[active[~stay]] = 0.0
+            active, signs = active[stay], signs[stay]
+        pull = -(slopes + H @ (x - v))
         if not optimal:
             continue
-        slopes = b - H[:, active] @ inside
-        excess = np.abs(slopes) - weight
+        excess = np.abs(pull) - weight
         excess[active] = 0.0
         new = int(excess.argmax())
-        if excess[new] <= max(1e-13 * weight, 0.1 * gap / size):
+        if excess[new] <= _VIOLATION * weight:
             break
-        active, inside = np.append(active, new), np.append(inside, 0.0)
-        signs = np.append(signs, np.sign(slopes[new]))
-    x = np.zeros_like(x)
-    x[active] = inside
+        active, signs = np.append(active, new), np.append(signs, np.sign(pull[new]))
     return x
 
 
-def _step(H: Array, b: Array, x: Array, signs: Array, weight: float) -> tuple[Array, Array, Array | None, bool]:
-    """The minimum on the line from x to the solution with these signs.
+def _step(H: Array, pull: Array, x: Array, signs: Array, weight: float) -> tuple[Array, Array, Array | None, bool]:
+    """The minimum on the line from x, where minus the gradient is `pull`, to the solution with these signs.
 
     Returns x, the signs, which coefficients stay (None: all), and whether x is that solution; also if there is none.
     """
@@ -113,11 +110,11 @@ def _step(H: Array, b: Array, x: Array, signs: Array, weight: float) -> tuple[Ar
         return x, signs, None, True
     diagonal = H.reshape(-1)[:: len(H) + 1]
     diagonal += _RIDGE * diagonal.mean()
-    right = b - weight * signs
-    _, target, info = dposv(H, right)
+    right = pull - weight * signs
+    _, change, info = dposv(H, right)
     if info != 0:
         return x, signs, None, True
-    change = target - x
+    target = x + change
     crossing = np.flatnonzero(signs * target <= 0)
     if not len(crossing):
         return target, signs, None, True
@@ -125,7 +122,7 @@ def _step(H: Array, b: Array, x: Array, signs: Array, weight: float) -> tuple[Ar
     order = np.argsort(shares, kind="stable")
     crossing, shares = crossing[order], shares[order]
     # The derivative along the line is slope (share - 1), plus twice |change| of each coefficient that crossed zero.
-    slope = float(change @ (right - H @ x))
+    slope = float(change @ right)
     kinks = 2 * weight * np.cumsum(np.abs(change[crossing]))
     past = np.flatnonzero(slope * (shares - 1) + kinks >= 0)
     count = int(past[0]) if len(past) else len(crossing)

@@ -5,6 +5,6 @@ are not penalised. For classes it is that of scikit-learn's LogisticRegression(C
 """
 
 from .elastic_net import ElasticNet, Net
-from .search import Cut, follow, inner_rows, narrow_huber, near_the_median, trimmed_net
+from .search import Cut, follow, inner_rows, near_the_median, trimmed_net
 
-__all__ = ["Cut", "ElasticNet", "Net", "follow", "inner_rows", "narrow_huber", "near_the_median", "trimmed_net"]
+__all__ = ["Cut", "ElasticNet", "Net", "follow", "inner_rows", "near_the_median", "trimmed_net"]

@@ -26,11 +26,9 @@ import scipy.sparse as sp
 
 from ...core.aggregates import Stratified
 from ...core.arrays import Array
-from ...core.cuts import select
-from ...core.losses import Absolute, Logistic, Softmax
+from ...core.cuts import select, top_within
 from .elastic_net import ElasticNet, Net
 from .exchange import costs_of_rows
-from .weights import largest
 
 Report = Callable[[str, float], object]
 
@@ -54,8 +52,6 @@ _MORE, _RESTARTS, _ROUNDS, _PARENTS = 6, 3, 3, 3
 _SMALL_GAIN = 1e-6
 # The largest number of working sets of a fit that is only compared.
 _FEW_ROUNDS = 10
-# The delta of the Huber loss that replaces the absolute loss, relative to the mean deviation of the targets.
-_NARROW = 0.05
 # The number of columns, those with the largest variance, for computing leverage.
 _LEVERAGE_COLUMNS = 300
 # The number of columns of the search if there are more than twice as many: those most correlated with the target.
@@ -96,7 +92,8 @@ class Cut(NamedTuple):
 
     def value(self, net: ElasticNet, fit: Net, losses: Array, h: Array) -> float:
         """The objective of a fit with these losses; h are their `weights`."""
-        return float(largest(losses, h, self.top) @ losses) + net.penalty(fit.coef)
+        weights = h if self.top is None else top_within(losses, h, self.top)
+        return float(weights @ losses) + net.penalty(fit.coef)
 
 
 def trimmed_net(
@@ -130,7 +127,7 @@ def trimmed_net(
     rng : numpy.random.Generator
         The generator of random starts.
     tol : float, default=1e-6
-        The relative gap of the last fit. Unless m = 0 or the loss is absolute, at most 1e-10 is used.
+        The relative gap of the last fit. Unless m = 0, at most 1e-10 is used.
     max_iter : int, default=200
         Maximum number of concentration steps of one descent; with m = 0, of working sets.
     exchange : bool, default=True
@@ -149,40 +146,15 @@ def trimmed_net(
         return fit
     columns = _screened(net)
     part = replace(net, X=net.columns[:, columns])
-    smooth, alike = part, cut._replace(k=None)
-    if isinstance(net.loss, Absolute):
-        smooth, delta = narrow_huber(part)
-        alike = alike._replace(C=cut.C / delta)
     begin = None if start is None else (start[0][:, columns], start[1])
-    fine = _finalists(smooth, alike, begin, n_starts, rng, max_iter, exchange, report)
-    if cut.k is not None or smooth is not part:
+    fine = _finalists(part, cut._replace(k=None), begin, n_starts, rng, max_iter, exchange, report)
+    if cut.k is not None:
         fine = _distinct(sorted(fine, key=lambda fit: fit.value))
-        if smooth is not part:  # a fit of absolute losses takes many times as long
-            fine = fine[: _PARENTS if _is_small(part) else 1]
         fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in fine]
     best = min(fine, key=lambda fit: fit.value)
     coef, _ = net.zero()
     coef[:, columns] = best.coef
-    last = tol if smooth is not part else min(tol, _LAST)
-    return _concentrate(net, cut, best._replace(coef=coef), last, max_iter, report)
-
-
-def narrow_huber(net: ElasticNet) -> tuple[ElasticNet, float]:
-    """The problem of absolute losses with a narrow Huber loss instead, which needs one fit instead of many.
-
-    Parameters
-    ----------
-    net : ElasticNet
-        A problem with absolute losses.
-
-    Returns
-    -------
-    net : ElasticNet
-        The same rows with the Huber loss.
-    delta : float
-        Its delta. The loss is nearly delta times the absolute loss, so the weights of the rows must be divided by it.
-    """
-    return net.smoothed(_NARROW * float(np.abs(net.y - np.median(net.y)).mean()))
+    return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
 
 
 def _finalists(
@@ -225,7 +197,7 @@ def _screened(net: ElasticNet) -> Array | slice:
     n, p = net.X.shape
     if p <= 2 * _SCREENED:
         return slice(None)
-    codes = _strata(net)
+    codes = net.classes()
     if codes is None:
         y = near_the_median(net.y)
         targets = (y - y.mean())[None]
@@ -264,7 +236,7 @@ def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
     """Take concentration steps from one start, as along a path of penalties; parameters as in `trimmed_net`."""
     fit = Net(*start, np.inf, np.inf, 0)
-    if cut.m > 0 and cut.k is None and not isinstance(net.loss, Absolute):
+    if cut.m > 0 and cut.k is None:
         fit = _descend(net, cut, fit, max_iter)
     return _concentrate(net, cut, fit, tol, max_iter)
 
@@ -443,7 +415,7 @@ def _starts(
     if start is not None:
         yield Net(*start, np.inf, np.inf, 0)
     yield net.fit(cut.weights(_leverages(net.X)), near, tol=_ROUGH)
-    codes = _strata(net)
+    codes = net.classes()
     if codes is None:
         yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), near, tol=_ROUGH)
     else:
@@ -460,13 +432,6 @@ def _starts(
         h = np.zeros(n)
         h[rows] = every.sum() / len(rows)
         yield net.step(h, net.zero())
-
-
-def _strata(net: ElasticNet) -> Array | None:
-    """The class of each row; None for numeric targets."""
-    if isinstance(net.loss, Logistic):
-        return np.asarray(net.y > 0, dtype=np.intp)
-    return net.y if isinstance(net.loss, Softmax) else None
 
 
 def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Array:
