@@ -245,7 +245,7 @@ def compare_rows(what, scores, mask, top_k, two_sided):
     leaf = scores.double().requires_grad_()
     expected = functional._tkml_rows(leaf, mask, top_k, two_sided)
     expected.backward(upstream.double())
-    losses, marks = kernels.tkml(scores, mask, top_k, two_sided)
+    losses, marks = kernels.find_scores(scores, mask, top_k, two_sided)
     compare(f"loss of {what}", losses, expected.detach())
     gradient = kernels.spread(scores, mask, marks, upstream)
     compare(f"gradient of {what}", gradient, leaf.grad)
@@ -256,7 +256,7 @@ def check_label_dtypes():
     for dtype in (torch.bfloat16, torch.float16):
         scores = torch.randn(3, n_labels, device=DEVICE).to(dtype)
         mask = torch.rand(3, n_labels, device=DEVICE) < 3 / n_labels
-        losses, marks = kernels.tkml(scores, mask, 3, True)
+        losses, marks = kernels.find_scores(scores, mask, 3, True)
         gradient = kernels.spread(scores, mask, marks, torch.ones(3, device=DEVICE, dtype=dtype))
         leaf = scores.double().requires_grad_()
         expected = functional._tkml_rows(leaf, mask, 3, True)

@@ -360,6 +360,12 @@ def test_weights_of_tokens_weigh_the_kept_losses(ranks, reduction):
     ):
         torch.testing.assert_close(mine, true)
     assert not torch.autograd.grad(value, w, allow_unused=True)[0]
+    by_loss = rrt.linear_ranked_range(
+        hidden, weight, target, *ranks, bias=bias, reduction=reduction, token_weights=lambda x: torch.exp(-x), chunk=5
+    )
+    p = torch.exp(-rrt.token_losses(hidden, weight, target, bias=bias))
+    expected = rrt.linear_ranked_range(hidden, weight, target, *ranks, bias=bias, reduction=reduction, token_weights=p)
+    torch.testing.assert_close(by_loss, expected)
     with pytest.raises(ValueError, match="one weight per token"):
         rrt.linear_ranked_range(hidden, weight, target, 0, 1.0, token_weights=w[0])
 

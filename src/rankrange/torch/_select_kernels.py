@@ -132,8 +132,8 @@ def store_cut(cut_ptr, lam, lam_hat, at_lam, at_hat):
 
 
 @triton.jit(do_not_specialize=["value_ptr", "cut_ptr", "m", "k", "scale"])
-def small(x_ptr, value_ptr, cut_ptr, n, m, k, scale, BLOCK: tl.constexpr):
-    """Value and cut of one row per program, in registers."""
+def small(x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale, BLOCK: tl.constexpr):
+    """Value, cut and scale times the weights of one row per program, in registers."""
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.arange(0, BLOCK)
     valid = offsets < n
@@ -151,6 +151,7 @@ def small(x_ptr, value_ptr, cut_ptr, n, m, k, scale, BLOCK: tl.constexpr):
     weights = scale * band_weight(x, lam, lam_hat, at_lam, at_hat)
     kept = tl.where(valid & (weights != 0.0), x, 0.0)
     tl.store(value_ptr + row, tl.sum(tl.where(valid, weights, 0.0) * kept, 0))
+    tl.store(weight_ptr + row * n + offsets, weights, mask=valid)
 
 
 @triton.jit(do_not_specialize=["cut_ptr", "gradient_ptr", "scale"])

@@ -86,8 +86,7 @@ def select(rows: Tensor, m: int, k: int, reduction: str = "mean") -> tuple[Tenso
     """The mean or sum and the cut of each row, for 0 <= m < k <= n. Only the mean or sum carries a gradient."""
     scale = 1.0 / (k - m) if reduction == "mean" else 1.0
     if kernels.fits_ranked_range(rows):
-        value, cut = kernels.ranked_range(rows, m, k, scale)
-        return value, cut.detach()
+        return kernels.ranked_range(rows, m, k, scale)
     cut = cut_at_ranks(rows.detach(), m, k)
     return weighted_sum(rows, cut_weights(rows.detach(), cut), scale), cut
 
@@ -174,7 +173,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     invalid = _invalid_rows(target, scores.shape[1])
     mask = label_mask(target, scores.shape[1])
     if kernels.fits_tkml(scores, top_k):
-        losses = kernels.tkml(scores, mask, top_k, two_sided)[0]
+        losses = kernels.tkml(scores, mask, top_k, two_sided)
     else:
         losses = _tkml_rows(scores, mask, top_k, two_sided)
     if invalid is not None:

@@ -7,6 +7,7 @@ use eager PyTorch, which defines the results. With TRITON_INTERPRET=1 the kernel
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Sizes(NamedTuple):
 
 
 SIZES = Sizes()
+_HERE = contextlib.nullcontext()
 
 
 def transforms_active() -> bool:
@@ -69,24 +71,34 @@ def fits_tkml(scores: Tensor, top_k: int) -> bool:
     return scores.shape[1] <= SIZES.short or chosen * depth <= SIZES.read_again
 
 
-# --- ranked range
+# --- launches. In eager mode the autograd functions below call them directly: an operator takes some tens of
+# microseconds more.
 
 
-@torch.library.custom_op("rankrange::ranked_range", mutates_args=())
 def ranked_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
-    """`scale` times the sum of the kept losses of each row, and its cut (see `cuts`)."""
+    """`scale` times the sum of the kept losses of each row, with its gradient, and its cut (see `cuts`)."""
+    if torch.compiler.is_compiling():
+        value, cut = _ranked_range_op(rows, m, k, scale)
+        return value, cut.detach()
+    return _RankedRange.apply(rows, m, k, scale)
+
+
+def find_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`scale` times the sum of the kept losses of each row, its cut, and if it is short scale times the weights."""
     rows = rows.contiguous()
     n = rows.shape[-1]
     value = rows.new_empty(rows.shape[:-1])
     cut = rows.new_empty((*rows.shape[:-1], 4), dtype=torch.float32)
     with _on_device(rows):
-        if n <= SIZES.small:
-            block = triton.next_power_of_2(n)
-            warps = min(max(block // 256, 1), 8 if block < 1 << 14 else 16)
-            _select_kernels.small[(rows.numel() // n,)](rows, value, cut, n, m, k, scale, BLOCK=block, num_warps=warps)
-        else:
+        if n > SIZES.small:
             _large(rows, value, cut, m, k, scale)
-    return value, cut
+            return value, cut, None
+        weights, block = torch.empty_like(rows, dtype=torch.float32), triton.next_power_of_2(n)
+        warps = min(max(block // 256, 1), 8 if block < 1 << 14 else 16)
+        _select_kernels.small[(rows.numel() // n,)](
+            rows, value, cut, weights, n, m, k, scale, BLOCK=block, num_warps=warps
+        )
+    return value, cut, weights
 
 
 def _large(losses: Tensor, value: Tensor, cut: Tensor, m: int, k: int, scale: float) -> None:
@@ -94,37 +106,37 @@ def _large(losses: Tensor, value: Tensor, cut: Tensor, m: int, k: int, scale: fl
     words = 64 + 1024 + sizes.list + 4 * sizes.replicas * sizes.bins  # the layout is in `_large_kernels`
     given = losses, losses.new_zeros(words, dtype=torch.int32), value, cut, n, m, k, scale
     common = {"TILE": sizes.tile, "CAP": sizes.list, "REPLICAS": sizes.replicas, "N_BINS": sizes.bins, "num_warps": 32}
-    grid = (min(-(-n // sizes.tile), _processors(losses), 1024),)
+    grid = (min(-(-n // sizes.tile), _processors(losses.device), 1024),)
     _large_kernels.narrow[grid](*given, SAMPLE=sizes.sample, **common)
     _large_kernels.finish[grid](*given, **common)
 
 
-def _processors(values: Tensor) -> int:
-    return torch.cuda.get_device_properties(values.device).multi_processor_count if values.is_cuda else 4
+@functools.cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
 
 
-@torch.library.custom_op("rankrange::weigh", mutates_args=())
 def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float) -> Tensor:
     """gradient * scale * weight of every loss, with the gradient and the cut of its row."""
     rows = rows.contiguous()
     n, out = rows.shape[-1], torch.empty_like(rows)
     tile = min(SIZES.tile // 2, triton.next_power_of_2(n))
     grid = (-(-n // tile) * (rows.numel() // n),)
+    warps = 8 if tile >= 1 << 11 else 4
     with _on_device(rows):
-        _select_kernels.weigh[grid](rows, cut, gradient.contiguous(), out, n, scale, TILE=tile, num_warps=_warps(tile))
+        _select_kernels.weigh[grid](rows, cut, gradient.contiguous(), out, n, scale, TILE=tile, num_warps=warps)
     return out
 
 
-def _warps(tile: int) -> int:
-    return 8 if tile >= 1 << 11 else 4
+def tkml(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> Tensor:
+    """The loss of each row, as `functional._tkml_rows`."""
+    if torch.compiler.is_compiling():
+        return _tkml_op(scores, mask, top_k, two_sided)[0]
+    return _TKML.apply(scores, mask, top_k, two_sided)
 
 
-# --- TKML
-
-
-@torch.library.custom_op("rankrange::tkml", mutates_args=())
-def tkml(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor, Tensor]:
-    """The loss of each row, as `functional._tkml_rows`, and the marks from which `spread` computes its gradient."""
+def find_scores(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor, Tensor]:
+    """The loss of each row, and the marks from which `spread` computes its gradient."""
     scores, true = scores.contiguous(), mask.contiguous().view(torch.uint8)
     n_rows, n_labels = scores.shape
     losses, marks = scores.new_empty(n_rows), scores.new_empty((n_rows, 8), dtype=torch.float32)
@@ -154,7 +166,6 @@ def _lanes(n_labels: int, top_k: int) -> tuple[int, int, int]:
     return tile, chosen, 1 << (-(-n_labels // tile) - 1).bit_length()
 
 
-@torch.library.custom_op("rankrange::spread", mutates_args=())
 def spread(scores: Tensor, mask: Tensor, marks: Tensor, gradient: Tensor) -> Tensor:
     """The gradient with respect to the scores, from that with respect to the losses and the marks of `tkml`."""
     scores, true = scores.contiguous(), mask.contiguous().view(torch.uint8)
@@ -169,25 +180,82 @@ def spread(scores: Tensor, mask: Tensor, marks: Tensor, gradient: Tensor) -> Ten
 
 
 def _on_device(values: Tensor) -> Any:
-    return torch.cuda.device(values.device) if values.is_cuda else contextlib.nullcontext()
+    elsewhere = values.is_cuda and values.get_device() != torch.cuda.current_device()
+    return torch.cuda.device(values.device) if elsewhere else _HERE
 
 
-# --- shapes for torch.compile, and gradients
+# --- gradients, and operators for torch.compile. The weights are constant between kinks, so second derivatives come
+# only from the upstream gradient.
 
 
-@ranked_range.register_fake
+class _RankedRange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
+        value, cut, weights = find_range(rows, m, k, scale)
+        ctx.scale, ctx.short = scale, weights is not None
+        ctx.save_for_backward(*((rows, cut) if weights is None else (weights,)))
+        ctx.mark_non_differentiable(cut)
+        ctx.set_materialize_grads(False)
+        return value, cut
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, None, None, None]:
+        if ctx.short:  # multiplying the stored weights is faster than a launch
+            (weights,) = ctx.saved_tensors
+            found = (gradient if weights.dim() == 1 else gradient.unsqueeze(-1)) * weights
+            found = found.to(gradient.dtype)
+        else:
+            run: Any = _weigh_op if torch.is_grad_enabled() else weigh
+            found = run(*ctx.saved_tensors, gradient, ctx.scale)
+        return found, None, None, None
+
+
+class _TKML(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> Tensor:
+        losses, marks = find_scores(scores, mask, top_k, two_sided)
+        ctx.save_for_backward(scores, mask, marks)
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        run: Any = _spread_op if torch.is_grad_enabled() else spread
+        return run(*ctx.saved_tensors, gradient), None, None, None
+
+
+@torch.library.custom_op("rankrange::ranked_range", mutates_args=())
+def _ranked_range_op(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
+    return find_range(rows, m, k, scale)[:2]
+
+
+@torch.library.custom_op("rankrange::weigh", mutates_args=())
+def _weigh_op(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float) -> Tensor:
+    return weigh(rows, cut, gradient, scale)
+
+
+@torch.library.custom_op("rankrange::tkml", mutates_args=())
+def _tkml_op(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor, Tensor]:
+    return find_scores(scores, mask, top_k, two_sided)
+
+
+@torch.library.custom_op("rankrange::spread", mutates_args=())
+def _spread_op(scores: Tensor, mask: Tensor, marks: Tensor, gradient: Tensor) -> Tensor:
+    return spread(scores, mask, marks, gradient)
+
+
+@_ranked_range_op.register_fake
 def _(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
     shape = rows.shape[:-1]
     return rows.new_empty(shape), rows.new_empty((*shape, 4), dtype=torch.float32)
 
 
-@tkml.register_fake
+@_tkml_op.register_fake
 def _(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor, Tensor]:
     return scores.new_empty(scores.shape[0]), scores.new_empty((scores.shape[0], 8), dtype=torch.float32)
 
 
-@weigh.register_fake
-@spread.register_fake
+@_weigh_op.register_fake
+@_spread_op.register_fake
 def _(values: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
 
@@ -210,23 +278,22 @@ def _keep_spreading(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs)
 
 
-# The weights are constant between kinks, so second derivatives come only from the upstream gradient.
 def _weigh_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
     rows, cut, gradient = ctx.saved_tensors
-    return None, None, (upstream * weigh(rows, cut, torch.ones_like(gradient), ctx.scale)).sum(-1), None
+    return None, None, (upstream * _weigh_op(rows, cut, torch.ones_like(gradient), ctx.scale)).sum(-1), None
 
 
 def _spread_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
     scores, mask, marks, gradient = ctx.saved_tensors
-    return None, None, None, (upstream * spread(scores, mask, marks, torch.ones_like(gradient))).sum(-1)
+    return None, None, None, (upstream * _spread_op(scores, mask, marks, torch.ones_like(gradient))).sum(-1)
 
 
-ranked_range.register_autograd(
-    lambda ctx, gradient, _: (weigh(*ctx.saved_tensors, gradient, ctx.scale), None, None, None),
+_ranked_range_op.register_autograd(
+    lambda ctx, gradient, _: (_weigh_op(*ctx.saved_tensors, gradient, ctx.scale), None, None, None),
     setup_context=_keep_range,
 )
-tkml.register_autograd(
-    lambda ctx, gradient, _: (spread(*ctx.saved_tensors, gradient), None, None, None), setup_context=_keep_scores
+_tkml_op.register_autograd(
+    lambda ctx, gradient, _: (_spread_op(*ctx.saved_tensors, gradient), None, None, None), setup_context=_keep_scores
 )
-weigh.register_autograd(_weigh_backward, setup_context=_keep_weighing)
-spread.register_autograd(_spread_backward, setup_context=_keep_spreading)
+_weigh_op.register_autograd(_weigh_backward, setup_context=_keep_weighing)
+_spread_op.register_autograd(_spread_backward, setup_context=_keep_spreading)

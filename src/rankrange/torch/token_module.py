@@ -13,7 +13,7 @@ from .losses import RangeLoss, warmup_batches
 from .noisy_labels import History, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
-from .token_range import checked_key, checked_names, keeps_all, prepared, ranked
+from .token_range import TokenWeights, checked_key, checked_names, keeps_all, prepared, ranked
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class LinearAoRRLoss(RangeLoss):
         *,
         index: Tensor | None = None,
         reference: Tensor | None = None,
-        token_weights: Tensor | None = None,
+        token_weights: TokenWeights | None = None,
         n_items: Tensor | int | None = None,
     ) -> Tensor:
         """The loss of a batch.
@@ -164,7 +164,9 @@ class LinearAoRRLoss(RangeLoss):
             `num_items_in_batch`.
         """
         head = Head(weight, bias, self.softcap, self.label_smoothing, self.chunk)
-        tokens, head = prepared(hidden, head, target, self.ignore_index, token_weights)
+        tokens, head, weigh = prepared(hidden, head, target, self.ignore_index, token_weights)
+        if self.automatic and weigh is not None:
+            raise ValueError("m='auto' takes token_weights as a tensor, got a function; use rrt.token_losses for it")
         key = checked_key(self.key, self.per, reference, target)
         if self.automatic and reference is not None:
             raise ValueError("m='auto' has no reference, got one; leave it out, or give a number for m")
@@ -179,9 +181,9 @@ class LinearAoRRLoss(RangeLoss):
         elif self.gains is not None:
             value, weights = self._by_document(tokens, head, index, warm)
         elif warm or keeps_all(self._keep):
-            value, _, weights = mean_of_all(tokens, head, self.group)
+            value, _, weights = mean_of_all(tokens, head, self.group, weigh)
         else:
-            value, kept = ranked(tokens, head, self._keep, key, self.per, reference, self.group)
+            value, kept = ranked(tokens, head, self._keep, key, self.per, reference, self.group, weigh)
             weights = torch.zeros_like(tokens.weights).scatter(0, kept.position, kept.weight)
             last["cut"] = kept.lam, kept.lam_hat
         last["weights"] = weights.reshape(target.shape)
@@ -205,7 +207,9 @@ class LinearAoRRLoss(RangeLoss):
         log_noise = noise.log_noise(len(head.weight))
         if warm:
             log_noise = torch.full_like(log_noise, -torch.inf)
-        value, scores, weights = mean_of_all(tokens, head, self.group, log_noise)
+        value, scores, weights = mean_of_all(
+            tokens, head, self.group, lambda scores: torch.sigmoid(-scores.nll - log_noise)
+        )
         if self.training:
             noise.update(scores, tokens.counted, len(head.weight), self._summed())
             self._remember(tokens, scores, 1 - weights, index)

@@ -7,6 +7,7 @@ blocks of tokens and accumulates the gradient of the matrix in float32, or with 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -85,18 +86,17 @@ def mean_of_all(
     tokens: Tokens,
     head: Head,
     group: ProcessGroup | None,
-    log_noise: Tensor | None = None,
+    weigh: Callable[[Scores], Tensor] | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Scores, Tensor]:
     """The weighted mean or sum of the losses (over the group; 0 without tokens), and scores and weights of all tokens.
 
-    With `log_noise`, the log of the odds of noise for a single word, the weight of a token is multiplied by its
-    probability of not being noise.
+    The weights of a block of tokens are multiplied by `weigh` of its scores.
     """
     inputs: tuple[Tensor | None, ...] = (tokens.hidden, head.weight, head.bias)
     if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
         inputs = tuple(x if x is None else x.detach() for x in inputs)
-    value, total, weights, *scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, log_noise), head.settings)
+    value, total, weights, *scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, weigh), head.settings)
     total = total.detach()
     if group is not None:
         from .distributed import joint_value, sum_over
@@ -137,6 +137,7 @@ class _KeptMean(torch.autograd.Function):
                 torch.mm(z.t(), h, out=grad_w[words])
             if grad_b is not None:
                 grad_b[words] = z.sum(0, dtype=wide).to(bias.dtype)
+            del z
         if grad_h is not None:
             grad_h = torch.zeros_like(hidden).index_copy_(0, index, grad_h.to(hidden.dtype))
         return grad_h, grad_w, grad_b, None, None, None
@@ -149,9 +150,10 @@ class _OnePass(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, given: Any, settings: Any
     ) -> tuple[Tensor, ...]:
-        target, weights, log_noise = given
+        target, weights, weigh = given
         head, wants, wide = Head(weight, bias, *settings), ctx.needs_input_grad, sum_dtype(hidden)
-        sums = weight.dtype if head.chunk else wide
+        # With chunks in place, except in float16, where a sum over many tokens may overflow.
+        sums = weight.dtype if head.chunk and weight.dtype != torch.float16 else wide
         grad_h = torch.zeros_like(hidden) if wants[0] else None
         grad_w = torch.zeros(weight.shape, dtype=sums, device=weight.device) if wants[1] else None
         grad_b = None if bias is None or not wants[2] else torch.zeros(bias.shape, dtype=wide, device=bias.device)
@@ -160,18 +162,18 @@ class _OnePass(torch.autograd.Function):
             h, y = hidden[block], target[block]
             z = logits_of(h, head)
             found = score(z, y, head)
-            if log_noise is not None:
-                weights[block] *= torch.sigmoid(-found.nll - log_noise).to(wide)
+            if weigh is not None:
+                weights[block] *= weigh(found).to(wide)
             columns[:, block] = torch.stack(found)
-            if not any(wants[:3]):
-                continue
-            slopes_(z, y, found.lse, weights[block], head)
+            if any(wants[:3]):
+                slopes_(z, y, found.lse, weights[block], head)
             if grad_h is not None:
                 torch.mm(z, weight, out=grad_h[block])
             if grad_w is not None:
                 add_product_(grad_w, z.t(), h)
             if grad_b is not None:
                 grad_b += z.sum(0, dtype=wide)
+            del z  # before the next block is computed
         found = Scores(*columns)
         value = (torch.where(weights != 0, found.loss, 0.0) * weights).sum()
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
@@ -206,7 +208,10 @@ def _refuse_second_derivatives() -> None:
 
 
 def _scaled(gradient: Tensor, by: Tensor, dtype: torch.dtype, in_place: bool) -> Tensor:
-    """gradient * by in this dtype, without a copy in a wider one."""
-    if in_place:
-        return gradient.mul_(by).to(dtype)
-    return torch.mul(gradient, by, out=torch.empty_like(gradient, dtype=dtype))
+    """gradient * by in this dtype; a sixteenth at a time, so that there is no whole copy in a wider one."""
+    if in_place or gradient.dtype == dtype:
+        return (gradient.mul_(by) if in_place else gradient * by).to(dtype)
+    out = torch.empty_like(gradient, dtype=dtype)
+    for part, wide in zip(out.chunk(16), gradient.chunk(16), strict=True):
+        part.copy_(wide * by)
+    return out

@@ -17,7 +17,8 @@ so weights are 0 or 1.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,11 +28,12 @@ from .cuts import ranks_on_device, sum_dtype
 from .functional import as_range
 from .kernels import transforms_active
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
-from .token_scores import Head
+from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+TokenWeights: TypeAlias = Tensor | Callable[[Tensor], Tensor]
 KEYS = ("excess", "loss", "reference")
 
 
@@ -49,7 +51,7 @@ def linear_ranked_range(
     reference: Tensor | None = None,
     softcap: float | None = None,
     label_smoothing: float = 0.0,
-    token_weights: Tensor | None = None,
+    token_weights: TokenWeights | None = None,
     reduction: str = "mean",
     chunk: int | None = None,
     group: ProcessGroup | None = None,
@@ -89,9 +91,10 @@ def linear_ranked_range(
         Logits become softcap * tanh(logits / softcap).
     label_smoothing : float, default=0.0
         Label smoothing, as in `torch.nn.CrossEntropyLoss`.
-    token_weights : Tensor of the shape of `target`, optional
+    token_weights : Tensor of the shape of `target` or function, optional
         Weights w of the tokens, without gradient. They do not change the ranks. The mean is the sum of w * loss over
-        the kept tokens divided by the sum of their w.
+        the kept tokens divided by the sum of their w. A function gets the losses (n,) of a block of tokens and returns
+        their weights; this takes no further pass.
     reduction : {"mean", "sum"}, default="mean"
         "sum" does not divide; use it for weights that may be negative, such as advantages.
     chunk : int, optional
@@ -128,11 +131,11 @@ def linear_ranked_range(
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
     head = Head(weight, bias, softcap, label_smoothing, chunk)
-    tokens, head = prepared(hidden, head, target, ignore_index, token_weights)
+    tokens, head, weigh = prepared(hidden, head, target, ignore_index, token_weights)
     keep, key = as_range(m, k), checked_key(key, per, reference, target)
     if keeps_all(keep):
-        return mean_of_all(tokens, head, group, reduction=reduction)[0]
-    return ranked(tokens, head, keep, key, per, reference, group, reduction)[0]
+        return mean_of_all(tokens, head, group, weigh, reduction)[0]
+    return ranked(tokens, head, keep, key, per, reference, group, weigh, reduction)[0]
 
 
 def token_losses(
@@ -180,7 +183,7 @@ def token_losses(
     tensor([0.7870, 0.7870, 0.1065])
     """
     head = Head(weight, bias, softcap, label_smoothing, chunk)
-    tokens, head = prepared(hidden.detach(), head, target, ignore_index, None)
+    tokens, head, _ = prepared(hidden.detach(), head, target, ignore_index, None)
     return torch.where(tokens.counted, score_all(tokens, head).loss, 0.0).reshape(target.shape)
 
 
@@ -192,6 +195,7 @@ def ranked(
     per: str,
     reference: Tensor | None,
     group: ProcessGroup | None,
+    weigh: Callable[[Scores], Tensor] | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Kept]:
     """The mean or sum of the losses of the kept tokens, and these tokens.
@@ -202,6 +206,8 @@ def ranked(
     keys = scores.loss if key == "loss" else scores.excess
     if key == "reference" and reference is not None:
         keys = scores.loss - reference.reshape(-1).to(keys.dtype)
+    if weigh is not None:
+        tokens = tokens._replace(weights=tokens.weights * weigh(scores).to(tokens.weights.dtype))
     kept = choose(keys, scores.loss, tokens, keep, per, group)
     return kept_mean(tokens, head, scores, kept, group, reduction), kept
 
@@ -326,9 +332,12 @@ def checked_key(key: str | None, per: str, reference: Tensor | None, target: Ten
 
 
 def prepared(
-    hidden: Tensor, head: Head, target: Tensor, ignore_index: int, token_weights: Tensor | None
-) -> tuple[Tokens, Head]:
-    """Validated, gathered (`_gathered`) and flattened inputs, in the dtype of autocast if it is on; float64 stays."""
+    hidden: Tensor, head: Head, target: Tensor, ignore_index: int, token_weights: TokenWeights | None
+) -> tuple[Tokens, Head, Callable[[Scores], Tensor] | None]:
+    """Validated, gathered (`_gathered`) and flattened inputs, in the dtype of autocast if it is on; float64 stays.
+
+    The last result are token weights that depend on scores; others are those of the tokens.
+    """
     if transforms_active():
         raise NotImplementedError(
             "transforms of torch.func do not support this loss; use torch.autograd, or rankrange.torch.ranked_range of "
@@ -340,7 +349,7 @@ def prepared(
             f"target must hold one integer per token, shape {tuple(hidden.shape[:-1])}, got {target.dtype} of shape "
             f"{tuple(target.shape)}"
         )
-    if token_weights is not None and token_weights.shape != target.shape:
+    if isinstance(token_weights, Tensor) and token_weights.shape != target.shape:
         raise ValueError(
             f"token_weights must hold one weight per token, shape {tuple(target.shape)}, got "
             f"{tuple(token_weights.shape)}"
@@ -356,11 +365,13 @@ def prepared(
             raise ValueError(
                 f"targets must be from 0 to {len(weight) - 1} or ignore_index={ignore_index}, got {low} to {high}"
             )
-    weights = counted.to(sum_dtype(hidden))
-    if token_weights is not None:
+    weights, weigh = counted.to(sum_dtype(hidden)), None
+    if isinstance(token_weights, Tensor):
         weights = torch.where(counted, token_weights.detach().reshape(-1).to(weights.dtype), 0.0)
+    elif token_weights is not None:
+        weigh = lambda scores: token_weights(scores.loss).detach()  # noqa: E731
     tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, weights, target.shape)
-    return tokens, head._replace(weight=weight, bias=bias)
+    return tokens, head._replace(weight=weight, bias=bias), weigh
 
 
 def _check_head(hidden: Tensor, head: Head) -> None:
