@@ -250,8 +250,8 @@ def run_all(
 
 def save_memory(path: Path, run: Run) -> None:
     """What was remembered, with the true labels."""
-    state = {name: tensor.cpu().numpy() for name, tensor in run.method.criterion.state_dict().items()}
-    state["auto.memory.rows"] = state["auto.memory.rows"].astype(np.float16)
+    state = {name: tensor.cpu().numpy() for name, tensor in run.method.criterion.auto.named_buffers()}
+    state["history.rows"] = state["history.rows"].astype(np.float16)
     np.savez_compressed(path, clean=run.task.clean.cpu().numpy(), **state)
 
 

@@ -52,9 +52,10 @@ def train(folder: Path, columns: list[str], seed: int, tiny: bool) -> None:
 def suspects_of(saved: Any) -> Any:
     """The table of `suspects()`, from a saved memory."""
     state = {name: torch.from_numpy(saved[name]) for name in saved.files if name != "clean"}
-    state["auto.memory.rows"] = state["auto.memory.rows"].float()
-    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto")
-    criterion.load_state_dict(state)
+    state["history.rows"] = state["history.rows"].float()
+    n_samples = len(state["history.visits"]) - 1
+    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=n_samples)
+    criterion.auto.load_state_dict(state)
     return criterion.suspects()
 
 
