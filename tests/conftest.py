@@ -77,12 +77,6 @@ def axe():
     return scripts[0].read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def no_memory(monkeypatch):
-    """A machine with one byte of free memory."""
-    monkeypatch.setattr("rankrange.audit.memory.free_memory", lambda: 1)
-
-
 @pytest.fixture(autouse=True)
 def _same_numbers_on_every_run():
     """First weights of PyTorch models and whatever else asks its global generator."""

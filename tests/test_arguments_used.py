@@ -381,7 +381,7 @@ def _table(n=200):
     [
         ("kind", {"time": "day", "estimator": "GaussianNB"}, "with time=, .* got an estimator"),
         ("kind", {"time": "day", "models": "trees"}, "with time=, .* got models='trees'"),
-        ("tags", {"models": "trees"}, "needs a target of classes or numbers, got labels"),
+        ("tags", {"models": "trees", "labels_by": ";"}, "needs a target of classes or numbers, got labels"),
         ("kind", {"models": "forest"}, "models is one of"),
         ("price", {"estimator": "GaussianNB"}, "need a target of classes, got numbers"),
         ("tags", {"labels_by": ";", "task": "classes"}, "labels_by .* got task='classes' as well"),
@@ -410,31 +410,6 @@ def test_models_linear_asks_no_trees_about_numbers():
         assert bool(np.abs(found.residuals).mean() == pytest.approx(of_linear, rel=1e-6)) is same
 
 
-def _file(tmp_path, n):
-    arrow_csv, pa = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow")
-    path = tmp_path / "t.csv"
-    arrow_csv.write_csv(pa.table(_table(n)), path)
-    return path
-
-
-def test_an_audit_in_passes_uses_or_refuses_each_option(tmp_path):
-    path = _file(tmp_path, 300)
-    from rankrange.audit import audit_file
-    from rankrange.errors import UserError
-
-    small = {"memory_limit": 1}
-    found = audit_file(path, "kind", models="linear", jobs=2, ignore=["price", "tags"], **small)
-    assert found.settings["models"] == "linear"
-    assert found.settings["jobs"].startswith("1")
-    with pytest.raises(TypeError, match="no option 'modles'"):
-        audit_file(path, "kind", modles="linear", **small)
-    with pytest.raises(UserError, match="models is one of"):
-        audit_file(path, "kind", models="forest", **small)
-    # Trees on a numeric target need all rows in memory.
-    whole = audit_file(path, "price", models="trees", ignore=["kind", "tags"], jobs=1, **small)
-    assert "read" not in whole.settings
-
-
 def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
     pytest.importorskip("pyarrow")
     from rankrange.audit import audit_file
@@ -443,17 +418,6 @@ def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
     x = rng.normal(size=1500)
     lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
     path = _written(tmp_path / "t.csv", "\n".join(["x,price", *lines]))
-    found = audit_file(path, "price", decimal="point", memory_limit=1)
+    found = audit_file(path, "price", decimal="point", large_from=1, sample_rows=500)
     assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
     assert 1000 < np.median(found.target.y) < 3000
-
-
-def test_what_needs_memory_is_not_promised_in_passes(tmp_path, capsys, no_memory):
-    path = _file(tmp_path, 60)
-    from rankrange.cli import main
-
-    options = ["--target", "kind", "--ignore", "price", "--ignore", "tags", "--models", "linear", "--jobs", "1"]
-    assert main(["audit", str(path), *options, "--group", "day"]) == 0
-    told = capsys.readouterr().err
-    assert "out of core" not in told
-    assert "needs the table in memory" in told

@@ -19,7 +19,6 @@ for package in ("jinja2", "rich"):
 from rankrange.audit import Decision, Decisions, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.classification import _other_class  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
-from rankrange.audit.export import _batch_as_csv  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.row_problems import find_row_problems  # noqa: E402
 from rankrange.audit.target import RowNames, find_target, folds_by_group, group_numbers  # noqa: E402
@@ -41,7 +40,7 @@ def test_no_cell_of_decisions_is_a_formula(cells, table, target):
     written = Decisions(target, cells[0], table, made).as_csv().decode()
     lines = list(csv.reader(io.StringIO(written)))
     assert len(lines[1]) == len(COLUMNS)
-    assert all(csv_safe(cell) == cell for line in lines for cell in line)
+    assert all(cell[:1] == "'" or csv_safe(cell) == cell for line in lines for cell in line)
 
 
 @pytest.mark.parametrize("name", ["=kind", "+kind", "-kind", "@kind", "[kind", "'kind", "kind", "a,b", '"kind"', "-3"])
@@ -50,7 +49,7 @@ def test_decisions_about_a_target_of_any_name_are_carried_out(tmp_path, name):
     with open(tmp_path / "t.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
     made = [Decision("3", "a", "relabel", "b", 0.9, contents_of_row(rows[3], [1]))]
-    (tmp_path / "d.csv").write_bytes(Decisions([name], "classes", "r0", made).as_csv())
+    (tmp_path / "d.csv").write_bytes(Decisions([name], "classes", "", made).as_csv())
     assert read_decisions(tmp_path / "d.csv").target == [name]
     files = [str(tmp_path / file) for file in ("t.csv", "d.csv", "f.csv")]
     assert cli.main(["apply", *files[:2], "--out", files[2]]) == 0
@@ -64,20 +63,12 @@ def test_formulas_of_a_typed_table_are_quoted_when_it_is_written_as_csv(tmp_path
     table = pa.table({"=x": ["=1+1", "plain", "@cmd", "-2"], "label": ["a", "b", "a", "b"]})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     made = [Decision("2", "b", "relabel", "a", 0.9, contents_of_row(["plain", "b"], [1]))]
-    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "r0", made).as_csv())
+    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "", made).as_csv())
     command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.csv")]
     assert cli.main(command) == 0
     with open(tmp_path / "f.csv", newline="") as file:
         lines = list(csv.reader(file))
     assert lines == [["'=x", "label"], ["'=1+1", "a"], ["plain", "a"], ["'@cmd", "a"], ["-2", "b"]]
-
-
-@given(st.lists(st.lists(TEXTS | st.text("=+-@a1.e ", max_size=4), min_size=2, max_size=2), min_size=1, max_size=4))
-def test_lines_of_csv_hold_the_cells_and_no_formula_whichever_way_they_are_written(rows):
-    """Quickly where no cell needs a quote, cell by cell otherwise; one formula among plain cells is enough."""
-    batch = pa.record_batch({name: [row[j] for row in rows] for j, name in enumerate("ab")})
-    lines = list(csv.reader(io.StringIO(_batch_as_csv(batch, ",").decode(), newline="")))
-    assert lines == [[csv_safe(cell) for cell in row] for row in rows]
 
 
 # ---- decisions about rows that are equal -----------------------------------------------------------------------------
