@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..issues import label_studio
 from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json
 from ..pages.text import visible
-from .decisions import Decision, Decisions, identify_rows, join_labels, read_decisions, same_label, split_labels
+from .decisions import Decision, Decisions, join_labels, read_decisions, same_label, split_labels
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     """The first `limit` suspects of an audit (None: all) as questions, worst first."""
     suspects, target = audit.suspects(limit), audit.target
-    positions = target.rows[audit.result.order[: len(suspects)]]
-    identified = identify_rows(audit.source, target.columns, audit.n_rows, positions)
+    identified = audit.identified
     about = {"table": identified.table, "target": target.columns, "task": target.task, "separator": target.separator}
     apart = set(target.columns)
     questions = []

@@ -16,7 +16,7 @@ from ..pages.text import csv_safe, plural, visible
 from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
 from .applying import changes_of, fixed_contents
-from .decisions import Decision, decisions_about, identify_rows, target_as_text
+from .decisions import Decision, decisions_about, target_as_text
 
 if TYPE_CHECKING:
     from .findings import Audit
@@ -138,7 +138,7 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     With its column `decision` filled in, `rankrange apply` reads the file; observed outcomes have no such column. A
     column of the table with the name of a finding is renamed, such as "row in the file".
     """
-    identified = identify_rows(source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order])
+    identified = audit.identified
     added, about = (_SURPRISING, ()) if audit.observed else (_ADDED, _ABOUT)
     names = [f"{name} in the file" if name in (*added, *about) else name for name in source.names]
     file.write(csv_lines([[*added, *map(csv_safe, names), *about]], ","))

@@ -13,11 +13,10 @@ import numpy as np
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
 from ..label_noise import LIKELY, POSSIBLE
 from ..tables.encode import ColumnReport
-from ..tables.read import rows_as_text
 from ..tables.write import write_whole
 from . import sentences
 from .by_group import GroupRow
-from .decisions import Decision, Decisions, decisions_of, record
+from .decisions import Decision, Decisions, IdentifiedRows, decisions_of, identify_rows, record
 from .evidence import Evidence
 from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
@@ -173,10 +172,9 @@ class Audit:
         return self.result.wrong
 
     @cached_property
-    def row_texts(self) -> dict[int, list[str]]:
-        """The cells of the listed rows as written in the file, by position; read once."""
-        rows = self.target.rows[self.result.order].tolist()
-        return dict(zip(rows, rows_as_text(self.source, rows), strict=True))
+    def identified(self) -> IdentifiedRows:
+        """The cells and fingerprints of the listed rows, as written in the file, which is read once for all views."""
+        return identify_rows(self.source, self.target.columns, self.n_rows, self.target.rows[self.result.order])
 
     @property
     def n_suspects(self) -> int:

@@ -40,22 +40,21 @@ _NEED_ALL_ROWS = (
 
 
 def is_large(source: Source, target: Sequence[str], options: dict[str, Any], limit: int) -> bool:
-    """Whether a file is audited by a sample: large, read in batches, with one target and no option for all rows."""
-    in_batches = source.kind in ("csv", "parquet", "arrow", "stream") and not source.parts
+    """Whether a file is audited by a sample: it is large, with one target and no option that needs all rows."""
     held = options.get("task") == "labels" or any(options.get(name) is not None for name in _NEED_ALL_ROWS)
-    return in_batches and source.n_bytes > limit and len(target) == 1 and not held
+    return source.n_bytes > limit and len(target) == 1 and not held
 
 
 def audit_large(source: Source, target: str, progress: Progress, sample_rows: int, **options: Any) -> Audit:
     """Audit a sample of the rows, and predict all other rows in one pass over the file."""
+    import pyarrow
+
     ignored = find_columns(source.names, options.get("ignore", ()), source.path, "ignore")
     columns = [name for name in source.names if name not in ignored]
     progress(f"reading {source.path.name}: a sample of {sample_rows:,} rows")
-    import pyarrow
-
     sample, rows, n = _sample(source, columns, sample_rows, options.get("seed", 0))
     counts = [name for name in columns if name != target and _counts_rows(sample.column(name), rows)]
-    names, options = RowNames(rows + 1), {**options, "ignore": [*ignored, *counts]}
+    names, options = RowNames(rows + 1), {**options, "ignore": counts}
     audit = audit_table(
         sample, target, source=source, row_names=names, name=source.path.name, progress=progress, **options
     )
@@ -217,7 +216,7 @@ def _all_rows(audit: Audit, found: list[Array], n: int) -> Audit:
     names_of = RowNames(None, 1)
     whole = replace(audit, n_rows=n, target=target, result=result, row_names=names_of, notes=[note, *audit.notes])
     evidence = replace(audit.evidence, reasons=[], marks=[], near=[], points={})
-    shown = [whole.row_texts[row] for row in rows[order[:SHOWN]].tolist()]
+    shown = whole.identified.cells[:SHOWN]
     place = {name: i for i, name in enumerate(whole.source.names)}
     cells = {name: [short_text(row[place[name]]) for row in shown] for name in list(audit.cells)[:SHOWN_COLUMNS]}
     return replace(whole, cells=cells, evidence=evidence)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, percent, visible
-from .decisions import IdentifiedRows, identify_rows, target_as_text
+from .decisions import IdentifiedRows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
@@ -35,9 +35,7 @@ def audit_page(audit: Audit, rows: bool = True) -> str:
     listed rows and of their nearest rows, nor sentences about these.
     """
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
-    identified = identify_rows(
-        audit.source, audit.target.columns, audit.n_rows, audit.target.rows[audit.result.order[:limit]]
-    )
+    identified = audit.identified
     script = "\n".join(asset(name) for name in ("audit.js", "review.js")[: 1 if audit.observed else 2])
     text = ""
     for shown in (limit >> i for i in range(max(limit, 1).bit_length())):
