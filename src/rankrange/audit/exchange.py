@@ -31,11 +31,12 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     questions = []
     for i, suspect in enumerate(suspects):
         cells = zip(audit.source.names, identified.cells[i], strict=True)
-        p = round(suspect.p_wrong, 4)
+        score = round(suspect.probability if audit.observed else 1.0 - suspect.p_wrong, 4)
+        p = {"probability": score} if audit.observed else {"p_wrong": round(suspect.p_wrong, 4)}
         row = {"row": str(plain_name(suspect.row)), "given": identified.given[i], "contents": identified.contents[i]}
         shown = {name: cell for name, cell in cells if name not in apart}
-        suggested = _suggested(suspect.suggested, audit)
-        questions.append(Question({**row, **about, "p_wrong": p}, shown, suggested, round(1.0 - p, 4), suspect.why))
+        suggested = [] if audit.observed else _suggested(suspect.suggested, audit)
+        questions.append(Question({**row, **about, **p}, shown, suggested, score, suspect.why))
     return questions
 
 

@@ -433,7 +433,8 @@ class Audit:
         {'choices': ['a']}
         """
         questions = questions_of(self, limit)
-        return label_studio_tasks(questions, self.target.names, self.target.task, text, image)
+        task = "outcomes" if self.observed else self.target.task
+        return label_studio_tasks(questions, self.target.names, task, text, image)
 
     def to_pandera(self) -> Any:
         """A pandera schema with the types, ranges and levels of the cells that were not flagged.
