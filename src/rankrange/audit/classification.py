@@ -96,6 +96,7 @@ def _issues(X: Array, target: Target, plan: Plan) -> LabelIssues:
         cv=plan.folds,
         neighbours=plan.models == "all" and free,
         trees=plan.models != "linear" and not plan.forward,
+        texts=plan.texts,
         learn_from=target.y,
         random_state=plan.seed,
     )

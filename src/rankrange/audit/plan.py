@@ -31,6 +31,7 @@ class Plan:
     models: str = "all"  # kinds of members of the ensemble: "linear", "trees" or "all"
     estimator: Any = None  # the user's own model, which replaces the linear members of the ensemble
     pred_probs: Array | None = None  # given probabilities (n, classes)
+    texts: list[str] | None = None  # the prose of each row
     observed: bool = False  # whether the target has outcomes, which cannot be wrong
 
     def rng(self, *stream: int) -> np.random.Generator:

@@ -188,6 +188,7 @@ def audit_table(
         *_folds(found, X, blocks, seed),
         seed=seed,
         jobs=jobs or os.cpu_count() or 1,
+        texts=_prose(features) if found.task == "classes" and estimator is None and pred_probs is None else None,
         observed=labels == "observed",
         **_prediction_settings(found, models, estimator, pred_probs, n_rows, along_time=time is not None),
     )
@@ -264,6 +265,12 @@ def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) 
     repeats = default_repeats(len(strata), len(found.names)) if found.task == "classes" else 1
     rng = np.random.default_rng([seed, 4])
     return draw_folds(len(strata), rng, strata=strata, n_folds=n_folds, n_repeats=repeats), None, False
+
+
+def _prose(features: Sequence[Column]) -> list[str] | None:
+    """The prose columns of each row as one text; None without such columns."""
+    columns = [column.texts() for column in features if column.is_prose]
+    return ["\n".join(cells) for cells in zip(*columns, strict=True)] if columns else None
 
 
 def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
