@@ -28,7 +28,6 @@ MODULES = [
     "rankrange.regression",
     "rankrange.risk",
     "rankrange.shards",
-    "rankrange.solvers",
     "rankrange.torch",
     "rankrange.torch.callbacks",
 ]

@@ -80,14 +80,6 @@ def _audit(target, **options):
     return call
 
 
-def _audit_in_passes(folder):
-    from rankrange.audit import audit_file, memory
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "free_memory", lambda: 1)
-        audit_file(_file(folder), "kind", ignore=["note", "price"])
-
-
 def _command(folder):
     from rankrange.cli import main
 
@@ -114,7 +106,6 @@ CALLS = {
     "find_label_issues on a scan": lambda folder: find_label_issues(_scan(folder), random_state=0),
     "audit of classes": _audit("kind"),
     "audit of numbers": _audit("price", models="linear"),
-    "audit in passes": _audit_in_passes,
     "command": _command,
 }
 
