@@ -245,51 +245,18 @@ def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
 # ---- progress --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_remaining_time_lies_between_the_reported_times(seed):
-    from rankrange.cli.entry import _PARTS, Clock
+def test_progress_shows_the_elapsed_time_and_the_step_and_promises_no_remaining_time(capsys):
+    from rankrange.cli.terminal import Progress
 
-    rng = np.random.default_rng(seed)
-    pace = rng.uniform(0.1, 10.0)  # whatever the table: each part takes a share within its limits
-    takes = [pace * rng.uniform(low, high) for _, low, high in _PARTS]
-    now = [0.0]
-    clock = Clock(lambda: now[0])
-    told = []
-    for place, (name, *_) in enumerate(_PARTS):
-        clock.step(name)
-        for part in range(4):
-            left = sum(takes[place:]) - part / 4 * takes[place]
-            if clock.left() is not None:
-                least, most = clock.left()
-                told.append((least, most))
-                assert least <= left + 1e-9
-                assert left <= most + 1e-9
-            now[0] += takes[place] / 4
-    assert told
-    clock.step("something that no table knows")
-    assert clock.left() is not None
-
-
-def test_times_are_reported_as_a_range_until_both_ends_agree():
-    from rankrange.cli.entry import Clock
-
-    now = [0.0]
-    clock = Clock(lambda: now[0])
-    clock.step("reading t.csv")
-    now[0] += 6.0
-    clock.step("fitting both models without fold 1 of 5")
-    assert "left" in clock.line()
-    assert " to " in clock.line()
-    now[0] += 10.0
-    before = clock.left()
-    now[0] += 1.0
-    assert clock.left()[1] == pytest.approx(before[1] - 1.0)  # it falls inside a step
+    with Progress() as progress:
+        progress("reading a file")
+    assert re.fullmatch(r"\[ *\d+\.\d s\] reading a file\n", capsys.readouterr().err)
 
 
 def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):
-    from rankrange.cli import entry
+    from rankrange.cli import terminal
 
-    with entry.Progress(still=0.02) as progress:
+    with terminal.Progress(still=0.02) as progress:
         progress("reading a long file")
         for _ in range(200):
             if progress.over.wait(0.01) or "still running" in (said := capsys.readouterr().err):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pages.text import visible
-from .entry import add_file, add_file_options
+from .options import APPLY, FILES, add_options, add_value
 
 HELP = "apply decisions to the rows of a table"
 DESCRIPTION = """\
@@ -32,43 +32,16 @@ exit codes: 0 done, 2 bad input, 130 interrupted. The output is written complete
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange apply`."""
-    add_file(parser, "file", metavar="FILE", help="the table that was audited")
-    add_file(
+    add_value(parser, "file", metavar="FILE", help="the table that was audited")
+    add_value(
         parser,
         "reviews",
         metavar="DECISIONS",
         nargs="*",
-        help="the CSV downloaded from the page of the audit, the list of suspects with its column decision filled in, "
-        "or an export of Label Studio (.json)",
+        help="the CSV downloaded from the page of the audit, the list of suspects with a column of decisions, or an "
+        "export of Label Studio (.json)",
     )
-    add_file(
-        parser,
-        "--decisions",
-        metavar="FILE",
-        nargs="+",
-        default=[],
-        help="the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and rows "
-        "with a tie do not change",
-    )
-    add_file(
-        parser,
-        "--conflicts",
-        metavar="CSV",
-        help="write the rows on which reviewers disagree to this file, to be decided again",
-    )
-    add_file(
-        parser,
-        "--out",
-        "-o",
-        required=True,
-        metavar="FILE",
-        help="the file to write: .parquet, .arrow and .feather keep types, .gz is compressed, anything else is CSV",
-    )
-    parser.add_argument(
-        "--new-labels", action="store_true", help="allow new labels that no row of the table has (otherwise an error)"
-    )
-    add_file_options(parser)
-    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing")
+    add_options(parser, {**APPLY, **FILES})
 
 
 def run(arguments: argparse.Namespace) -> int:

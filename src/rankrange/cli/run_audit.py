@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pages.text import plural
-from .entry import Progress, add_file, add_file_options, count, jobs, print_audit, seed, share
+from .options import AUDIT, DECISIONS, FILES, OUTPUTS, READING, RUNNING, SHOWING, TARGET, add_options, add_value
+from .terminal import Progress, print_audit
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -39,7 +40,7 @@ exit codes: 0 done, 2 bad input, 130 interrupted. Output files are written compl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange audit`."""
-    add_file(
+    add_value(
         parser,
         "file",
         metavar="FILE",
@@ -47,136 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the table: CSV, JSON, Excel, Parquet, Arrow, ORC, a Hugging Face folder; several with the same "
         "columns; - is standard input",
     )
-    parser.add_argument(
-        "--target",
-        "-t",
-        action="append",
-        required=True,
-        metavar="COL",
-        help="the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
-    )
-    outputs = parser.add_argument_group("what to write")
-    add_file(outputs, "--report", metavar="HTML", help="the report as a web page: one file, works offline")
-    outputs.add_argument(
-        "--no-rows",
-        action="store_true",
-        help="leave cells of single rows out of the report, for readers without access",
-    )
-    add_file(outputs, "--out", "-o", metavar="CSV", help="all suspects with their values, worst first")
-    add_file(
-        outputs,
-        "--clean",
-        metavar="CSV",
-        help="the table without the rows that are almost certainly wrong (--clean-if)",
-    )
-    outputs.add_argument(
-        "--clean-if",
-        type=share,
-        metavar="P",
-        help="--clean changes rows with at least this probability of being wrong (default: 0.9; review the others)",
-    )
-    outputs.add_argument(
-        "--clean-how",
-        choices=("drop", "relabel"),
-        default="drop",
-        help="drop these rows (default), or relabel those for which one other label fits and drop the others",
-    )
-    add_file(outputs, "--model", metavar="SKOPS", help="the robust model, in a format that loads without running code")
-    add_file(outputs, "--problems", metavar="CSV", help="other problems of rows: outliers, duplicates and more")
-    outputs.add_argument(
-        "--export",
-        action="append",
-        type=_export,
-        default=[],
-        metavar="TOOL=FILE",
-        help="all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration); "
-        "`rankrange apply` reads the export of that tool",
-    )
-    outputs.add_argument("--json", action="store_true", help="print the findings as JSON instead of tables")
-    add_file(
-        parser.add_argument_group("earlier decisions"),
-        "--decisions",
-        metavar="CSV",
-        help="decisions from the page of an earlier audit, or an export of a review tool (.json): decided rows are not "
-        "suspects any more, and p(wrong) of the others takes the decisions into account",
-    )
-    _add_reading(parser.add_argument_group("how to read the file"))
-    _add_running(parser.add_argument_group("how to run"))
-
-
-def _export(text: str) -> tuple[str, Path]:
-    """Parse TOOL=FILE: a review tool and the file for it."""
-    tool, _, path = text.partition("=")
-    if tool != "label-studio" or not path.lower().endswith(".json"):
-        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json, got {text!r}")
-    return tool, Path(path)
-
-
-def _add_reading(how: Any) -> None:
-    add_file_options(how)
-    how.add_argument(
-        "--ignore", action="append", default=[], metavar="COL", help="leave this column out; can be repeated"
-    )
-    how.add_argument(
-        "--task",
-        choices=("auto", "classes", "numbers", "labels"),
-        default="auto",
-        help="what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
-    )
-    how.add_argument(
-        "--labels",
-        choices=("annotated", "observed"),
-        default="annotated",
-        help="annotated labels may be wrong; observed outcomes, such as a purchase, are at most surprising",
-    )
-    how.add_argument("--labels-by", metavar="CHAR", help="the separator, if a cell holds several labels")
-    how.add_argument(
-        "--dates", choices=("day-first", "month-first"), help="how to read 03/04/2025, if the column is ambiguous"
-    )
-    how.add_argument("--decimal", choices=("point", "comma"), help="how to read 1,234, if the column is ambiguous")
-    how.add_argument("--group", metavar="COL", help="rows with the same value in this column stay in one fold")
-    how.add_argument(
-        "--time",
-        metavar="COL",
-        help="a column of dates or numbers: each of up to five periods is predicted from the earlier ones, and the "
-        "first from the second",
-    )
-    add_file(how, "--embeddings", metavar="NPY", help="further features: an array with one row per row of the table")
-    how.add_argument("--pixels", type=count, metavar="N", help="the columns are the pixels of N x N images")
-    add_file(how, "--images", metavar="FOLDER", help="the folder of the images, if a column holds their file names")
-
-
-def _add_running(run_group: Any) -> None:
-    run_group.add_argument(
-        "--models",
-        choices=("all", "linear", "trees"),
-        default="all",
-        help="which kinds of models predict the target (default: all; linear is the fastest)",
-    )
-    run_group.add_argument(
-        "--estimator",
-        metavar="NAME",
-        help="a classifier of scikit-learn that replaces the linear models, such as GaussianNB",
-    )
-    add_file(
-        run_group,
-        "--pred-probs",
-        metavar="NPY",
-        help="out-of-fold probabilities of your own model: one row per row of the table, one column per class",
-    )
-    run_group.add_argument("--seed", type=seed, default=0, help="the same seed gives the same result (default: 0)")
-    run_group.add_argument(
-        "--jobs",
-        "-j",
-        type=jobs,
-        default=None,
-        metavar="N",
-        help="how many models to fit in parallel (default: one per core)",
-    )
-    run_group.add_argument(
-        "--top", type=count, default=10, metavar="N", help="how many suspects to print (default: 10)"
-    )
-    run_group.add_argument("--quiet", "-q", action="store_true", help="show no progress")
+    add_options(parser, TARGET)
+    add_options(parser.add_argument_group("what to write"), OUTPUTS)
+    add_options(parser.add_argument_group("earlier decisions"), DECISIONS)
+    add_options(parser.add_argument_group("how to read the file"), {**FILES, **READING})
+    add_options(parser.add_argument_group("how to run"), {**RUNNING, **SHOWING})
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -193,25 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     decisions = None if reviews is None else merge_decisions(reviews).decisions
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     with Progress(quiet=arguments.quiet) as progress:
-        options = {
-            "labels": arguments.labels,
-            "task": arguments.task,
-            "labels_by": arguments.labels_by,
-            "ignore": arguments.ignore,
-            "group": arguments.group,
-            "time": arguments.time,
-            "dates": arguments.dates,
-            "decimal": arguments.decimal,
-            "models": arguments.models,
-            "estimator": arguments.estimator,
-            "pred_probs": arguments.pred_probs,
-            "embeddings": arguments.embeddings,
-            "images": arguments.images,
-            "pixels": arguments.pixels,
-            "seed": arguments.seed,
-            "jobs": arguments.jobs,
-            "decisions": decisions,
-        }
+        options = {name.split()[0]: getattr(arguments, name.split()[0]) for name in AUDIT} | {"decisions": decisions}
         check = check_relabel if how["relabel"] else (lambda task: None)
         audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
         if outputs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pages.text import plural
-from .entry import Progress, add_file, print_audit, seed
+from .options import DEMO, add_options
+from .terminal import Progress, print_audit
 
 if TYPE_CHECKING:
     from ..audit import Audit
@@ -19,21 +19,12 @@ labels planted at random. Report how many of these errors were found, and write 
 suspects with the true labels, as a reviewer of the images would, apply the decisions, and audit again. It takes a few
 seconds and needs no network.
 """
-REPORT = "rankrange-demo.html"
 _DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange demo`."""
-    add_file(
-        parser,
-        "--report",
-        metavar="HTML",
-        default=Path(REPORT),
-        help=f"where to write the report (default: {REPORT} in this folder)",
-    )
-    parser.add_argument("--seed", type=seed, default=0, help="which labels are made wrong (default: 0)")
-    parser.add_argument("--quiet", "-q", action="store_true", help="show no progress")
+    add_options(parser, DEMO)
 
 
 def run(arguments: argparse.Namespace) -> int:

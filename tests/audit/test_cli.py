@@ -1,5 +1,7 @@
-"""The command line, as a user calls it: help, completion, the demo, the list of data sets."""
+"""The command line, as a user calls it: help, completion, the demo."""
 
+import argparse
+import inspect
 import os
 import re
 import runpy
@@ -97,6 +99,23 @@ def test_help_and_version(arguments, expected, capsys):
     assert expected in capsys.readouterr().out
 
 
+def test_the_options_of_an_audit_have_the_names_and_defaults_of_audit_table():
+    from rankrange.audit import audit_table
+    from rankrange.cli import run_audit
+    from rankrange.cli.options import AUDIT
+
+    parser = argparse.ArgumentParser()
+    run_audit.add_arguments(parser)
+    given = vars(parser.parse_args(["t.csv", "--target", "y"]))
+    names = [name.split()[0] for name in AUDIT]
+    known = inspect.signature(audit_table).parameters
+    of_python = {"table", "target", "name", "source", "row_names", "check", "progress"}
+    assert set(names) == set(known) - of_python
+    for name in names:
+        default = known[name].default
+        assert given[name] == (list(default) if isinstance(default, tuple) else default), name
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv[1:] = ['--help']\ntry:\n import rankrange.cli as c; c.main()\nexcept SystemExit: pass\n"
@@ -142,7 +161,7 @@ def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, messa
 
 def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
-    script = os.path.join(os.path.dirname(__file__), "..", "examples", "four_aggregates.py")
+    script = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "four_aggregates.py")
     monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "plot.png")])
     runpy.run_path(script, run_name="__main__")
     out = capsys.readouterr().out

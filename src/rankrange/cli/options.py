@@ -1,0 +1,178 @@
+"""One table of all arguments of the command line; those in `AUDIT` have the names and defaults of `audit_table`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_COMPLETE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+def _number(least: float, most: float, what: str, of: type = int) -> Callable[[str], Any]:
+    """A parser of numbers from `least` to `most`; `what` describes them and gives an example."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = of(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be {what.replace(';', f', got {text!r};')}")
+        return value
+
+    return parse
+
+
+def _export(text: str) -> tuple[str, Path]:
+    tool, _, path = text.partition("=")
+    if tool != "label-studio" or not path.lower().endswith(".json"):
+        raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json, got {text!r}")
+    return tool, Path(path)
+
+
+_SEED = _number(0, 2**31 - 1, "an integer from 0 to 2^31 - 1; try --seed 1")
+_COUNT = _number(0, 10**9, "an integer of at least 0; try 10")
+_JOBS = _number(1, 10**6, "an integer of at least 1; try --jobs 2")
+_SHARE = _number(1e-300, 1.0, "a probability above 0 and at most 1; try 0.9", float)
+
+# Each argument: its help, then its metavar (or its choices), then further settings of argparse. A metavar in capitals
+# that names a file is completed by shells.
+FILES = {
+    "delimiter": ("the separator of CSV columns (default: comma; tab for .tsv and .tab)", "CHAR", {}),
+    "encoding": ("the encoding of CSV (default: utf-8)", "NAME", {"default": "utf-8"}),
+    "sheet": ("the sheet to read, if a workbook has several", "NAME", {}),
+}
+READING = {
+    "ignore": ("leave this column out; can be repeated", "COL", {"action": "append", "default": []}),
+    "task": (
+        "what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
+        ("auto", "classes", "numbers", "labels"),
+        {},
+    ),
+    "labels": (
+        "annotated labels may be wrong; observed outcomes, such as a purchase, are at most surprising",
+        ("annotated", "observed"),
+        {},
+    ),
+    "labels_by": ("the separator, if a cell holds several labels", "CHAR", {}),
+    "dates": ("how to read 03/04/2025, if the column is ambiguous", ("day-first", "month-first"), {"default": None}),
+    "decimal": ("how to read 1,234, if the column is ambiguous", ("point", "comma"), {"default": None}),
+    "group": ("rows with the same value in this column stay in one fold", "COL", {}),
+    "time": (
+        "a column of dates or numbers: each of up to five periods is predicted from the earlier ones, and the first "
+        "from the second",
+        "COL",
+        {},
+    ),
+    "embeddings": ("further features: an array with one row per row of the table", "NPY", {}),
+    "pixels": ("the columns are the pixels of N x N images", "N", {"type": _COUNT}),
+    "images": ("the folder of the images, if a column holds their file names", "FOLDER", {}),
+}
+RUNNING = {
+    "models": (
+        "which kinds of models predict the target (default: all; linear is the fastest)",
+        ("all", "linear", "trees"),
+        {},
+    ),
+    "estimator": ("a classifier of scikit-learn that replaces the linear models, such as GaussianNB", "NAME", {}),
+    "pred_probs": (
+        "out-of-fold probabilities of your own model: one row per row of the table, one column per class",
+        "NPY",
+        {},
+    ),
+    "seed": ("the same seed gives the same result (default: 0)", "N", {"type": _SEED, "default": 0}),
+    "jobs -j": ("how many models to fit in parallel (default: one per core)", "N", {"type": _JOBS}),
+}
+DECISIONS = {
+    "decisions": (
+        "decisions from the page of an earlier audit, or an export of a review tool (.json): decided rows are not "
+        "suspects any more, and p(wrong) of the others takes the decisions into account",
+        "CSV",
+        {},
+    ),
+}
+AUDIT = {**READING, **RUNNING, **DECISIONS}
+OUTPUTS = {
+    "report": ("the report as a web page: one file, works offline", "HTML", {}),
+    "no_rows": ("leave cells of single rows out of the report, for readers without access", None, {}),
+    "out -o": ("all suspects with their values, worst first", "CSV", {}),
+    "clean": ("the table without the rows that are almost certainly wrong (--clean-if)", "CSV", {}),
+    "clean_if": (
+        "--clean changes rows with at least this probability of being wrong (default: 0.9; review the others)",
+        "P",
+        {"type": _SHARE},
+    ),
+    "clean_how": (
+        "drop these rows (default), or relabel those for which one other label fits and drop the others",
+        ("drop", "relabel"),
+        {},
+    ),
+    "model": ("the robust model, in a format that loads without running code", "SKOPS", {}),
+    "problems": ("other problems of rows: outliers, duplicates and more", "CSV", {}),
+    "export": (
+        "all suspects for a review tool: label-studio=tasks.json (and tasks.xml, its labelling configuration); "
+        "`rankrange apply` reads the export of that tool",
+        "TOOL=FILE",
+        {"action": "append", "type": _export, "default": []},
+    ),
+    "json": ("print the findings as JSON instead of tables", None, {}),
+}
+SHOWING = {
+    "top": ("how many suspects to print (default: 10)", "N", {"type": _COUNT, "default": 10}),
+    "quiet -q": ("show no progress", None, {}),
+}
+TARGET = {
+    "target -t": (
+        "the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
+        "COL",
+        {"action": "append", "required": True},
+    ),
+}
+APPLY = {
+    "decisions": (
+        "the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and rows with a "
+        "tie do not change",
+        "FILE",
+        {"nargs": "+", "default": []},
+    ),
+    "conflicts": ("write the rows on which reviewers disagree to this file, to be decided again", "CSV", {}),
+    "out -o": (
+        "the file to write: .parquet, .arrow and .feather keep types, .gz is compressed, anything else is CSV",
+        "FILE",
+        {"required": True},
+    ),
+    "new_labels": ("allow new labels that no row of the table has (otherwise an error)", None, {}),
+    "quiet -q": ("print nothing", None, {}),
+}
+DEMO = {
+    "report": (
+        "where to write the report (default: rankrange-demo.html in this folder)",
+        "HTML",
+        {"default": Path("rankrange-demo.html")},
+    ),
+    "seed": ("which labels are made wrong (default: 0)", "N", {"type": _SEED, "default": 0}),
+    "quiet -q": ("show no progress", None, {}),
+}
+
+
+def add_options(group: Any, options: Mapping[str, tuple[str, Any, dict[str, Any]]]) -> None:
+    """Add the arguments of a table; without a metavar an argument is a flag."""
+    for names, (help, metavar, settings) in options.items():
+        name, *short = names.split()
+        flags = [f"--{name.replace('_', '-')}", *short]
+        if metavar is None:
+            group.add_argument(*flags, action="store_true", help=help)
+        elif isinstance(metavar, tuple):
+            group.add_argument(*flags, choices=metavar, help=help, **{"default": metavar[0], **settings})
+        else:
+            add_value(group, *flags, metavar=metavar, help=help, **settings)
+
+
+def add_value(group: Any, *flags: str, metavar: str, **settings: Any) -> None:
+    """Add an argument with a value; those whose metavar names a file are paths."""
+    is_path = metavar in ("HTML", "CSV", "SKOPS", "NPY", "FOLDER", "FILE", "DECISIONS")
+    action = group.add_argument(*flags, metavar=metavar, **({"type": Path} if is_path else {}), **settings)
+    if is_path:
+        action.complete = _COMPLETE

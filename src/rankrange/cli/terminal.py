@@ -1,0 +1,161 @@
+"""Terminal output: progress on standard error, findings on standard output."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..pages.text import number, percent, plural, visible
+
+if TYPE_CHECKING:
+    from ..audit.findings import Audit
+
+_WIDTH_OF_TEXT = 28
+
+
+class Progress:
+    """Progress messages: an updated line on a terminal, one line per stage elsewhere, nothing if quiet.
+
+    A line has the elapsed time and the stage. Within a stage the time is updated: continuously on a terminal, otherwise
+    by a line every `still` seconds.
+    """
+
+    def __init__(self, quiet: bool = False, still: float = 20.0) -> None:
+        from rich.console import Console
+
+        self.quiet, self.still, self.words = quiet, still, ""
+        self.console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        self.start = time.perf_counter()
+        self.status: Any = None
+        self.over = threading.Event()
+        self.heartbeat: threading.Thread | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.over.set()
+        if self.status is not None:
+            self.status.stop()
+        if self.heartbeat is not None:
+            self.heartbeat.join()
+
+    def line(self) -> str:
+        """The elapsed time and the current stage."""
+        return f"[{time.perf_counter() - self.start:5.1f} s] {visible(self.words)}"
+
+    def __rich__(self) -> Any:
+        """The current text of the progress line."""
+        from rich.text import Text
+
+        return Text(self.line())
+
+    def __call__(self, words: str) -> None:
+        """Start the stage that `words` describe, and show it."""
+        self.words = words
+        if self.quiet:
+            return
+        if not self.console.is_terminal:
+            self.console.print(self.line())
+            if self.heartbeat is None:
+                self.heartbeat = threading.Thread(target=self._report_still_running, daemon=True)
+                self.heartbeat.start()
+        elif self.status is None:
+            self.status = self.console.status(self)
+            self.status.start()
+
+    def _report_still_running(self) -> None:
+        while not self.over.wait(self.still):
+            self.console.print(f"{self.line()}, still running")
+
+
+def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
+    """Print the findings, the scores, the first `top` suspects and other problems of rows, notes, and what was written.
+
+    `written` has a description and the path of each file. If `top` is 0, neither suspects nor problems are printed.
+    """
+    from rich.console import Console
+
+    from ..audit.problems import most_certain
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    for sentence in [*audit.sentences(), *audit.review_in_words()]:
+        console.print(visible(sentence))
+    console.print()
+    console.print(_scores(audit))
+    if audit.n_listed and top:
+        console.print(_suspects(audit, top))
+        numbers = audit.result.residuals is not None
+        meaning = "off by: given minus expected" if numbers else f"loss: {audit.result.loss_name}"
+        console.print(f"{meaning}, out of fold", style="dim")
+    if audit.row_problems and top:
+        shown = most_certain(audit.row_problems, top)
+        count = f"({len(shown)} of {len(audit.row_problems):,})"
+        console.print(f"\nOther problems of rows, the most certain first {count}", style="bold")
+        for problem in shown:
+            console.print(f"  {problem.kind}: {visible(problem.sentence, 200)}")
+    for note in [*(f"Note: {visible(note, 600)}" for note in audit.notes), *_columns(audit)]:
+        console.print(note, style="dim")
+    for what, where in written:
+        console.print(f"{what[0].upper()}{what[1:]}: {visible(where)}", soft_wrap=True)
+    if not written:
+        console.print(
+            "Add --report report.html for a report as a web page, --out suspects.csv for all rows.", style="dim"
+        )
+
+
+def _columns(audit: Audit, most: int = 5) -> list[str]:
+    """Sentences about the first columns that were left out, grouped by the reason, and about missing cells."""
+    left_out = [column for column in audit.columns if not column.used]
+    by_reason: dict[str, list[str]] = {}
+    for column in left_out[:most]:
+        by_reason.setdefault(column.how.removeprefix("left out: "), []).append(visible(column.name, 30))
+    texts = [f"{', '.join(names)} ({visible(reason, 80)})" for reason, names in by_reason.items()]
+    more = f" and {len(left_out) - most} more" if len(left_out) > most else ""
+    missing = sum(column.missing for column in audit.columns)
+    found = [f"Left out: {'; '.join(texts)}{more}."] if left_out else []
+    return found + ([f"Missing: {plural(missing, 'cell')}, filled in and marked."] if missing else [])
+
+
+def _table(title: str, columns: dict[str, bool]) -> Any:
+    """An empty table; the values of `columns` are whether a column is aligned to the right."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name, right in columns.items():
+        table.add_column(name, justify="right" if right else "left", no_wrap=name == "score")
+    return table
+
+
+def _scores(audit: Audit) -> Any:
+    from rich.text import Text
+
+    from ..audit.task_result import show, show_gain, show_range
+
+    title = "Out-of-fold scores: ordinary model, and AoRR, which ignores the worst rows"
+    table = _table(title, {"score": False, "ordinary": True, "AoRR": True, "gain": True})
+    for m in audit.result.measures:
+        gain = Text(f"{show_gain(m, m.gain.value)} ({show_range(m)})")
+        gain.stylize("green" if m.gain.low > 0 else "red" if m.gain.high < 0 else "")
+        table.add_row(Text(m.name), Text(show(m, m.ordinary.value)), Text(show(m, m.robust.value)), gain)
+    return table
+
+
+def _suspects(audit: Audit, top: int) -> Any:
+    from rich.text import Text
+
+    from ..audit.target import row_text
+
+    numbers = audit.result.residuals is not None
+    better, off = ("expected", "off by") if numbers else (audit.words.suggested, "loss")
+    columns = {"row": True, "given": False, better: False, audit.words.p: True, off: True}
+    count = min(top, audit.n_listed)
+    title = f"\nThe first {count:,} of {plural(audit.n_listed, 'row')}: {audit.listed_in_words()}"
+    table = _table(title, columns if audit.observed else {**columns, "action": False})
+    for s in audit.suspects(top):
+        given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
+        size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
+        p = percent(s.probability if audit.observed else s.p_wrong)
+        table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))
+    return table
