@@ -78,7 +78,7 @@ $(VENV)/.docs: pyproject.toml $(CONSTRAINTS) $(VENV)/.demo | $(BIN)/python
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
-docs: $(VENV)/.docs  ## build the site and the report into docs/_build/html
+docs: $(VENV)/.docs  ## build the site into docs/_build/html
 	$(BIN)/python docs/build.py
 
 docs-check: $(VENV)/.docs $(VENV)/.test  ## look at the built site and at an audit's page: links, search, accessibility

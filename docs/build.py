@@ -1,8 +1,7 @@
-"""Build the site and the report: `make docs`, or `python docs/build.py [--draft]`.
+"""Build the site: `make docs`, or `python docs/build.py [--draft]`.
 
-Tables and plots are drawn from the recorded results first, then Sphinx runs with warnings as errors, then the
-report becomes a page of its own and a PDF. Nothing asks the network. `--draft` leaves the examples of the gallery
-unrun, for work on texts.
+Tables and plots are drawn from the recorded results first, then Sphinx runs with warnings as errors. Nothing asks the
+network. `--draft` leaves the examples of the gallery unrun, for work on texts.
 """
 
 from __future__ import annotations
