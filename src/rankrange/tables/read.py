@@ -121,15 +121,9 @@ class Source:
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            for name in columns:
-                types = [str(table.schema.field(name).type) for table in tables]
-                other = next((i for i, one in enumerate(types) if one != types[0]), None)
-                if other is not None:
-                    raise UserError(
-                        f"a column must have the same type in all files, got {types[0]} in {self.parts[0].path} and "
-                        f"{types[other]} in {self.parts[other].path} in {shown(name)}; convert one"
-                    ) from error
-            raise
+            raise UserError(
+                f"a column must have the same type in all files, got {visible(str(error), 150)}; convert one"
+            ) from error
 
     def _stream(self) -> Any:
         import pyarrow
@@ -240,13 +234,12 @@ def _held(path: Path, kind: str, data: Any, size: int = 0) -> Source:
     import pyarrow
     import pyarrow.dataset
 
+    names = list(data.schema.names)
     if isinstance(data, pyarrow.Table):
         size = max(size, data.nbytes)
-        names = list(data.schema.names)
-        data = pyarrow.dataset.dataset(data) if len(set(names)) == len(names) else None
-        return Source(path, kind, names, n_bytes=size, data=data)
-    names = list(data.schema.names)
-    size = max(size, 8 * data.count_rows() * len(names))
+        data = pyarrow.dataset.dataset(data)
+    else:
+        size = max(size, 8 * data.count_rows() * len(names))
     return Source(path, kind, names, n_bytes=size, data=data)
 
 
