@@ -113,8 +113,6 @@ class History(nn.Module):
         self.rows.index_copy_(0, row, rows[winner])
         self.cuts.index_copy_(0, row, self.cuts[row] + cut[winner])
         self.visits.index_copy_(0, row, self.visits[row] + 1)
-        for buffer in (self.rows, self.cuts, self.visits):
-            buffer[-1].zero_()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         adopt_shape(self, "rows", state_dict, prefix)
@@ -229,7 +227,6 @@ class NoisyLabels(nn.Module):
             winner = last_of_equal(row)
             self.history.store(row, rows, weights < 0.5, winner)
             self.given.index_copy_(0, row, batch.target[winner])
-            self.given[-1].fill_(-1)
         return weights, (inside | ~batch.known).all()
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
@@ -255,8 +252,8 @@ class NoisyLabels(nn.Module):
             # Sums over a mask: index_add is not deterministic on a GPU, a matrix product loses digits in autocast.
             member = (target[:, None] == torch.arange(batch.n_classes, device=target.device)) & batch.known[:, None]
             self._add(torch.where(member[:, :, None], torch.stack(counted, 1)[:, None, :], 0.0).sum(0))
-        share = self.shares()
-        edge = (EDGE * share).clamp(max=1.0) * (1.0 - share) * (self.sums[:, 0] / PRIOR).clamp(max=1.0)
+        share, count = self.shares(), self.sums[:, 0]
+        edge = (EDGE * share).clamp(max=1.0) * (1.0 - share) * (count / PRIOR).clamp(max=1.0)
         edge = edge * (DEFAULT_TRUST if before is None else self.trust(*TRAIN))
         return torch.where(batch.known, (ratio / edge[target].clamp(min=1e-6)).clamp(max=1.0) ** 2, 0.0)
 
@@ -277,7 +274,8 @@ class NoisyLabels(nn.Module):
         """The estimated share of wrong labels in each class, or the dropped share of the positive losses, (1,)."""
         if self.sums.numel() == 0:
             return self.sums.new_zeros(0)
-        return torch.where(self.sums[:, 0] > 0, 1.0 - self.sums[:, 1] / self.sums[:, 0].clamp(min=1e-6), 0.0)
+        count, kept = self.sums[:, 0], self.sums[:, 1]
+        return (count - kept) / count.clamp(min=1e-6)
 
     def trust(self, low: float, high: float) -> Tensor:
         """Tensor (classes,): the share of repeated disagreements, mapped linearly to 0 at `low` and 1 at `high`.
