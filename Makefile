@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 MKL_N
 CONSTRAINTS := .ci/constraints.txt
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)
 
-.PHONY: demo reproduce test test-slow test-oldest lint types check docs docs-check release-check works-with clean help
+.PHONY: demo reproduce test test-slow test-oldest lint types check docs docs-check release-check works-with integrations clean help
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -36,6 +36,17 @@ $(VENV)/.works-with: $(VENV)/.test
 	@touch $@
 
 works-with: $(VENV)/.works-with  ## install other packages whose recipes the tests then run; without them these are skipped
+
+# The trainers that the losses are tested with, at the versions that were run.
+TRAINERS := transformers==5.23.0 accelerate==1.15.0 lightning==2.6.6 trl==1.16.0 datasets==5.2.0
+
+$(VENV)/.integrations: $(VENV)/.works-with
+	@echo "installing trainers into $(VENV) (a minute) ..."
+	@$(PIP) $(TRAINERS)
+	@touch $@
+
+integrations: $(VENV)/.integrations  ## run the tests of the losses in real trainers
+	$(PYTEST) tests/pytorch/test_torch_callbacks.py tests/pytorch/test_torch_text_trainers.py tests/pytorch/test_torch_trl.py tests/test_works_with.py $(ARGS)
 
 demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to look at
 	@$(BIN)/python -m rankrange demo
