@@ -30,7 +30,7 @@ models = {rate: AoRRClassifier(random_state=0).fit(X, given[rate]) for rate in r
 # chosen share.
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained", width_ratios=[3, 2])
 for rate, colour in zip(rates, ["#7f7f7f", "#3b74c4", "#1b9e77", "#d95f02"], strict=True):
-    tuning = models[rate].tuning_
+    tuning = models[rate].path_
     shares = np.unique(tuning["m"])
     gains = [100 * tuning["gain"][tuning["m"] == share].max() for share in shares]
     left.plot(shares, gains, "o-", ms=4, color=colour, label=f"{rate:.0%} of the labels wrong")

@@ -15,7 +15,6 @@ MODULES = [
     "rankrange",
     "rankrange.audit",
     "rankrange.boosting",
-    "rankrange.crossfit.grid",
     "rankrange.dask",
     "rankrange.estimators",
     "rankrange.issues",

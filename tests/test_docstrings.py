@@ -12,7 +12,6 @@ import pytest
 
 import rankrange
 from rankrange import audit, estimators, issues, metrics, noise, plots, risk, solvers
-from rankrange.crossfit import grid
 
 ROOT = Path(rankrange.__file__).parent
 NOT_YET = ("torch", "solvers")  # kernels and inner solvers speak in comments
@@ -53,7 +52,6 @@ OFFERED = {
     risk: risk.__all__,
     plots: plots.__all__,
     audit: ["Audit", "apply_decisions", "audit_file", "audit_table", "load_model", "read_decisions"],
-    grid: ["RangeSearchCV", "paper_grid"],
     solvers: ["solve"],
 }
 if importlib.util.find_spec("torch"):

@@ -193,8 +193,8 @@ def test_the_reader_of_imports_sees_each_kind():
     source = """
 from ..core import select
 from ..core.select import cuts_of
-from . import fits
-from .fits import Sets
+from . import path
+from .path import Sets
 from .. import __version__, AoRRClassifier
 import rankrange.cli.entry
 import numpy
@@ -204,11 +204,11 @@ def later():
     from ..audit.result import Audit
     importlib.import_module("rankrange.issues.find")
 """
-    known = {"core.select", "crossfit.fits", "cli.entry", "issues.table", "audit.result", "issues.find"}
+    known = {"core.select", "crossfit.path", "cli.entry", "issues.table", "audit.result", "issues.find"}
     found = imports_in(ast.parse(source), "crossfit.choose", False, known)
     assert {(i.target or i.name, i.lazy, i.typing_only) for i in found} == {
         ("core.select", False, False),
-        ("crossfit.fits", False, False),
+        ("crossfit.path", False, False),
         ("__version__", False, False),
         ("estimators", False, False),
         ("cli.entry", False, False),
@@ -216,8 +216,8 @@ def later():
         ("audit.result", True, False),
         ("issues.find", True, False),
     }
-    within = imports_in(ast.parse("from .fits import Sets\nfrom ..core import select"), "crossfit", True, known)
-    assert [i.target for i in sorted(within, key=lambda i: i.line)] == ["crossfit.fits", "core.select"]
+    within = imports_in(ast.parse("from .path import Sets\nfrom ..core import select"), "crossfit", True, known)
+    assert [i.target for i in sorted(within, key=lambda i: i.line)] == ["crossfit.path", "core.select"]
 
 
 def test_the_search_for_circles_finds_one():

@@ -6,7 +6,7 @@ import sklearn
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, cross_validate
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -19,9 +19,9 @@ from rankrange import (
     RankedRangeClassifier,
     TKMLClassifier,
 )
-from rankrange.crossfit.choose import choose_C, choose_m
-from rankrange.crossfit.folds import hold_out, plan_of, split
-from rankrange.crossfit.grid import RangeSearchCV
+from rankrange.crossfit.choose import choose_m
+from rankrange.crossfit.folds import folds_of, hold_out
+from rankrange.crossfit.held_out import choose_C
 
 # Of two or three penalties an end is often chosen, and labels here are random.
 pytestmark = [
@@ -41,51 +41,11 @@ def asked(**weight):
     return model.set_fit_request(sample_weight=weight["fit"]).set_score_request(sample_weight=weight["score"])
 
 
-@pytest.mark.parametrize("fit", [True, False])
-@pytest.mark.parametrize("score", [True, False])
-def test_a_search_routes_as_grid_search_does(fit, score):
-    with sklearn.config_context(enable_metadata_routing=True):
-        model = asked(fit=fit, score=score)
-        if not (fit or score):
-            return
-        theirs = GridSearchCV(model, GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
-        ours = RangeSearchCV(model, GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
-        np.testing.assert_allclose(
-            ours.cv_results_["split0_test_score"], theirs.cv_results_["split0_test_score"], atol=0.03
-        )
-        np.testing.assert_allclose(ours.best_estimator_.coef_, theirs.best_estimator_.coef_, rtol=1e-9)
-
-
-def test_a_search_refuses_metadata_that_nobody_decided_about_as_grid_search_does():
-    with sklearn.config_context(enable_metadata_routing=True):
-        for kind in (GridSearchCV, RangeSearchCV):
-            with pytest.raises(sklearn.exceptions.UnsetMetadataPassedError, match=r"AoRRClassifier.(fit|score)"):
-                kind(AoRRClassifier(random_state=0), GRID, cv=2).fit(X, Y, sample_weight=WEIGHT)
-
-
-@pytest.mark.parametrize("routing", [False, True])
-def test_groups_part_the_folds_of_a_search(routing):
-    with sklearn.config_context(enable_metadata_routing=routing):
-        model = asked(fit=True, score=True).set_fit_request(groups=False) if routing else AoRRClassifier(random_state=0)
-        settings = {"param_grid": GRID, "cv": GroupKFold(3)}
-        ours = RangeSearchCV(model, **settings).fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
-        theirs = GridSearchCV(model, **settings).fit(X, Y, sample_weight=WEIGHT, groups=GROUPS)
-        assert ours.n_splits_ == 3
-        np.testing.assert_allclose(ours.best_estimator_.coef_, theirs.best_estimator_.coef_, rtol=1e-9)
-
-
 def test_a_search_inside_a_cross_validation_hands_weights_on():
     with sklearn.config_context(enable_metadata_routing=True):
-        search = RangeSearchCV(asked(fit=True, score=False), GRID, cv=2)
+        search = GridSearchCV(asked(fit=True, score=False), GRID, cv=2)
         found = cross_validate(search, X, Y, params={"sample_weight": WEIGHT}, cv=2, error_score="raise")
         assert np.isfinite(found["test_score"]).all()
-
-
-def test_a_search_deals_out_folds_within_classes():
-    """As GridSearchCV does for a classifier."""
-    ours = RangeSearchCV(AoRRClassifier(random_state=0), {"m": [0]}, cv=3, refit=False).fit(X, Y)
-    by_class = RangeSearchCV(AoRRClassifier(random_state=0), {"m": [0]}, cv=StratifiedKFold(3), refit=False).fit(X, Y)
-    assert ours.cv_results_["mean_test_score"] == by_class.cv_results_["mean_test_score"]
 
 
 # ---- groups
@@ -104,21 +64,18 @@ def test_rows_of_one_group_leave_nothing_to_choose(weighted):
     assert AoRRClassifier(m=0.1, C="auto").fit(X, wrong, sample_weight=weight, groups=groups).C_ == 1.0
 
 
-@pytest.mark.parametrize("folds", [(2, 5, 5), (1, -3, 1), (1, 20, 20)])
-def test_folds_are_of_whole_groups(folds):
+def test_folds_are_of_whole_groups():
     from rankrange.core.losses import Logistic
     from rankrange.core.objective import Design, Objective
 
     objective = Objective(Design(X, True), 2.0 * Y - 1.0, Logistic(), 1.0, sample_weight=WEIGHT)
-    tests = split(objective, Y, np.random.default_rng(0), folds, GROUPS)
-    for test in tests > 0:
+    for test in folds_of(len(Y), np.random.default_rng(0), strata=Y, groups=GROUPS, n_repeats=2).test:
         assert test.any()
         assert not np.intersect1d(GROUPS[test], GROUPS[~test]).size
-    assert plan_of(objective)[1] == 5
     one = np.zeros(len(Y))
     ranked = objective.ranked(0, objective.total)
     assert choose_m(ranked, np.random.default_rng(0), groups=one).m == 0
-    assert choose_C(ranked, np.random.default_rng(0), groups=one) == 1.0
+    assert choose_C(ranked, np.random.default_rng(0), groups=one)[0] == 1.0
 
 
 def test_rows_held_out_are_of_whole_groups():
@@ -203,7 +160,7 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(task):
     free = audit_table(frame, "target", ignore=["patient"], **options).result
     assert parted.C <= 0.01 * free.C
     if task == "classes":
-        assert max(parted.model.tuning_["score"]) < 0.8 < max(free.model.tuning_["score"])
+        assert max(parted.model.path_["score"]) < 0.8 < max(free.model.path_["score"])
     if task == "labels":
         assert parted.model.stop_score_ < 0.8 < free.model.stop_score_
 
@@ -236,10 +193,8 @@ def public_estimators():
     }
     kinds = {name: getattr(rankrange, name) for name in rankrange.__all__}
     kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, BaseEstimator)}
-    made = {
-        name: kind(**cheap.get(name, {}), random_state=0) for name, kind in kinds.items() if name != "RangeSearchCV"
-    }
-    return {**made, "RangeSearchCV": RangeSearchCV(made["AoRRClassifier"], {"m": [0, 0.1]}, cv=GroupKFold(2))}
+    made = {name: kind(**cheap.get(name, {}), random_state=0) for name, kind in kinds.items()}
+    return made
 
 
 ESTIMATORS = public_estimators()
@@ -254,10 +209,7 @@ def test_every_estimator_takes_weights_and_groups_routed_through_a_pipeline(name
     """The routed fit is that of the last step by hand."""
     model = clone(ESTIMATORS[name])
     with sklearn.config_context(enable_metadata_routing=True):
-        if name == "RangeSearchCV":
-            model.estimator.set_fit_request(sample_weight=True, groups=False).set_score_request(sample_weight=True)
-        else:
-            model.set_fit_request(sample_weight=True, groups=True)
+        model.set_fit_request(sample_weight=True, groups=True)
         for part in (getattr(model, "estimator", None),):
             if isinstance(part, LogisticRegression | LinearRegression):
                 part.set_fit_request(sample_weight=True)
@@ -284,7 +236,7 @@ def test_a_penalty_is_chosen_on_folds_of_whole_groups(kind):
     splits = list(GroupKFold(3).split(rows, y, groups))
     given = clone(model).set_params(cv=splits).fit(rows, y)
     by_splitter = clone(model).set_params(cv=GroupKFold(3)).fit(rows, y, groups=groups)
-    np.testing.assert_array_equal(by_splitter.path_["score"], given.path_["score"])
+    np.testing.assert_array_equal(by_splitter.tuning_["score"], given.tuning_["score"])
 
 
 @pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])

@@ -19,12 +19,11 @@ from rankrange import (
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import alternate, by_rank
-from rankrange.crossfit.choose import choose_m, outlier_share
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
-from rankrange.outliers import Widths, outlier_posterior
+from rankrange.outliers import Widths, outlier_posterior, outlier_share
 from rankrange.shards import ShardList, array_shards
 
 # ---- the share of outliers -------------------------------------------------------------------------------------------
@@ -69,28 +68,13 @@ def test_confusions_count_each_clean_and_each_training_row_once(weighted):
     total = 110 if weight is None else weight.sum()
     noisy = Objective(Design(X[:110], True), y[:110], loss, 10.0, m=0, k=total, sample_weight=weight)
     clean = Objective(Design(X[110:], True), y[110:], loss, 1.0)
-    known, given_ = _confusions(noisy, clean, np.zeros((1, 3)), 0.1, 2)
+    known, given_ = _confusions(noisy, clean, 0.1, 2)
     np.testing.assert_allclose(known.sum(axis=0), [np.sum(y[110:] < 0), np.sum(y[110:] > 0)])
     mass = np.ones(110) if weight is None else weight
     np.testing.assert_allclose(given_.sum(axis=0), [mass[y[:110] < 0].sum(), mass[y[:110] > 0].sum()])
 
 
 # ---- the choice of m on some of the rows -----------------------------------------------------------------------------
-
-
-def test_some_of_the_rows_are_penalised_as_all_of_them_are():
-    """All rows are all but unpenalised. As strong a penalty on some of them would make outliers of many."""
-    rng = np.random.default_rng(0)
-    n = 40_000
-    x = np.where(rng.random(n) < 0.1, rng.choice([-10.0, 10.0], n), 0.0)[:, None]
-    y = 10.0 * x[:, 0] + rng.normal(size=n)
-    objective = Objective(Design(x, False), y, LOSSES["squared"](), 1.0, m=0, k=n)
-    penalised = 4e-4
-    few = choose_m(objective, np.random.default_rng(0), C=penalised, largest=4_000)
-    every = choose_m(objective, np.random.default_rng(0), C=penalised)
-    assert every.noise[0] < 0.01
-    assert few.noise[0] < 0.01
-    assert penalised == few.C
 
 
 # ---- widths of residuals ---------------------------------------------------------------------------------------------

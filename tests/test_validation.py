@@ -28,25 +28,6 @@ def test_wrong_labels_are_counted_with_a_clean_validation_set():
     assert fit.k_ == 1500
 
 
-def test_the_cuts_are_the_operations_of_the_validation_losses():
-    X, _, given = blobs(600, 0.2)
-    X_val, y_val, _ = blobs(300, seed=1)
-    fit = AoRRClassifier(C=100.0, operations=(0.9, 0.5), random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
-    losses = -np.log(fit.predict_proba(X_val)[np.arange(300), y_val])
-    own = -np.log(fit.predict_proba(X)[np.arange(600), given])
-    assert fit.m_ == pytest.approx((own > np.quantile(losses, 0.9)).sum(), abs=12)
-    assert fit.k_ == pytest.approx((own > np.quantile(losses, 0.5)).sum(), abs=12)
-
-
-def test_functions_can_be_operations_and_the_upper_cut_stays_above_the_lower():
-    X, _, given = blobs(300, 0.1)
-    X_val, y_val, _ = blobs(100, seed=1)
-    crossed = (lambda losses: float(np.quantile(losses, 0.9)), lambda losses: float(losses.max()))
-    fit = AoRRClassifier(operations=crossed, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
-    assert fit.m_ < fit.k_
-    assert (fit.tuning_["lam_hat"] >= fit.tuning_["lam"]).all()
-
-
 def test_only_what_is_left_open_is_learnt():
     X, _, given = blobs(300, 0.1)
     X_val, y_val, _ = blobs(100, seed=1)
@@ -96,13 +77,6 @@ def test_a_validation_set_with_nothing_to_choose_is_refused():
     X, y, _ = blobs(60)
     with pytest.raises(ValueError, match="leave nothing to choose"):
         AoRRClassifier(m=0.1, k=1.0).fit(X, y, X_val=X, y_val=y)
-
-
-@pytest.mark.parametrize("operations", ["mean", (0.5,), (0.2, 0.9), (2, 0), (None, None)])
-def test_operations_that_are_none_are_refused(operations):
-    X, y, _ = blobs(60)
-    with pytest.raises(ValueError, match="operations must be"):
-        AoRRClassifier(operations=operations).fit(X, y, X_val=X, y_val=y)
 
 
 @pytest.mark.parametrize(("spread", "divisor"), [(0.3, 32), (2.2, 4)])
@@ -198,33 +172,6 @@ def test_a_solver_that_does_not_stratify_says_so_under_its_own_name(solver):
         AoRRClassifier(m=0.1, k=1.0, stratify=True, solver=solver).fit(X, y)
 
 
-def test_the_batched_fits_stratify_alike():
-    from rankrange.crossfit import fits as paths
-
-    rng = np.random.default_rng(0)
-    y = rng.choice([-1.0, 1.0], 50)
-    fields = (Design(rng.normal(size=(50, 3)), True), y, Logistic(), 2.0, 1)
-    by_class = Stratified((y > 0).astype(int))
-    # C of the mean of all 50 rows: 2.0 for the mean of the 33 that are kept
-    sets = paths.Sets.of(Objective(*fields, 0, 50, None, by_class), np.ones((1, 50), dtype=bool), 2.0 * 50 / 33)
-    W = rng.normal(size=(1, 1, 4))
-    values, gradients = sets.values_and_gradients(W, np.zeros(1, dtype=int), np.array([7.0]), np.array([40.0]))
-    point = Objective(*fields, 7, 40, None, by_class).at(W[0])
-    assert values[0] == pytest.approx(point.value)
-    np.testing.assert_allclose(gradients[0], point.gradient, atol=1e-12)
-    plain = Objective(*fields, 7, 40).at(W[0])
-    assert plain.value < point.value  # cutting within classes cuts smaller losses
-
-
-def test_cuts_that_lead_astray_do_not_end_worse_than_the_average():
-    X, _, given = blobs(600, 0.1)
-    X_val, y_val, _ = blobs(300, seed=1)
-    everything = (0.0, 0.0)  # the upper cut is the smallest loss: nearly all rows lie above
-    fit = AoRRClassifier(C=100.0, operations=everything, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
-    average = AoRRClassifier(0, 1.0, C=100.0).fit(X, given)
-    assert fit.score(X_val, y_val) >= average.score(X_val, y_val) - 0.01
-
-
 def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(600, 80)), rng.normal(size=(600, 80))
@@ -233,9 +180,3 @@ def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():
     fit = AoRRClassifier(C=1e4, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
     assert fit.noise_interval_[0] < 0.2 < fit.noise_interval_[1]
     assert fit.noise_estimate_ == pytest.approx(0.2, abs=0.06)
-
-
-def test_looks_at_the_validation_set_are_shown(capsys):
-    X, _, given = blobs(300, 0.1)
-    AoRRClassifier(random_state=0, verbose=1).fit(X, given, X_val=X, y_val=given)
-    assert "evaluation 2 on the validation set" in capsys.readouterr().out

@@ -12,12 +12,10 @@ from rankrange.core.cuts import top_weights
 from rankrange.core.losses import LOSSES, TKML
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import by_rank
-from rankrange.crossfit.choose import outlier_share
-from rankrange.crossfit.fits import Fits
-from rankrange.crossfit.folds import CrossFit, Folds, draw_folds, split
+from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
-from rankrange.outliers import outlier_posterior
+from rankrange.outliers import outlier_posterior, outlier_share
 from rankrange.outliers.scatter import local_scale, robust_scale
 from rankrange.solvers.label_ranking import Blocks, LabelObjective, logistic_per_label, quasi_newton
 
@@ -52,8 +50,8 @@ def assert_same_fit(by_weight, by_rows, weight):
     for name in ("temperature_", "ordinary_share_"):
         if hasattr(by_rows, name):
             assert getattr(by_weight, name) == pytest.approx(getattr(by_rows, name), abs=1e-3)
-    if "score" in getattr(by_rows, "tuning_", {}):
-        np.testing.assert_allclose(by_weight.tuning_["score"], by_rows.tuning_["score"], atol=1e-3)
+    if "score" in getattr(by_rows, "path_", {}):
+        np.testing.assert_allclose(by_weight.path_["score"], by_rows.path_["score"], atol=1e-3)
 
 
 FITS = [(m, weight) for m in (0, 0.1) for weight in WEIGHTS] + [("auto", "0 to 3")]
@@ -112,7 +110,7 @@ def test_a_fit_that_is_always_right_scores_one_whatever_the_weights(scale):
     y = (X[:, 0] > 0).astype(int)
     X[:, 0] += np.where(y == 1, 3.0, -3.0)
     weight = scale * np.random.default_rng(1).uniform(0.5, 2.0, N)
-    found = AoRRClassifier(C=1.0, random_state=0).fit(X, y, weight).tuning_
+    found = AoRRClassifier(C=1.0, random_state=0).fit(X, y, weight).path_
     assert found["score"][0] == pytest.approx(1.0)
     assert found["score"].max() == pytest.approx(1.0)
 
@@ -315,26 +313,6 @@ def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
         before = mass[losses > losses[row]].sum()
         assert dropped[row] == (before + mass[row] / 2 < m)
         assert easy[row] == (before + mass[row] / 2 > k)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_the_criterion_of_the_penalty_cannot_tell_a_weight_from_repeated_rows(kind, seed, monkeypatch):
-    """The out-of-fold loss of the same fits is the same, although a row of weight 2 may be in two folds."""
-    monkeypatch.setattr("rankrange.crossfit.folds._cutting", lambda fits, shares: fits)
-    X, codes, numbers = rows(seed=seed)
-    y = np.where(codes == 1, 1.0, -1.0) if kind == "classes" else numbers
-    weight = np.where(codes == 1, 4.0, 1.0) if seed % 2 else WEIGHTS["0 to 3"]
-    kept, total = weight > 0, float(weight.sum())
-    loss = LOSSES["logistic" if kind == "classes" else "squared"]()
-    crosses = []
-    for features, target, mass in ((X[kept], y[kept], weight[kept]), (*repeated(weight, X, y), None)):
-        objective = Objective(Design(features, True), target, loss, total, k=total, sample_weight=mass)
-        tests = split(objective, objective.strata, np.random.default_rng(seed), (2, 5, 5))
-        crosses.append(CrossFit(objective, tests, C=0.1))
-    W = crosses[0].ordinary.W
-    costs = [cross._cost(Fits(cross.sets, np.zeros(1), ["none"], W)) for cross in crosses]
-    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))

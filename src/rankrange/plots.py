@@ -16,8 +16,6 @@ from .core.ranges import RankedRange
 from .core.select import thresholds
 
 __all__ = ["plot_diagnostics", "plot_losses", "plot_path", "plot_ranked", "plot_scores", "plot_tuning"]
-# Legend entries for the values of tuning_["path"].
-_PATHS = {"none": "nothing dropped", "up": "more dropped step by step", "search": "search from several starts"}
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 # The number of coefficients that a path names: as many as matplotlib has colours.
 _NAMED_LINES = 10
@@ -103,16 +101,13 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     >>> plot_tuning(AoRRClassifier(random_state=0).fit(X, y)).get_ylabel()
     'cross-validated gain in score over m = 0'
     """
-    table = getattr(estimator, "tuning_", None)
+    table = getattr(estimator, "path_", None)
     if not table or "score" not in table:
         raise ValueError(
             "plot_tuning needs an estimator fitted with m='auto' on enough rows; it has no table of scores"
         )
     ax = _axis(ax)
-    for path in dict.fromkeys(table["path"].tolist()):
-        rows = table["path"] == path
-        points = table["m"][rows], table["gain"][rows], table["error"][rows]
-        ax.errorbar(*points, fmt="o-", ms=4, lw=1, capsize=2, label=_PATHS.get(str(path), str(path)))
+    ax.errorbar(table["m"], table["gain"], table["error"], fmt="o-", ms=4, lw=1, capsize=2, label="gain")
     ax.axhline(0.0, color=SOFT, lw=1, ls=":")
     share = estimator.m_ / (len(estimator.dropped_) if hasattr(estimator, "dropped_") else estimator.k_)
     ax.axvline(share, color=CUT, lw=1, ls="--", label=f"chosen: m / n = {share:.2g}")

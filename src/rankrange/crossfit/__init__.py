@@ -1,8 +1,8 @@
-"""Out-of-fold predictions: folds, many trimmed fits at once, and the choice of m, k and C.
+"""Out-of-fold predictions: folds, paths of trimmed fits, and the choice of m, k and C.
 
-`folds` draws folds and computes the penalty and the out-of-fold scores of linear models (`CrossFit`), with the batched
-fits of `fits` and the scores of `held_out`. `choose` chooses m without clean data, `with_clean` with a clean validation
-set (Algorithm 2), `grid` by grid search, and `fpr_choice` the training range of partial AUC. `models` fits any model on
+`folds` draws folds, `path` fits increasing shares m on them, `held_out` scores them and chooses C. `choose` chooses m
+without clean data, `with_clean` with a clean validation set (Algorithm 2), and `fpr_choice` the training range of
+partial AUC. `models` fits any model on
 folds, and `alternate` fits the ranked range of any model by alternating between ranking and fitting. `predictions`,
 `trees`, `simple_models` and `sparse_member` predict for the label-noise ensemble; `members` is a table of some of them.
 `label_share` estimates the share of wrong labels, `distant_rows` finds high-leverage rows, and `numeric` converts

@@ -1,22 +1,19 @@
-"""Automatic m, k and C without clean data (`choose_m`); `with_clean` uses a clean validation set.
+"""Automatic m and C without clean data; `with_clean` uses a clean validation set.
 
-Fits on a grid of m are scored by cross-validation against the given targets. For classes the score is balanced
-accuracy. Under class-conditional label noise it is an increasing function of the balanced accuracy on clean labels,
-which accuracy is not. If the same share of each class is dropped, the score is accuracy, because dropping then shifts
-the boundary, which balanced accuracy rewards even if all labels are right. For numeric targets the score is based on a
-squared error capped at three robust standard deviations, which limits the influence of outliers, and the smallest m
-within one standard error of the best score counts as the best. In both cases the best m must beat m = 0 by one standard
-error, with few rows by more.
-
-With many rows, the scores near the best m are flat, but the share of errors is estimated accurately. If m is not 0, it
-is then this share, provided that its score is within two standard errors of the best. `adapt_k` is the paper's schedule
-for k.
+Fits along one path of m (`path`) are scored on held-out rows against the given targets. For classes the score is
+balanced accuracy. Under class-conditional label noise it is an increasing function of the balanced accuracy on clean
+labels, which accuracy is not. If the same share of each class is dropped, the score is accuracy, because dropping then
+shifts the boundary, which balanced accuracy rewards even if all labels are right. For numeric targets the score is
+based on a squared error capped at three robust standard deviations, and the smallest m within one standard error of the
+best score counts as the best. In both cases the best m must beat m = 0 by one standard error, with few rows by more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,29 +22,16 @@ from ..core.objective import Objective
 from ..core.transition import predicted_codes
 from ..outliers import outlier_share
 from ..solvers import Result
-from . import fits as paths
-from .fits import Fits
-from .folds import FOLDS_UP_TO, PART_FROM, PENALTIES, TWICE_UP_TO, CrossFit, Report, plan_of, silent, split
-from .held_out import Scored
+from .held_out import HeldOut, cheapest_C, gate, held_out_rows, too_few, weaker_penalty
 from .label_share import share_of_wrong_labels
+from .path import dropping, part_of, upwards, walk, with_C
 
 # Candidate shares. More than half of the labels can be wrong only if there are more than two classes.
-SHARES = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
-# With many rows the estimated share of errors is also a candidate, so fewer of these are enough.
-_COARSE = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-# Fewer rows than this are uninformative about m.
-_MIN_ROWS = 20
-# If X times scores per row is larger, m is chosen on a sample of the rows.
-_LARGEST = 6e8
-_RANDOM_STARTS = 6
-# The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
-# errors.
-_SMALL_SAMPLE = 40.0
+SHARES = np.array([0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.4, 0.45, 0.6])
 # The largest share of a class that may be cut.
 _MAX_OF_CLASS = 0.5
-# For numeric targets, m is at most this multiple of the upper bound of the share of outliers. With peaked noise, such
-# as Laplace noise, dropping a third of correct rows would improve the score.
-_NO_MORE = 1.5
+
+Noise = Callable[[], tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -56,123 +40,122 @@ class Choice:
 
     Attributes
     ----------
-    m : float
-        The chosen m as a mass, or as a count if masses are counts.
-    start : ndarray of shape (r, p) or None
-        A fit at this m to continue from; None if `choose_m` chose m = 0.
+    fits : list of (float, ndarray of shape (r, p))
+        The values of m that score better than m = 0, as masses or as counts if masses are counts, each with a fit to
+        continue from: the best first, then smaller ones in case that the final fit drops most of a class.
     table : dict of ndarray
         Arrays with one entry per candidate, or per evaluation on a clean validation set; empty if nothing was compared.
     reason : str
         The reason for the choice.
-    noise : tuple of float or None
-        The estimated share of wrong labels or of outliers, and the lower and upper limit of its 95% interval; (0, 0, 1)
-        with too few rows, None if it was not needed. It may differ from m, which has the best score.
+    noise : callable
+        Computes the estimated share of wrong labels or of outliers, and the limits of its 95% interval; (0, 0, 1) with
+        too few rows. It may differ from m, which has the best score.
     k, C : float or None
         The k of `choose_with_validation` and the scikit-learn C of `choose_m`, whether chosen or given; otherwise None.
     """
 
-    m: float
-    start: Array | None
+    fits: list[tuple[float, Array]]
     table: dict[str, Array]
     reason: str
-    noise: tuple[float, float, float] | None
+    noise: Noise
     k: float | None = None
     C: float | None = None
+
+    @property
+    def m(self) -> float:
+        """The chosen m."""
+        return self.fits[0][0] if self.fits else 0
+
+
+def unknown_share() -> tuple[float, float, float]:
+    """The share of errors and its interval if nothing is known about it."""
+    return 0.0, 0.0, 1.0
 
 
 def choose_m(
     objective: Objective,
     rng: np.random.Generator,
-    report: Report = silent,
     *,
     C: float | None = None,
     n_jobs: int = 1,
     groups: Array | None = None,
-    largest: float = _LARGEST,
     total: float | None = None,
-    cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
-    with_noise: bool = True,
 ) -> Choice:
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
-    C is scikit-learn's. It is chosen first, on the same folds, for the ordinary fits. If m > 0, weaker penalties are
-    tried again for the chosen m. If more than half of a class would be dropped in the fit to all rows, only smaller m
-    are compared. With fewer than 20 rows, a single group or a k below all candidates, nothing is chosen: m is 0, and C
-    is 1 unless it is given. The m of the objective is ignored, its k is kept. Folds never split `groups`. If the number
-    of entries of X times the scores per row exceeds `largest`, m is chosen on a sample of the rows. If the rows of the
-    objective are themselves a sample, `total` is the mass of all rows, to which C refers. `cross_fit` makes the
-    `CrossFit`; an engine may pass one that scores rows on a device. Without `with_noise` the share of errors is
-    estimated only if the choice depends on it.
+    C is scikit-learn's. It is chosen first, on the same folds; if m > 0, weaker penalties are tried again for the
+    chosen m. Shares that drop more than half of a class are not compared. With fewer than 20 rows, a single group or a
+    k below all candidates nothing is chosen: m is 0, and C is 1 unless it is given. The m of the objective is ignored,
+    its k is kept. Folds never split `groups`. If the rows of the objective are a sample, `total` is the mass of all
+    rows, to which C refers.
     """
     k_share = objective.k / objective.total
-    shares = SHARES if objective.design.n <= (PART_FROM if objective.n_outputs == 1 else FOLDS_UP_TO) else _COARSE
-    shares = shares[shares < min(k_share, 0.5 if objective.n_outputs == 1 else 1.0)]
-    too_few = objective.total < _MIN_ROWS or _one_group(groups)
-    if too_few or not len(shares):
-        few = f"fewer than {_MIN_ROWS} rows, or one group of rows"
-        reason = few if too_few else f"k = {k_share:.3g} n is not above any candidate for m"
-        return Choice(0, None, {}, f"{reason}: nothing is cut", (0.0, 0.0, 1.0), C=1.0 if C is None else C)
-    part, groups = _some_rows(objective, rng, groups, largest)
-    strata = part.strata
-    total = objective.total if total is None else total
-    # A sample gets the same penalty as all rows.
-    cross = cross_fit(part, split(part, strata, rng, plan_of(part), groups), C, n_jobs=n_jobs, total=total)
-    candidates = cross.candidates(shares, k_share, rng, _RANDOM_STARTS, report)
-    most = np.inf
-    for _ in candidates.shares:
-        fits, chosen, table, reason, noise = _best(cross, strata, candidates, k_share, rng, report, most, with_noise)
-        if C is None and chosen:
-            fits = weaker_penalty(cross, fits, chosen, k_share)
-        found = fits.sets.C / total if C is None else C
-        if chosen == 0:
-            return Choice(0, None, table, reason, noise, C=found)
-        start = fits.W[chosen, 0] if len(cross.tests) == 1 else None  # a hold-out has enough rows for the least share
-        m, start = on_all_rows(objective, fits, chosen, shares, k_share, start, found * total, rng)
-        if not loses_a_class(objective, start, m):
-            return Choice(m, start, table, reason, noise, C=found)
-        most = 0.99 * float(fits.shares[chosen])
-    return Choice(0, None, table, "no m keeps half of each class in the fit to all rows", noise, C=found)
+    most = min(k_share, 1.0 if objective.n_outputs > 1 else 0.5 if objective.loss.targets == "numbers" else 0.39)
+    shares = SHARES[most > SHARES]
+    few = too_few(objective, groups)
+    if few or len(shares) < 2:
+        reason = few or f"k = {k_share:.3g} n is not above any candidate for m"
+        return Choice([], {}, f"{reason}: nothing is cut", unknown_share, C=1.0 if C is None else C)
+    scale = (objective.total if total is None else total) / objective.total
+    held_out = held_out_rows(objective, rng, groups, n_jobs)
+    table: dict[str, Array] = {}
+    chosen_C = C * scale if C is not None else cheapest_C(held_out, table)
+    held_out.objective = with_C(held_out.objective, chosen_C)
+    tie = float(objective.loss.targets == "numbers")  # scores are flat in m once all outliers are cut
+    compared = _compared(held_out, shares, held_out.each(partial(walk, shares=shares)))
+    best = gate(*compared.scores, compared.shares, compared.allowed, tie)[0]
+    if best:
+        compared = _with_neighbours(held_out, compared, best)
+    shares, W, allowed, scores = compared
+    best, candidates, reason = gate(*scores, shares, allowed, tie)
+    noise = partial(_noise, held_out.objective, held_out.raw_scores(W), rng)
+    fits: list[tuple[float, Array]] = []
+    if best:
+        if C is None:
+            chosen_C = weaker_penalty(held_out, table["C"], float(shares[best]), W[best])
+            held_out.objective = with_C(held_out.objective, chosen_C)
+        full = walk(held_out.sample(), shares)
+    for i in reversed(range(1, best + 1)):
+        m = dropping(objective, float(shares[i])).m
+        enough = candidates["gain"][i] > candidates["error"][i]
+        if allowed[i] and enough and not loses_a_class(objective, full[i], m):
+            fits.append((m, full[i]))
+    table = {"m": shares, **candidates, **table}
+    return Choice(fits, table, reason, partial(noise, best), C=chosen_C / scale)
 
 
-def _best(
-    cross: CrossFit,
-    strata: Array,
-    fits: Fits,
-    k_share: float,
-    rng: np.random.Generator,
-    report: Report,
-    most: float = np.inf,
-    with_noise: bool = True,
-) -> tuple[Fits, int, dict[str, Array], str, tuple[float, float, float] | None]:
-    """The fits, the index of the chosen one, the table of candidates, the reason, and the estimated share of errors.
+class _Compared(NamedTuple):
+    """Candidates: their shares (M,), fits W (M, F, r, p), whether they are allowed (M,), and scores with masses."""
 
-    The share is None if it is not needed. Candidates that drop a share of at least `most`, or more than half of a
-    class, are excluded; for numeric targets also those above 1.5 times the upper limit of the share of outliers. With
-    more than 4,000 rows the estimated share is a further candidate, under the same limits.
+    shares: Array
+    W: Array
+    allowed: Array
+    scores: tuple[Array, Array]
+
+
+def _compared(held_out: HeldOut, shares: Array, W: Array) -> _Compared:
+    """Score the candidates; those that drop more than half of a class, or more than outliers, are not allowed.
+
+    With peaked noise, such as Laplace noise, dropping a third of correct rows would improve the score of a regression.
+    The smallest share is always allowed, because dropping a few extreme outliers is worthwhile.
     """
-    part, tests = cross.objective, cross.tests
-    parts = cross.scores(fits)
-    allowed = (fits.shares < most) & ~_lose_a_class(fits)
-    scores = cross.scored(fits)
-    chosen, table, reason = _gate(scores, part, fits, allowed)
-    many = part.design.n > TWICE_UP_TO
-    if not (with_noise or many or part.loss.targets == "numbers"):
-        return fits, chosen, table, reason, None
-    noise = _noise(part, strata, parts, tests, chosen, fits.shares, rng)
-    # The smallest candidate is always allowed, because dropping a few extreme outliers is worthwhile.
-    limit = max(_NO_MORE * noise[2], float(SHARES[0]))
-    if part.loss.targets == "numbers" and fits.shares[chosen] > limit:
-        chosen, _, reason = _gate(scores, part, fits, allowed & (fits.shares <= limit))
-        noise = _noise(part, strata, parts, tests, chosen, fits.shares, rng)
-    # With fewer rows the estimate is too inaccurate, and an estimate below the smallest share is not a candidate.
-    if chosen and many and noise[0] >= SHARES[0]:
-        more = fits.with_candidate(chosen, min(noise[0], 0.9 * k_share), k_share)
-        report(f"{len(tests)} more fits, at the estimated share of errors, m = {more.shares[-1]:.3f} n")
-        if more.shares[-1] < min(most, limit) and not _lose_a_class(more)[-1]:
-            fits = more
-            allowed = np.append(allowed, True)
-            chosen, table, reason = _gate(cross.scored(more), part, fits, allowed, preferred=len(allowed) - 1)
-    return fits, chosen, table, reason, noise
+    allowed = ~_lost_classes(held_out, shares, W)
+    if held_out.objective.loss.targets == "numbers":
+        most = _most_outliers(held_out.objective, held_out.raw_scores(W))
+        allowed &= shares <= np.maximum(most, float(SHARES[1]))
+    return _Compared(shares, W, allowed, held_out.scores(W))
+
+
+def _with_neighbours(held_out: HeldOut, found: _Compared, best: int) -> _Compared:
+    """The candidates and those half-way between the best and its neighbours, which start at the fits of the best."""
+    near = found.shares[best - 1 : best + 2]
+    between = 0.5 * (near[1:] + near[:-1])
+    more = [
+        [fit for _, fit in upwards(part_of(held_out.objective, rows), between, W)]
+        for rows, W in zip(held_out.fitted, found.W[best], strict=True)
+    ]
+    order = np.argsort(shares := np.append(found.shares, between))
+    return _compared(held_out, shares[order], np.concatenate([found.W, np.swapaxes(more, 0, 1)])[order])
 
 
 def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
@@ -182,186 +165,47 @@ def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
     """
     if objective.loss.targets == "numbers" or m <= 0:
         return False
-    s = objective.losses(objective.design.scores(W))
-    return bool(_lost(objective, s[None], objective.mass[None], np.array([m]))[0])
+    s, mass = objective.losses(objective.design.scores(W)), objective.mass.astype(np.float64)
+    kept = objective.ranked(m, objective.total).select(s).weights
+    sizes, left = (np.bincount(objective.strata, weights=weight) for weight in (mass, kept))
+    return bool((left < (1.0 - _MAX_OF_CLASS) * sizes).any())
 
 
-def _lose_a_class(fits: Fits) -> Array:
-    """Array (candidates,): which ones drop more than half of a class in at least half of the training sets.
+def _lost_classes(held_out: HeldOut, shares: Array, W: Array) -> Array:
+    """Array (M,): which shares drop more than half of a class in at least half of the training sets."""
+    found = np.zeros(W.shape[:2], dtype=bool)
+    for fold, rows in enumerate(held_out.fitted):
+        part = part_of(held_out.objective, rows)
+        found[:, fold] = [
+            loses_a_class(part, fit, dropping(part, share).m) for share, fit in zip(shares, W[:, fold], strict=True)
+        ]
+    return found.mean(axis=1) >= 0.5
 
-    None do for numeric targets.
+
+def _most_outliers(objective: Objective, scores: Array) -> Array:
+    """Array (M,): the largest share that may be dropped, from the out-of-fold residuals of each fit.
+
+    It is the upper limit of the share of outliers, or half more than a limit that assumes that they are few.
     """
-    model, found = fits.sets.model, np.zeros(len(fits.shares), dtype=bool)
-    if model.loss.targets == "numbers":
-        return found
-    m, _ = paths.masses_of(fits.sets, fits.shares, 1.0)
-    for i in np.flatnonzero(fits.shares):
-        s = np.stack([model.losses(Z) for Z in fits.sets.scores(fits.W[i])])
-        found[i] = _lost(model, s, fits.sets.masses, m[i]).mean() >= 0.5
-    return found
+    rows = np.flatnonzero(~np.isnan(scores[0, 0]))
+    mass = objective.mass[rows].astype(np.float64)
+    found = [outlier_share(z[0, rows] - objective.y[rows], mass) for z in scores]
+    return np.array([max(high, 1.5 * (2.0 * share - low)) for share, low, high in found])
 
 
-def _lost(model: Objective, s: Array, mass: Array, m: Array) -> Array:
-    """Array (S,): whether the largest losses s (S, n), up to the masses m (S,), contain more than half of a class."""
-    cut, strata = model.aggregate.top(s, mass, m), model.strata
-    classes = [strata == c for c in np.unique(strata)]
-    return np.any([cut[:, rows].sum(axis=1) > _MAX_OF_CLASS * mass[:, rows].sum(axis=1) for rows in classes], axis=0)
+def _noise(objective: Objective, scores: Array, rng: np.random.Generator, chosen: int) -> tuple[float, float, float]:
+    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores (M, r, n).
 
-
-def choose_C(
-    objective: Objective,
-    rng: np.random.Generator,
-    n_jobs: int = 1,
-    groups: Array | None = None,
-    total: float | None = None,
-    cross_fit: type[CrossFit] | Callable[..., CrossFit] = CrossFit,
-) -> float:
-    """Choose scikit-learn's C for an objective at its m and k, by cross-validation as in `choose_m`.
-
-    It is the best C of ordinary fits, whatever k is; for m > 0, a larger one if `weaker_penalty` finds it. With fewer
-    than 20 rows or a single group it is 1.
+    Labels use the predictions of the ordinary and of the chosen fit, and a smooth model; residuals those of the chosen
+    fit, and the fits that drop most for the upper limit.
     """
-    if objective.total < _MIN_ROWS or _one_group(groups):
-        return 1.0
-    part, groups = _some_rows(objective, rng, groups)
-    total = objective.total if total is None else total
-    cross = cross_fit(part, split(part, part.strata, rng, plan_of(part), groups), n_jobs=n_jobs, total=total)
-    share = objective.m / objective.total
-    if share == 0:
-        return cross.C
-    fits = cross.trimmed(np.array([0.5 * share, share]))
-    return weaker_penalty(cross, fits, 2, objective.k / objective.total).sets.C / total
-
-
-def weaker_penalty(cross: CrossFit, fits: Fits, chosen: int, k_share: float) -> Fits:
-    """Try weaker penalties at the chosen m, and keep one that scores better by more than a standard error.
-
-    Returns the fits with this penalty and the chosen candidate refitted; the other candidates are not refitted.
-
-    If wrong or high-leverage rows bias the ordinary fit, its best penalty is too strong; without these rows a weaker
-    one may be better. The loss of the kept rows cannot choose C, because a weaker penalty always lowers it.
-    """
-    objective = cross.objective
-    m, k = paths.masses_of(fits.sets, fits.shares[[chosen]], k_share)
-    every, found, W = np.arange(len(fits.sets.masses)), [(fits.sets, fits.W[chosen])], fits.W[chosen]
-    for C in [C for C in PENALTIES if 1.01 * fits.sets.C / cross.total < C]:
-        sets = replace(fits.sets, C=C * cross.total)
-        W, _ = sets.fit(W, every, m[0], k, max_iter=40)
-        found.append((sets, W))
-    both = Fits(fits.sets, np.zeros(len(found)), ["C"] * len(found), np.stack([W for _, W in found]))
-    best, _, _ = _gate(cross.scored(both), objective, both)
-    moved = fits.W.copy()
-    moved[chosen] = found[best][1]
-    return replace(fits, sets=found[best][0], W=moved)
-
-
-def on_all_rows(
-    objective: Objective,
-    fits: Fits,
-    chosen: int,
-    shares: Array,
-    k_share: float,
-    start: Array | None,
-    C: float,
-    rng: np.random.Generator,
-) -> tuple[float, Array]:
-    """The chosen m as a mass, and the chosen fit on all rows.
-
-    If `start` is given, it is returned as the fit. Otherwise the fit is computed like those on the folds, because a
-    deeper search would find minima that were not scored. C is relative to the mean loss of all rows.
-    """
-    sets = paths.Sets.of(objective, objective.mass[None], C)
-    shares = np.union1d(shares, fits.shares[chosen])
-    m, k = paths.masses_of(sets, shares, k_share)
-    level = int(np.flatnonzero(shares == fits.shares[chosen])[0])
-    if start is None and fits.names[chosen] == "up":
-        start = paths.upward(sets, paths.ordinary(sets), m[: level + 1], k)[-1, 0]
-    elif start is None:
-        start = paths.searched(sets, m, k, rng, _RANDOM_STARTS if objective.n_outputs == 1 else 0)[level, 0]
-    return float(m[level, 0]), start
-
-
-def _some_rows(
-    objective: Objective, rng: np.random.Generator, groups: Array | None, largest: float = _LARGEST
-) -> tuple[Objective, Array | None]:
-    """The objective on the rows on which m is chosen, all or a random sample, and the groups of these rows."""
-    n, numbers = objective.design.n, objective.design.p * objective.n_outputs
-    most = max(int(largest / numbers), TWICE_UP_TO)
-    if n <= most:
-        return objective, groups
-    sample = np.sort(rng.choice(n, most, replace=False))
-    return objective.rows(sample, 0, 1), None if groups is None else groups[sample]
-
-
-def _one_group(groups: Array | None) -> bool:
-    """Whether all rows belong to one group, so that no rows can be held out; False without groups."""
-    return groups is not None and len(np.unique(groups)) < 2
-
-
-def _noise(
-    objective: Objective,
-    strata: Array,
-    parts: list[tuple[Array, Array]],
-    tests: Array,
-    chosen: int,
-    shares: Array,
-    rng: np.random.Generator,
-) -> tuple[float, float, float]:
-    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores of the chosen fit.
-
-    `parts` and `tests` are the scores and the test rows of the `CrossFit`; rows that no fold tests are ignored. For
-    labels, the predictions of the ordinary fit and of a smooth model are used as well; for numeric targets, the upper
-    limit also includes what the fits that drop the most rows contradict. `shares` are those of all candidates.
-    """
-    numeric, n = objective.loss.targets == "numbers", objective.design.n
-    # The fits that drop the most rows may contradict rows that the chosen fit accommodates.
-    candidates = sorted({0, chosen, *(np.flatnonzero(shares == shares.max()).tolist() if numeric else ())})
-    total, times = np.zeros((len(candidates), objective.n_outputs, n)), np.zeros(n)
-    for (rows, Z), test in zip(parts, tests, strict=True):
-        total[:, :, rows] += Z[candidates] * test[rows]
-        times[rows] += test[rows]
-    scores = (total / np.where(times > 0, times, 1.0)).transpose(0, 2, 1)
-    if numeric:
-        rows = np.flatnonzero(times)
-        residuals = scores[:, rows, 0] - objective.y[rows]
-        chosen_at = candidates.index(chosen)
-        return outlier_share(residuals[chosen_at], objective.mass[rows].astype(np.float64), residuals)
-    return share_of_wrong_labels(objective, strata, scores, times > 0, rng)
-
-
-def _gate(
-    scores: Scored, objective: Objective, fits: Fits, allowed: Array | None = None, preferred: int | None = None
-) -> tuple[int, dict[str, Array], str]:
-    """The index of the best candidate, or 0 (the ordinary fit) if it gains too little; the table; and the reason.
-
-    Only candidates that are `allowed` (a mask, by default all) are compared. The gain must exceed one standard error,
-    with few rows more. For numeric targets, the candidate with the smallest m within one standard error of the best
-    counts as the best. The `preferred` candidate does if its score is within two standard errors of the best.
-    """
-    compared = np.arange(len(fits.shares)) if allowed is None else np.flatnonzero(allowed)
-    gain = _gains(scores, 0)
-    best = int(compared[gain[compared].argmax()])
-    if objective.loss.targets == "numbers" and best and fits.shares.any():
-        # Scores are flat in m once all outliers are cut, and the maximum is random: cut no more than needed.
-        worse = -_gains(scores, best) > scores.errors(best)
-        best = min((i for i in compared[1:].tolist() if not worse[i]), key=lambda i: (fits.shares[i], -gain[i]))
-    if preferred is not None and -_gains(scores, best)[preferred] <= 2.0 * scores.errors(best)[preferred]:
-        best = preferred
-    errors = scores.errors(0)
-    score = scores.mean[0] + gain
-    table = {"m": fits.shares, "path": np.array(fits.names), "score": score, "gain": gain, "error": errors}
-    if gain[best] > errors[best] * (1.0 + _SMALL_SAMPLE / scores.mass):
-        how = "is the estimated share of errors and scores as well as the best" if best == preferred else "scores best"
-        return best, table, f"m = {fits.shares[best]:.3g} n {how}"
-    return 0, table, "no m scores better than m = 0 by one standard error"
-
-
-def _gains(scores: Scored, candidate: int) -> Array:
-    """Array (candidates,): the score minus that of one candidate, exactly 0 if they differ only by rounding errors.
-
-    The standard error of equal scores is 0, so any difference would count as significant.
-    """
-    return np.round(scores.mean - scores.mean[candidate], 12)
+    tested = ~np.isnan(scores[0, 0])
+    if objective.loss.targets == "numbers":
+        rows = np.flatnonzero(tested)
+        residuals = scores[:, 0, rows] - objective.y[rows]
+        return outlier_share(residuals[chosen], objective.mass[rows].astype(np.float64), residuals[-1:])
+    several = scores[sorted({0, chosen})].transpose(0, 2, 1)
+    return share_of_wrong_labels(objective, objective.strata, np.nan_to_num(several), tested, rng)
 
 
 # Section 4.3: k = n / divisor once the training accuracy reaches the level.

@@ -1,86 +1,27 @@
-"""Folds, and cross-fitting of linear models on them: the penalty and the out-of-fold scores.
-
-Folds are stratified by class, keep groups together, or are given. `CrossFit` is used by m="auto", `find_label_issues`
-and audits. The penalty is scikit-learn's C. If it is not given, a grid of C is compared by the out-of-fold loss of the
-ordinary fits. For numeric targets the criterion is the mean of the smaller 70% of the errors, which is robust to
-outliers, minimised over fits that drop 0, 10 and 20% of the rows. The ordinary fit alone does not identify C: outliers
-bias it, and more shrinkage always improves it.
-"""
+"""Folds: stratified by class, keeping groups together, or given."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix
+from sklearn.model_selection import GroupKFold, StratifiedGroupKFold, check_cv
 
 from ..core.arrays import Array
 from ..core.hashing import splitmix64
-from ..core.objective import Objective
-from .fits import Fits, Sets, masses_of, ordinary, upward
-from .fits import Report as Report
-from .held_out import RowScores, Scored, row_scores
 
-# Five folds are used up to the second number of rows, and only one of them with more rows. With one score per row they
-# are drawn twice up to the first number.
-TWICE_UP_TO = 4000
-FOLDS_UP_TO = 20_000
-# With one score per row and more than this many rows, fits use a part of the rows and all others are test rows. The
-# gain of m hardly depends on the size of the training set, and many test rows measure it accurately.
-PART_FROM = 10_000
-_MIN_FITTED = 4000
-_FITTED_PER_COLUMN = 60
+Report = Callable[[str], None]  # called with a short text before each stage of the work
+# Candidates for scikit-learn's C, from a strong to a weak penalty.
+PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
+# Up to this many rows, folds for two classes are drawn twice, because one draw is noisy.
+_TWICE_UP_TO = 4000
 
 
 def silent(message: str) -> None:
     """Ignore a progress message."""
-
-
-def plan_of(objective: Objective) -> tuple[int, int, int]:
-    """The numbers of repeats, of folds, and of folds used, for `split`: several folds for few rows, one for many.
-
-    A negative number of folds exchanges the roles: one fold is the training set, all others are test rows.
-    """
-    n = objective.design.n
-    if objective.n_outputs == 1 and n > PART_FROM:
-        return 1, -max(2, n // max(_MIN_FITTED, _FITTED_PER_COLUMN * objective.design.p)), 1
-    return (2 if n <= TWICE_UP_TO and objective.n_outputs == 1 else 1), 5, 5 if n <= FOLDS_UP_TO else 1
-
-
-def split(
-    objective: Objective,
-    strata: Array,
-    rng: np.random.Generator,
-    plan: tuple[int, int, int],
-    groups: Array | None = None,
-) -> Array:
-    """Split the rows into test folds, stratified by class, without splitting groups: masses (F, n) of the test rows.
-
-    `plan` is that of `plan_of`; with fewer groups than folds there are as many folds as groups, and their roles are not
-    exchanged. If all weights are integers with a sum of at most 2 n or 4,000, and there are no groups, a row of weight
-    w is split like w rows; otherwise each row is in one fold. Masses are bool if there are no weights.
-    """
-    n = objective.design.n
-    mass = objective.mass
-    whole = bool((mass == np.floor(mass)).all()) and mass.sum() <= max(2 * n, TWICE_UP_TO)
-    rows = np.repeat(np.arange(n), mass.astype(np.intp)) if whole else np.arange(n)
-    repeats, folds, used = plan
-    if groups is not None and len(np.unique(groups)) < abs(folds):
-        folds = len(np.unique(groups))
-        used = min(used, folds)
-    tests = []
-    for _ in range(repeats):
-        if groups is None:
-            fold = deal(strata[rows], abs(folds), rng)
-        else:
-            fold = deal_groups(n, strata, groups, abs(folds), int(rng.integers(2**31)))[rows]
-        for f in range(used):
-            count = np.bincount(rows[(fold == f) == (folds > 0)], minlength=n)
-            tests.append(count if whole else count * mass)
-    result = np.array(tests)
-    return result.astype(bool) if mass.dtype == bool else result
 
 
 def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
@@ -243,7 +184,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
 
 def default_repeats(n: int, n_classes: int) -> int:
     """The default number of repeats: 2 for two classes and up to 4,000 rows, because one is noisy; otherwise 1."""
-    return 2 if n_classes == 2 and n <= TWICE_UP_TO else 1
+    return 2 if n_classes == 2 and n <= _TWICE_UP_TO else 1
 
 
 def draw_folds(
@@ -267,13 +208,17 @@ def draw_folds(
     return Folds(~test, test, np.repeat(np.arange(n_repeats), n_folds))
 
 
+def folds_of(n: int, rng: np.random.Generator, *, strata: Array, groups: Array | None, n_repeats: int) -> Folds:
+    """Five stratified folds, drawn `n_repeats` times; as many as there are groups if these are fewer."""
+    n_folds = 5 if groups is None else min(5, len(np.unique(groups)))
+    return draw_folds(n, rng, strata=strata, groups=groups, n_folds=min(n_folds, n), n_repeats=n_repeats)
+
+
 def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
     """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible.
 
     A ValueError is raised if there are fewer groups than folds.
     """
-    from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
-
     found = len(np.unique(groups))
     if found < n_folds:
         raise ValueError(
@@ -292,7 +237,7 @@ def _pairs(cv: Any, X: Any, y: Array, groups: Any = None) -> list[tuple[Array, A
     """A list of the (train, test) rows of each fold, from a splitter or from an iterable of such pairs."""
     if isinstance(cv, str | float | bool):
         raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
-    return list(cv.split(X, y, groups) if hasattr(cv, "split") else cv)
+    return list(check_cv(cv).split(X, y, groups))
 
 
 def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
@@ -310,150 +255,3 @@ def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
             "both; use for example KFold(5) or TimeSeriesSplit(5)"
         )
     return Folds(train, test)
-
-
-# Candidates for scikit-learn's C, from a strong to a weak penalty; the loss first decreases, then increases.
-PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-# Shares to drop while the penalty of a regression is chosen.
-_CUTS = np.array([0.1, 0.2])
-_ENOUGH = 1e-4  # tolerance of fits for choosing the penalty
-
-
-def training_sets(objective: Objective, tests: Array, C: float) -> Sets:
-    """The training sets for test folds, given by the masses (F, n) of the test rows; C is relative to the mean loss.
-
-    If there is only one fold, the result has only its training rows.
-    """
-    mass = objective.mass
-    train = ~tests if mass.dtype == bool else mass - tests
-    if len(train) == 1:  # a hold-out: its test rows are not needed for the fits
-        rows = np.flatnonzero(train[0])
-        objective, train = objective.rows(rows, 0, 1), train[:, rows]
-    return Sets.of(objective, train, C)
-
-
-class CrossFit:
-    """Out-of-fold fits of one linear model.
-
-    Parameters
-    ----------
-    objective : Objective
-        The model and its rows; its m, k and C are ignored.
-    tests : ndarray of shape (F, n)
-        Masses of the test rows of each fold; bool if a fold tests the whole mass of its rows.
-    C : float or None
-        scikit-learn's C; None chooses it.
-    train : ndarray of shape (F, n) or None
-        Masses of the training rows of each fold; by default all rows that it does not test.
-    n_jobs : int
-        The number of threads; the result does not depend on it.
-    total : float or None
-        The mass of all rows, if these rows are a sample: the sample gets the same penalty as all rows.
-    """
-
-    def __init__(
-        self,
-        objective: Objective,
-        tests: Array,
-        C: float | None = None,
-        train: Array | None = None,
-        n_jobs: int = 1,
-        total: float | None = None,
-    ) -> None:
-        self.objective = objective
-        self.total = objective.total if total is None else total
-        self.tests = tests
-        self._given = C
-        self._train = train
-        self._n_jobs = n_jobs
-
-    @cached_property
-    def sets(self) -> Sets:
-        """The training sets, with the given or the weakest penalty."""
-        C = PENALTIES[-1] if self._given is None else self._given
-        if self._train is None:
-            sets = training_sets(self.objective, self.tests, C * self.total)
-        else:
-            sets = Sets.of(self.objective, self._train, C * self.total)
-        return replace(sets, n_jobs=self._n_jobs)
-
-    @cached_property
-    def ordinary(self) -> Fits:
-        """The ordinary fits at the given C; by default the smallest C whose out-of-fold loss is nearly the lowest.
-
-        C increases along `PENALTIES` until this loss increases.
-        """
-        if self._given is not None:
-            return self._fits(self.sets, ordinary(self.sets, tol=_ENOUGH))
-        W: Array | None = None
-        found: list[tuple[float, Fits]] = []
-        for C in PENALTIES:
-            # The metric depends only on the rows, not on the penalty.
-            sets = replace(self.sets, C=C * self.total)
-            W = ordinary(sets, W, tol=_ENOUGH)
-            fits = self._fits(sets, W)
-            found.append((self._cost(fits), fits))
-            if len(found) > 1 and found[-1][0] > found[-2][0]:
-                break
-        enough = min(cost for cost, _ in found) * (1.0 + _ENOUGH)
-        return next(fits for cost, fits in found if cost <= enough)
-
-    @property
-    def C(self) -> float:
-        """scikit-learn's C of all fits."""
-        return self._given if self._given is not None else self.ordinary.sets.C / self.total
-
-    def trimmed(self, shares: Array) -> Fits:
-        """The ordinary fits, and fits that drop these increasing shares of the rows, each starting from the last."""
-        return _cutting(self.ordinary, shares)
-
-    def candidates(
-        self, shares: Array, k_share: float, rng: np.random.Generator, n_random: int, report: Report = silent
-    ) -> Fits:
-        """All candidates for the choice of m, by `Fits.on`: paths of increasing m, and searches."""
-        sets = replace(self.sets, C=self.C * self.total)
-        return Fits.on(sets, shares, k_share, rng, n_random, report)
-
-    def scores(self, fits: Fits) -> list[tuple[Array, Array]]:
-        """For each test fold its rows, and their out-of-fold scores (candidates, r, rows)."""
-        return fits.out_of_fold(self.objective, self.tests)
-
-    def scored(self, fits: Fits) -> Scored:
-        """The scores of the candidates on the test rows."""
-        model = self.objective
-        return RowScores(row_scores(model, model.strata, self.scores(fits), self.tests), model.mass)
-
-    def _fits(self, sets: Sets, W: Array) -> Fits:
-        return Fits(sets, np.zeros(1), ["none"], W[None])
-
-    @property
-    def _test_masses(self) -> Array:
-        """The mass (F, n) of each row in each test fold; folds that are given as bool test the whole mass of a row."""
-        mass = self.objective.mass if self.tests.dtype == bool else 1.0
-        return np.asarray(self.tests * mass, dtype=np.float64)
-
-    def _cost(self, fits: Fits) -> float:
-        if self.objective.loss.targets == "numbers":
-            return self._middle_error(fits)
-        return sum(
-            float(mass[rows] @ replace(self.objective, y=self.objective.y[rows]).losses(Z[0]))
-            for (rows, Z), mass in zip(self.scores(fits), self._test_masses, strict=True)
-        )
-
-    def _middle_error(self, fits: Fits) -> float:
-        """The mean of the smaller 70% of the out-of-fold errors, by mass, minimised over the shares to drop."""
-        parts = self.scores(_cutting(fits, _CUTS))
-        errors = np.concatenate([np.abs(self.objective.y[rows] - Z.reshape(len(Z), -1)) for rows, Z in parts], axis=1)
-        mass = np.concatenate([test[rows] for (rows, _), test in zip(parts, self._test_masses, strict=True)])
-        order = np.argsort(errors, axis=1)
-        mass, errors = mass[order], np.take_along_axis(errors, order, axis=1)
-        limit = 0.7 * mass[0].sum()
-        kept = np.clip(limit - (np.cumsum(mass, axis=1) - mass), 0.0, mass)
-        return float(((kept * errors).sum(axis=1) / limit).min())
-
-
-def _cutting(fits: Fits, shares: Array) -> Fits:
-    """The ordinary fits, and a path of fits with increasing m that starts at them."""
-    m, k = masses_of(fits.sets, shares, 1.0)
-    W = np.concatenate([fits.W, upward(fits.sets, fits.W[0], m, k)])
-    return Fits(fits.sets, np.array([0.0, *shares]), ["none", *["up"] * len(shares)], W)

@@ -21,8 +21,10 @@ from ..core.objective import Design, Objective
 from ..core.row_space import spanned
 from ..core.transition import wrong_rate
 from ..core.two_values import Side, sides
-from .fits import Fits
-from .folds import CrossFit, Folds, Report, silent
+from .folds import Folds, Report, silent
+from .held_out import best_C
+from .path import FoldFits, out_of_fold, with_C
+from .path import trimmed_fits as fits_dropping
 
 Parts = list[tuple[Array, Array]]
 # The largest share of rows that a fit of two classes drops.
@@ -56,7 +58,7 @@ def trimmed_fits(
     folds: Folds,
     C: float | None,
     report: Report = silent,
-) -> tuple[Fits, Parts]:
+) -> tuple[FoldFits, Parts]:
     """Three fits of each fold, and for each fold its test rows and their scores (3, r, rows).
 
     The fits drop no rows, half of the estimated share of wrong labels, and this share, which is at least one row and at
@@ -65,18 +67,19 @@ def trimmed_fits(
     """
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
-    train = folds.train if mass.dtype == bool else folds.train * mass
-    cross = CrossFit(objective, folds.test, C, train)
-    fits = cross.ordinary
-    report(f"{len(folds)} ordinary fits, C = {cross.C:g}")
-    scores = folds.average([log_probabilities(Z)[0] for _, Z in cross.scores(fits)])
+    objective = replace(objective, k=objective.total)
+    C = best_C(objective, folds, np.random.default_rng(0)) if C is None else C
+    objective = with_C(objective, C)
+    ordinary = fits_dropping(objective, folds, [0.0]).W[0]
+    report(f"{len(folds)} ordinary fits, C = {C:g}")
+    scores = folds.average([log_probabilities(Z)[0] for _, Z in out_of_fold(objective, folds, ordinary[None])])
     # rows that are in no training set have high leverage and are ignored
     predicted = folds.tested & folds.train.any(axis=0)
     rate = wrong_rate(scores[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
     share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
-    fits = cross.trimmed(np.array([0.5 * share, share]))
+    fits = fits_dropping(objective, folds, [0.0, 0.5 * share, share], ordinary)
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
-    return fits, cross.scores(fits)
+    return fits, out_of_fold(objective, folds, fits.W)
 
 
 def log_probabilities(Z: Array) -> Array:

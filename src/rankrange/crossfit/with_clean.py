@@ -18,118 +18,77 @@ estimate, half-way to it and at m = 0, and keeps the fit with the best predictio
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import WIDTH, predicted_codes
-from . import fits as paths
+from ..solvers.concentration import concentrate
 from .choose import Choice
-from .folds import Report, silent, split, training_sets
+from .folds import draw_folds
+from .path import dropping, ordinary_fit, part_of
 
-Operation = Callable[[Array], float]
-_STEPS = 10  # steps between two evaluations on the validation set
-_WARM_UP = 20  # the largest number of evaluations
-_ROUNDS = 40
+# The largest numbers of evaluations on the validation set: in the warm-up, and of m and k.
+_WARM_UP, _ROUNDS = 20, 40
 _CONVERGED = 0.001  # of the rows
 _RESAMPLES = 200
 _BOTH_HALVES_UP_TO = 4000
 
 
-def mean_plus(deviations: float) -> Operation:
-    """An operation: the mean of the losses plus a number of standard deviations."""
-
-    def operation(losses: Array) -> float:
-        return float(losses.mean() + deviations * losses.std())
-
-    return operation
-
-
-def quantile(share: float) -> Operation:
-    """An operation: the value below which this share of the losses lies."""
-
-    def operation(losses: Array) -> float:
-        return float(np.quantile(losses, share))
-
-    return operation
-
-
-def operations_of(given: Any) -> tuple[Operation, Operation]:
-    """The two operations: the paper's (None), quantiles (two shares), or two given functions of the losses."""
-    if given is None:
-        return mean_plus(1.0), mean_plus(-2.0)
-    if isinstance(given, tuple | list) and len(given) == 2:
-        if all(callable(part) for part in given):
-            return given[0], given[1]
-        if all(isinstance(part, int | float) and 0 <= part <= 1 for part in given) and given[0] >= given[1]:
-            return quantile(float(given[0])), quantile(float(given[1]))
-    raise ValueError(
-        "operations must be None, two quantiles (upper, lower) in [0, 1] with upper >= lower, or two functions of the "
-        f"validation losses, got {given!r}; pass for example (0.95, 0.0)"
-    )
-
-
 def choose_with_validation(
-    objective: Objective,
-    clean: Objective,
-    operations: Any = None,
-    *,
-    choose_m: bool = True,
-    choose_k: bool = True,
-    report: Report = silent,
+    objective: Objective, clean: Objective, *, choose_m: bool = True, choose_k: bool = True
 ) -> Choice:
     """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with an additional last step.
 
-    `operations` are the functions from the clean losses to the two cuts (`operations_of`). An m or k that is not chosen
-    is that of the objective; the last step is taken only if m is chosen. The result has a start to continue from, and
-    its table has one entry per evaluation on the validation set.
+    An m or k that is not chosen is that of the objective; the last step is taken only if m is chosen. The result has a
+    start to continue from, and its table has one entry per evaluation on the validation set.
     """
-    upper, lower = operations_of(operations)
-    sets = paths.Sets.of(objective, objective.mass[None], objective.C_of_sum * objective.total)
-    warm = W = _warm_up(sets, clean)
+    warm = W = _warm_up(objective, clean)
     m, k, rounds = objective.m, objective.k, []
     for _ in range(_ROUNDS):
-        losses = clean.losses(clean.design.scores(W[0])).astype(np.float64)
-        lam_hat = upper(losses)
-        lam = min(lower(losses), lam_hat)
-        above, inside = _counts(objective, W[0], lam_hat, lam)
+        losses = clean.losses(clean.design.scores(W)).astype(np.float64)
+        lam_hat, lam = losses.mean() + losses.std(), losses.mean() - 2.0 * losses.std()
+        above, inside = _counts(objective, W, lam_hat, lam)
         new_m = above if choose_m else m
-        new_k = max(inside if choose_k else k, new_m + 1 if choose_k else k)
+        new_k = max(inside, new_m + 1) if choose_k else k
         rounds.append((new_m, new_k, lam_hat, lam, float(losses.mean())))
-        report(f"evaluation {len(rounds)} on the validation set: m = {new_m:g}, k = {new_k:g}")
         converged = abs(new_m - m) + abs(new_k - k) <= _CONVERGED * objective.total and len(rounds) > 1
         m, k = min(new_m, 0.95 * new_k), min(new_k, objective.total)
         if converged:
             break
-        W = sets.fit(W, np.zeros(1, dtype=int), np.array([m]), np.array([k]), max_iter=_STEPS, tol=1e-6)[0]
+        W = _fit(objective, W, m, k)
     whole = objective.sample_weight is None
-    noise = _noise(objective, clean, W[0], float(lam_hat), m)
+    noise = partial(_noise, objective, clean, W, float(lam_hat), m)
     if choose_m:
-        m, W = _best_of(sets, clean, [W, warm], m, k, noise[0] * objective.total, whole)
+        m, W = _best_of(objective, clean, [W, warm], m, k, noise()[0] * objective.total)
     names = ("m", "k", "lam_hat", "lam", "validation_loss")
     table = {name: np.array(column) for name, column in zip(names, zip(*rounds, strict=True), strict=True)}
     reason = f"the best predictions of the validation set, after {len(rounds)} evaluations"
-    return Choice(int(m) if whole else m, W[0], table, reason, noise, int(k) if whole else k)
+    return Choice([(int(m) if whole else m, W)], table, reason, noise, int(k) if whole else k)
+
+
+def _fit(objective: Objective, start: Array, m: float, k: float) -> Array:
+    if objective.sample_weight is None:
+        m, k = np.rint(m), np.rint(k)
+    return concentrate(objective.ranked(m, k), start, steps=1)[0]
 
 
 def _best_of(
-    sets: paths.Sets, clean: Objective, starts: list[Array], m: float, k: float, estimate: float, whole: bool
+    objective: Objective, clean: Objective, starts: list[Array], m: float, k: float, estimate: float
 ) -> tuple[float, Array]:
-    """The best of four values for m, with its fit (1, r, p), by the predictions of the validation set.
+    """The best of four values for m, with its fit (r, p), by the predictions of the validation set.
 
     They are the given m, the `estimate` of the number of wrong rows, the mean of both, and 0, each at most 95% of k.
     All fits start from the one of `starts` with the best predictions.
     """
-    start = min(starts, key=lambda W: _error(clean, W[0]))
-    levels = np.array([m, 0.5 * (m + estimate), estimate, 0.0])
-    levels = np.minimum(np.rint(levels) if whole else levels, 0.95 * k)
-    four = np.zeros(len(levels), dtype=int)
-    fits, _ = sets.fit(np.repeat(start, len(levels), axis=0), four, levels, np.full(len(levels), k), max_iter=60)
+    start = min(starts, key=lambda W: _error(clean, W))
+    levels = np.minimum([m, 0.5 * (m + estimate), estimate, 0.0], 0.95 * k)
+    levels = levels if objective.sample_weight is not None else np.rint(levels)
+    fits = [_fit(objective, start, level, k) for level in levels]
     best = int(np.argmin([_error(clean, W) for W in fits]))
-    return float(levels[best]), fits[[best]]
+    return float(levels[best]), fits[best]
 
 
 def _error(clean: Objective, W: Array) -> float:
@@ -140,17 +99,13 @@ def _error(clean: Objective, W: Array) -> float:
     return float((predicted_codes(Z) != clean.strata).mean())
 
 
-def _warm_up(sets: paths.Sets, clean: Objective) -> Array:
-    """Minimise the average loss until the validation loss stops decreasing; returns the parameters (1, r, p).
-
-    The validation loss is evaluated every 10 steps, at most 20 times.
-    """
-    one, none = np.zeros(1, dtype=int), np.zeros(1)
-    W = np.zeros((1, clean.n_outputs, clean.design.p))
-    least = np.inf
+def _warm_up(objective: Objective, clean: Objective) -> Array:
+    """Take steps on the average loss until the validation loss stops decreasing; returns the parameters (r, p)."""
+    average = objective.ranked(0, objective.total)
+    W, least = np.zeros((clean.n_outputs, clean.design.p)), np.inf
     for _ in range(_WARM_UP):
-        moved = sets.fit(W, one, none, sets.totals, max_iter=_STEPS, tol=1e-6)[0]
-        loss = float(clean.losses(clean.design.scores(moved[0])).mean())
+        moved = concentrate(average, W, rounds=1, steps=1)[0]
+        loss = float(clean.losses(clean.design.scores(moved)).mean())
         if loss >= least * (1.0 - 1e-4):
             return W if loss > least else moved
         W, least = moved, loss
@@ -168,7 +123,7 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
     if objective.loss.targets == "numbers":
         return _outliers(objective, clean, W, lam_hat)
     K = 2 if objective.n_outputs == 1 else objective.n_outputs
-    clean_table, given_table = _confusions(objective, clean, W, m / objective.total, K)
+    clean_table, given_table = _confusions(objective, clean, m / objective.total, K)
     rng = np.random.default_rng(0)
     estimate = _wrong_share(clean_table[None], given_table[None])[0]
     drawn = [rng.multinomial(max(int(t.sum()), 1), t.ravel() / t.sum(), _RESAMPLES) for t in (clean_table, given_table)]
@@ -176,32 +131,28 @@ def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: 
     return estimate, max(0.0, estimate - spread), min(1.0, estimate + spread)
 
 
-def _confusions(objective: Objective, clean: Objective, W: Array, share: float, K: int) -> tuple[Array, Array]:
+def _confusions(objective: Objective, clean: Objective, share: float, K: int) -> tuple[Array, Array]:
     """Confusion tables: (predicted, true) of the clean rows and (predicted, given) of the training rows.
 
     A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half,
-    without the `share` of the largest losses. With more than 4,000 rows only one half is predicted. Of W only the shape
-    is used.
+    without the `share` of the largest losses. With more than 4,000 rows only one half is predicted.
     """
-    folds = 2 if objective.design.n <= _BOTH_HALVES_UP_TO else 1
-    tests = split(objective, objective.strata, np.random.default_rng(0), (1, 2, folds))
-    sets = training_sets(objective, tests, objective.C_of_sum * objective.total)
-    m, k = paths.masses_of(sets, np.array([share]), 1.0)
-    starts = np.repeat(W[None], folds, axis=0)
-    fits = sets.fit(0.0 * starts, np.arange(folds), m[0], k, max_iter=100)[0]
+    n = objective.design.n
+    halves = draw_folds(n, np.random.default_rng(0), strata=objective.strata, n_repeats=1)
+    halves = halves if n <= _BOTH_HALVES_UP_TO else halves.first(1)
     clean_table, given_table = np.zeros((K, K)), np.zeros((K, K))
-    for test, fit in zip(tests, fits, strict=True):
-        rows = np.flatnonzero(test)
-        clean_table += _table(clean, fit, K) / folds
-        given_table += _table(objective.rows(rows, 0, 1), fit, K, test[rows].astype(np.float64))
+    for train, test in zip(halves.train, halves.test, strict=True):
+        part = dropping(part_of(objective.ranked(0, objective.total), np.flatnonzero(train)), share)
+        fit = concentrate(part, ordinary_fit(part.ranked(0, part.k)), rounds=30)[0]
+        clean_table += _table(clean, fit, K) / len(halves)
+        given_table += _table(objective.rows(np.flatnonzero(test), 0, 1), fit, K)
     return clean_table, given_table
 
 
-def _table(objective: Objective, W: Array, K: int, mass: Array | None = None) -> Array:
+def _table(objective: Objective, W: Array, K: int) -> Array:
     """The mass (K, K) of the rows by predicted and given class."""
-    mass = objective.mass.astype(np.float64) if mass is None else mass
     cells = predicted_codes(objective.design.scores(W)) * K + objective.strata
-    return np.bincount(cells, weights=mass, minlength=K * K).reshape(K, K)
+    return np.bincount(cells, weights=objective.mass.astype(np.float64), minlength=K * K).reshape(K, K)
 
 
 def _wrong_share(clean_table: Array, given_table: Array) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ from ..shards.shard_kernels import (
     evaluate,
 )
 from ..shards.shard_kernels import dropped as dropped_rows
-from .device_folds import DeviceCrossFit
 from .device_objective import DeviceData
 from .passes import Data, EagerPass, Sizes, loss_and_slope, pass_over
 from .tensors import Labels, as_column, as_labels, as_matrix
@@ -137,11 +135,6 @@ class DeviceRows:
                 y = 2 * y - 1  # int8: signs
             self._last = model, pass_over(Data(self.X, y, self.weight, model, self.sizes))
         return self._last[1]
-
-    def cross_fit(self, model: Model, unit: float) -> Any:
-        """A factory of `CrossFit` objects that fit on the host and score all other rows on the device."""
-        assert self._sampled is not None
-        return partial(DeviceCrossFit, self.pass_of(model).data, self._sampled, unit)
 
     def _losses(self, model: Model, W: Array) -> Iterator[tuple[slice, Tensor]]:
         """Yield slices of all rows with their losses, which have the same bits as in other passes."""

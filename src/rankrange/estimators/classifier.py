@@ -150,7 +150,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss and accuracy of the
         kept rows under the ordinary fit ("loss_before", "accuracy_before") and under this one ("loss", "accuracy").
         Only with an aggregate over groups.
-    tuning_ : dict
+    path_ : dict
         The fits that were compared, if m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and
         its standard "error". Fits that drop more than half of a class are listed, but not compared. With a clean
         validation set the arrays are "m", "k", "lam_hat", "lam" and "validation_loss", one entry per evaluation.

@@ -20,15 +20,15 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
-from ..core.losses import is_convex
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
 from ..core.transition import predicted_codes
-from ..crossfit.choose import Choice, adapt_k, choose_C, choose_m, loses_a_class
-from ..crossfit.folds import Report, silent, whole_number
+from ..crossfit.choose import Choice, adapt_k, choose_m, loses_a_class
+from ..crossfit.folds import whole_number
+from ..crossfit.held_out import choose_C
 from ..crossfit.with_clean import choose_with_validation
-from ..solvers import SOLVERS, Log, Result, Settings, refine, solve
+from ..solvers import SOLVERS, Log, Result, Settings, solve
 from ..solvers.polish import PRODUCTS_FROM
 from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, group_table, searched, uses_m
 from .on_device import like, on_device, tensor_scores
@@ -61,11 +61,13 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     l1_ratio: float
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
-    _estimates_noise = True  # whether automatic m also sets `noise_estimate_`; otherwise only if it is needed for m
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the training rows. A saved model contains no data."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_training"}
+        state = {name: value for name, value in super().__getstate__().items() if name != "_training"}
+        if callable(state.get("_noise")):
+            del state["_noise"]
+        return state
 
     def _is_auto(self, name: str) -> bool:
         value = getattr(self, name)
@@ -142,15 +144,21 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         if space is not None:
             start = None if start is None else _with_slopes(space.coordinates, start, given.d)
             clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
+        unit = unit_of(weight, factor)
         together = None if by_groups(self.aggregate) else groups
-        objective, choice = self._choose(objective, clean, rng, unit_of(weight, factor), together)
+        objective, choice = self._choose(objective, clean, rng, unit, together)
         objective = aggregated(self, objective, groups)
         self.C_ = objective.C_of_sum
-        result = self._run_chosen(objective, start, None if choice is None else choice.start, rng)
-        lost = choice is not None and clean is None
-        if lost and loses_a_class(searched(self, objective, groups), result.w, objective.m):
-            objective = objective.ranked(0, objective.k)
-            result = self._run_chosen(objective, start, None, rng)
+        attempts = [(objective.m, None)] if choice is None else [*choice.fits, (0, None)]
+        for m, fit in attempts:
+            objective = objective.ranked(m * unit if fit is not None else m, objective.k)
+            result = self._run_chosen(objective, start, fit, rng)
+            if (
+                choice is None
+                or clean is not None
+                or not loses_a_class(searched(self, objective, groups), result.w, objective.m)
+            ):
+                break
         if isinstance(self.k, str) and self.k == "adaptive":
             objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
         self.m_: float = as_count(objective.m)
@@ -194,7 +202,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _forget(self) -> None:
         """Remove the attributes of an earlier fit with other settings."""
-        for name in ("tuning_", "confirmation_", "noise_estimate_", "noise_interval_", "n_passes_"):
+        for name in ("path_", "confirmation_", "_noise", "n_passes_"):
             self.__dict__.pop(name, None)
 
     def _choose(
@@ -215,10 +223,10 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         chosen = not fixed and uses_m(self.aggregate)
         auto = {name: chosen and self._is_auto(name) for name in ("m", "k")}
         self._forget()
-        report: Report = print if self.verbose else silent
         n_jobs = effective_n_jobs(self.n_jobs)
         if self.C == "auto" and (clean is not None or not auto["m"]):
-            C = choose_C(objective.in_units(unit), rng, n_jobs, groups) / unit
+            C, self.path_ = choose_C(objective.in_units(unit), rng, n_jobs, groups)
+            C /= unit
             objective = replace(objective, C=C * objective.kept)
         if clean is not None:
             if not uses_m(self.aggregate):
@@ -235,17 +243,13 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             choice = choose_with_validation(
                 objective.in_units(unit),
                 known,
-                self.operations,
                 choose_m=auto["m"],
                 choose_k=auto["k"] and self.k == "auto",
-                report=report,
             )
         elif auto["m"]:
             counted = objective.in_units(unit)
             given = None if self.C == "auto" else counted.C_of_sum
-            choice = choose_m(
-                counted, rng, report, C=given, n_jobs=n_jobs, groups=groups, with_noise=self._estimates_noise
-            )
+            choice = choose_m(counted, rng, C=given, n_jobs=n_jobs, groups=groups)
         else:
             return objective, None
         self._store_choice(choice)
@@ -256,10 +260,29 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         return replace(objective, m=m, k=k, C=C * (k - m)), choice
 
     def _store_choice(self, choice: Choice) -> None:
-        self.tuning_ = choice.table
-        if choice.noise is not None:
-            self.noise_estimate_, *interval = map(float, choice.noise)
-            self.noise_interval_ = tuple(interval)
+        self.path_ = choice.table
+        self._noise = choice.noise
+
+    def _noise_found(self) -> tuple[float, float, float]:
+        """The share of errors and its interval, computed when they are first read."""
+        noise = self.__dict__.get("_noise")
+        if noise is None:
+            raise AttributeError(
+                "noise_estimate_ and noise_interval_ need a fit that chose m or k, in memory; a model that was loaded "
+                "has them only if they were read before it was saved"
+            )
+        self._noise = noise if isinstance(noise, tuple) else tuple(map(float, noise()))
+        return self._noise
+
+    @property
+    def noise_estimate_(self) -> float:
+        """The estimated share of wrong labels or outliers."""
+        return self._noise_found()[0]
+
+    @property
+    def noise_interval_(self) -> tuple[float, float]:
+        """The 95% interval of `noise_estimate_`."""
+        return self._noise_found()[1:]
 
     def _run_chosen(
         self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
@@ -271,9 +294,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         """
         log = Log(print if self.verbose else None)
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
-        exact = self.aggregate is None and is_convex(objective.loss)
-        if start is not None and self.solver == "auto" and exact:
-            return refine(objective, start, settings)
         return solve(self.solver, objective, warm if start is None else start, settings)
 
     def _warm(self, design: Design, n_outputs: int) -> Array | None:

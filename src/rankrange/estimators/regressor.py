@@ -104,7 +104,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         Weights of the features.
     intercept_ : float
         The intercept.
-    m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, tuning_
+    m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, path_
         As in `AoRRClassifier`.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of outliers and its 95% interval; only if m or k was chosen.

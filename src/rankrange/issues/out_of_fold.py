@@ -342,7 +342,7 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
-    return Predictions(logs, 2, cuts, float(fits.shares[2]), fits.sets.C / objective.total)
+    return Predictions(logs, 2, cuts, float(fits.shares[2]), fits.C)
 
 
 def penalised_predictions(data: Data, folds: Folds) -> Array:

@@ -21,8 +21,8 @@ from ..core.cuts import Cut
 from ..core.losses import LOSSES, losses_for
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
-from ..crossfit.choose import choose_C, choose_m, loses_a_class
-from ..crossfit.folds import CrossFit, silent
+from ..crossfit.choose import choose_m, loses_a_class
+from ..crossfit.held_out import choose_C
 from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, Settings, search
 from ..solvers.concentration import hessian
@@ -99,12 +99,12 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
         estimator.__dict__.pop("feature_names_in_", None)
         if shards.columns is not None:
             estimator.feature_names_in_ = np.asarray(shards.columns, dtype=object)
-        m, k, sample = _chosen(estimator, data, rng, _cross_fit(shards, data))
+        m, k, sample = _chosen(estimator, data, rng)
         search_rows = getattr(shards, "search_rows", _SEARCH_ROWS)
         dtype = getattr(shards, "search_dtype", data.model.dtype)
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is discarded
             start = _search(sample, m, data.total, estimator, rng, search_rows, dtype)
-        if m > 0 and hasattr(estimator, "tuning_"):
+        if m > 0 and hasattr(estimator, "path_"):
             start = _closer(sample, start, search_rows)
             m, sample, start = _confirmed(shards, estimator, data, m, k, sample, start, passes)
             if loses_a_class(sample, start, sample.m):
@@ -285,7 +285,7 @@ def _masses(found: Description, model: Model) -> tuple[Array, bool]:
     return model.class_weight @ counts, bool((model.class_weight == np.floor(model.class_weight)).all())
 
 
-def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: Any) -> tuple[float, float, Objective]:
+def _chosen(estimator: Any, data: _Data, rng: np.random.Generator) -> tuple[float, float, Objective]:
     """m and k as masses of all rows, and the objective of the sample with the same shares m/n and k/n.
 
     m and C are chosen on the sample if they are "auto". Sets `C_` and the attributes of the choice.
@@ -300,11 +300,10 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
     if C is not None and auto and data.model.class_weight is None:
         C /= 1.0 if data.whole else scale_of(weight)
     estimator._forget()
-    options = {"total": data.total / unit, "cross_fit": cross_fit}
+    total = data.total / unit
     if auto:
         uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
-        report = print if estimator.verbose else silent
-        choice = choose_m(uncut, rng, report, C=None if C is None else C * unit, **options)
+        choice = choose_m(uncut, rng, C=None if C is None else C * unit, total=total)
         m = choice.m * unit / share
         m = round(m) if data.whole else m
         if C is None and choice.C is not None:
@@ -312,14 +311,9 @@ def _chosen(estimator: Any, data: _Data, rng: np.random.Generator, cross_fit: An
         estimator._store_choice(choice)
     ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample))
     if C is None:
-        C = choose_C(ranked.in_units(unit), rng, **options) / unit
+        C = choose_C(ranked.in_units(unit), rng, total=total)[0] / unit
     estimator.C_ = C
     return m, k, replace(ranked, C=estimator.C_ * (k - m))
-
-
-def _cross_fit(shards: Shards, data: _Data) -> Any:
-    """The factory of objects that fit and score folds: `CrossFit`, or that of the engine, which may score all rows."""
-    return shards.cross_fit(data.model, data.unit) if hasattr(shards, "cross_fit") else CrossFit
 
 
 def _confirmed(
@@ -339,7 +333,7 @@ def _confirmed(
     if sample.design.n >= data.description.n:
         return m, sample, start
     share = sample.total / data.total
-    shares = estimator.tuning_.get("m", np.empty(0))
+    shares = estimator.path_.get("m", np.empty(0))
     tried = candidates(sample, start, m, share, estimator.C_, shares, estimator.C == "auto")
     residual = np.abs(sample.design.scores(start)[0] - sample.y) if data.model.classes is None else np.ones(1)
     sigma = max(float(np.quantile(residual, 0.7)) / ndtri(0.85), 1e-9 * float(np.abs(sample.y).max()))

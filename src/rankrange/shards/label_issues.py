@@ -164,7 +164,7 @@ class _Sample(NamedTuple):
         """
         share = self.objective.total / self.data.total
         fits, _ = predictions.trimmed_fits(self.objective, self.codes, self.folds, None if C is None else C / share)
-        found = fits.sets.C / self.objective.total if C is None else C
+        found = fits.C if C is None else C
         return self._of_columns(fits.W[[0, 2]]), float(fits.shares[2]), found
 
     def _of_columns(self, W: Array) -> Array:

@@ -1,9 +1,6 @@
-"""Choosing m without clean data: what the choice promises, and the batched fits it is made from."""
+"""Choosing m without clean data: what the choice promises, and the path of fits it is made from."""
 
-import io
-from contextlib import redirect_stdout
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,13 +8,11 @@ from sklearn.datasets import make_blobs, make_classification
 from sklearn.metrics import balanced_accuracy_score
 
 from rankrange import AoRRClassifier, AoRRRegressor, noise
-from rankrange.core.cuts import top_weights
-from rankrange.core.losses import Logistic, Softmax, Squared
+from rankrange.core.losses import LOSSES, Logistic
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit import choose as tuning
-from rankrange.crossfit import fits as paths
-from rankrange.crossfit import folds
-from rankrange.crossfit.held_out import RowScores
+from rankrange.crossfit.held_out import gate
+from rankrange.crossfit.path import dropping, ordinary_fit, upwards, walk
 
 
 def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
@@ -29,73 +24,6 @@ def overlapping(n=200, seed=0, flipped=0.0, far=0.0):
         X[part] *= out
         y[part] = 1 - y[part]
     return X, y
-
-
-def objective(loss, n=60, weights=None, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3))
-    targets = {"binary": rng.choice([-1.0, 1.0], n), "classes": rng.integers(0, 3, n), "numbers": rng.normal(size=n)}
-    outputs = 3 if loss.targets == "classes" else 1
-    return Objective(Design(X, True), targets[loss.targets], loss, 2.0, outputs, m=0, k=n, sample_weight=weights)
-
-
-def by_definition(s, mass, m):
-    """Take the largest first until the mass is m."""
-    weights, left = np.zeros(len(s)), m
-    for i in sorted(range(len(s)), key=lambda i: -s[i]):
-        weights[i] = min(mass[i], left)
-        left -= weights[i]
-    return weights
-
-
-@pytest.mark.parametrize("units", [True, False])
-def test_top_weights_are_the_largest_up_to_the_mass(units):
-    rng = np.random.default_rng(0)
-    s = rng.exponential(size=(5, 30))
-    mass = rng.random((5, 30)) < 0.7 if units else rng.uniform(0, 3, (5, 30))
-    m = np.array([0, 1, 4, 7, 10.0])
-    expected = [by_definition(s[i], mass[i], m[i]) for i in range(5)]
-    np.testing.assert_allclose(top_weights(s, mass, m), expected, atol=1e-12)
-
-
-def test_tied_losses_share_the_cut():
-    weights = top_weights(np.array([[2.0, 1, 1, 1, 0]]), np.ones((1, 5), dtype=bool), np.array([2.0]))
-    np.testing.assert_allclose(weights, [[1, 1 / 3, 1 / 3, 1 / 3, 0]])
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Softmax(), Squared()])
-@pytest.mark.parametrize("k_share", [1.0, 0.6])
-def test_a_batched_fit_has_the_objective_of_its_own_rows(loss, k_share):
-    model = objective(loss)
-    train = np.random.default_rng(1).random((4, 60)) < 0.7
-    sets = paths.Sets.of(model, train, 2.0)
-    m, k = paths.masses_of(sets, np.array([0.2]), k_share)
-    W = np.random.default_rng(2).normal(size=(4, model.n_outputs, 4))
-    values, gradients = sets.values_and_gradients(W, np.arange(4), m[0], k)
-    for i in range(4):
-        # C is relative to the mean of all rows: C (k - m) / n to that of those that are kept.
-        alone = replace(model.rows(np.flatnonzero(train[i]), m[0, i], k[i]), C=2.0 * (k[i] - m[0, i]) / train[i].sum())
-        value, gradient = alone.value_and_gradient(W[i])
-        assert values[i] == pytest.approx(value, rel=1e-10)
-        np.testing.assert_allclose(gradients[i], gradient, atol=1e-10)
-
-
-def test_test_parts_hold_every_row_once_a_repeat_and_every_class():
-    model = objective(Logistic())
-    strata = (model.y > 0).astype(int)
-    tests = folds.split(model, strata, np.random.default_rng(0), (2, 5, 5))
-    assert tests.shape == (10, 60)
-    assert (tests[:5].sum(axis=0) == 1).all()
-    for cls in (0, 1):
-        counts = tests[:, strata == cls].sum(axis=1)
-        assert counts.max() - counts.min() <= 1
-
-
-def test_a_whole_weight_is_dealt_out_one_by_one():
-    model = objective(Logistic(), n=8, weights=np.full(8, 10.0))
-    tests = folds.split(model, (model.y > 0).astype(int), np.random.default_rng(0), (2, 5, 5))
-    assert (tests[:5].sum(axis=0) == 10).all()
-    assert (tests == np.floor(tests)).all()
 
 
 def test_nothing_is_cut_where_cutting_does_not_help():
@@ -136,17 +64,6 @@ def test_a_weight_is_a_repetition_and_the_order_of_rows_does_not_matter():
     np.testing.assert_array_equal(weighted.coef_, repeated.coef_)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5])
-def test_a_constant_guess_scores_one_over_the_number_of_classes(classes):
-    """However unbalanced they are: that is what makes the score fair to a class that lost labels to another."""
-    rng = np.random.default_rng(0)
-    y = rng.permutation(np.r_[np.zeros(300 - 10 * (classes - 1), dtype=int), np.repeat(np.arange(1, classes), 10)])
-    fit = AoRRClassifier(k=1.0, C=1e-9, random_state=0).fit(rng.normal(size=(300, 2)), y)
-    np.testing.assert_allclose(fit.tuning_["score"], 1 / classes)
-    assert fit.m_ == 0
-    assert set(fit.predict(rng.normal(size=(50, 2)))) == {0}
-
-
 def imbalanced(shares, seed, n=400):
     """Overlapping normal classes of these shares, with right labels."""
     rng = np.random.default_rng(seed)
@@ -177,7 +94,7 @@ def test_stratified_cuts_drop_far_rows_with_wrong_labels_from_imbalanced_classes
 def test_stratified_cuts_are_scored_with_the_weights_of_the_fit(class_weight):
     X, y = imbalanced((0.8, 0.2), 0, n=150)
     scores = [
-        AoRRClassifier(stratify=by_class, class_weight=class_weight, random_state=0).fit(X, y).tuning_["score"][0]
+        AoRRClassifier(stratify=by_class, class_weight=class_weight, random_state=0).fit(X, y).path_["score"][0]
         for by_class in (True, False)
     ]
     assert (scores[0] == scores[1]) == (class_weight == "balanced")
@@ -249,12 +166,12 @@ def test_the_chosen_m_stays_below_a_given_k():
     fit = AoRRClassifier(k=0.3, random_state=0).fit(X, y)
     assert fit.k_ == 36
     assert fit.m_ < 36
-    assert max(fit.tuning_["m"]) < 0.3
+    assert max(fit.path_["m"]) < 0.3
 
 
 def test_the_table_has_the_scores_that_were_compared():
     X, y = overlapping(200, far=0.1)
-    table = AoRRClassifier(C=100.0, random_state=0).fit(X, y).tuning_
+    table = AoRRClassifier(C=100.0, random_state=0).fit(X, y).path_
     assert table["m"][0] == 0
     assert table["gain"][0] == 0
     np.testing.assert_allclose(table["gain"], table["score"] - table["score"][0])
@@ -265,108 +182,6 @@ def test_a_word_other_than_auto_is_refused(name):
     X, y = overlapping(30)
     with pytest.raises(ValueError, match=f"{name} must be 'auto'"):
         AoRRClassifier(**{name: "best"}).fit(X, y)
-
-
-def test_on_many_rows_m_is_the_estimated_share_of_errors_where_that_scores_as_well():
-    X, y = make_blobs(4500, centers=np.eye(3) * 3, random_state=0)
-    given = noise.asymmetric(y, {0: 1, 1: 2, 2: 0}, 0.3, 0)
-    fit = AoRRClassifier(random_state=0).fit(X, given)
-    assert fit.m_ / 4500 == pytest.approx(0.3, abs=0.05)
-    assert fit.m_ == round(fit.noise_estimate_ * 4500)
-    table = fit.tuning_
-    assert table["score"][-1] == pytest.approx(table["score"].max(), abs=table["error"].max())
-
-
-def test_a_share_that_scores_worse_is_not_taken_for_being_preferred():
-    model = objective(Logistic(), n=100)
-    scores = np.zeros((3, 100))
-    scores[1, :60], scores[2, :30] = 1.0, 1.0  # candidate 1 is the best by far
-    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2]), ["none", "up", "up"], np.zeros((3, 1, 1, 1)))
-    assert tuning._gate(RowScores(scores, model.mass), model, fits, preferred=2)[0] == 1
-    scores[2, :59] = 1.0
-    assert tuning._gate(RowScores(scores, model.mass), model, fits, preferred=2)[0] == 2
-
-
-class EqualScores:
-    """Candidates with the same score on every row, whose means were summed in different orders."""
-
-    mass = 100.0
-
-    def __init__(self, mean, last_digits):
-        self.mean = np.array([mean + i * np.spacing(mean) for i in last_digits])
-
-    def errors(self, candidate):
-        return np.zeros(len(self.mean))
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Squared()])
-def test_a_candidate_that_predicts_the_same_as_the_ordinary_fit_is_never_chosen(loss):
-    model = objective(loss, n=100)
-    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2]), ["none", "up", "up"], np.zeros((3, 1, 1, 1)))
-    for digits in np.random.default_rng(0).integers(1, 10**12, 200):  # means at which rounding to 12 digits changes
-        scores = EqualScores((digits + 0.5) / 1e12, [-8, 8, 0])
-        assert tuning._gate(scores, model, fits)[0] == 0
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Squared()])
-def test_an_excluded_candidate_is_never_chosen(loss):
-    model, rng = objective(loss, n=100), np.random.default_rng(0)
-    fits = tuning.Fits(None, np.array([0.0, 0.1, 0.2, 0.3]), ["none", *["up"] * 3], np.zeros((4, 1, 1, 1)))
-    chosen = set()
-    for _ in range(200):
-        scores = RowScores((rng.random((4, 100)) < rng.random((4, 1))).astype(float), model.mass)
-        allowed = np.append(True, rng.random(3) < 0.5)
-        best = tuning._gate(scores, model, fits, allowed)[0]
-        assert allowed[best]
-        chosen.add(best)
-    assert chosen == {0, 1, 2, 3}
-
-
-def test_the_choice_ends_if_every_m_drops_more_than_half_of_a_class(monkeypatch):
-    X, y = overlapping(100, flipped=0.2)
-    rounds = []
-
-    def always_the_first(*arguments, **settings):
-        rounds.append(1)
-        assert len(rounds) < 1000, "the choice does not end"
-        return 1, {}, "the first candidate"
-
-    monkeypatch.setattr(tuning, "_gate", always_the_first)
-    monkeypatch.setattr(tuning, "loses_a_class", lambda *arguments: True)
-    monkeypatch.setattr(tuning, "on_all_rows", lambda *arguments: (1.0, None))
-    model = Objective(Design(X, True), 2.0 * y - 1.0, Logistic(), 1.0, 1, m=0, k=100)
-    found = tuning.choose_m(model, np.random.default_rng(0), C=1.0, with_noise=False)
-    assert found.m == 0
-    assert "half of each class" in found.reason
-
-
-def test_progress_of_the_choice_is_shown(capsys):
-    X, y = overlapping(100, flipped=0.2)
-    AoRRClassifier(random_state=0, verbose=1).fit(X, y)
-    shown = capsys.readouterr().out
-    assert "fits with increasing m" in shown
-    assert "m = " in shown
-    AoRRClassifier(random_state=0).fit(X, y)
-    assert capsys.readouterr().out == ""
-
-
-class InterruptedOutput(io.StringIO):
-    """Standard output that is interrupted in the middle of the choice of m."""
-
-    def write(self, text):
-        if "fits with increasing m" in text:
-            raise KeyboardInterrupt
-        return super().write(text)
-
-
-def test_an_interrupt_comes_through_and_the_next_fit_is_whole():
-    X, y = overlapping(100, flipped=0.2)
-    expected = AoRRClassifier(random_state=0).fit(X, y)
-    model = AoRRClassifier(random_state=0, verbose=1)
-    with redirect_stdout(InterruptedOutput()), pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
-    assert not hasattr(model, "coef_")
-    np.testing.assert_array_equal(model.set_params(verbose=0).fit(X, y).coef_, expected.coef_)
 
 
 def test_the_same_seed_gives_the_same_choice():
@@ -437,32 +252,15 @@ def test_the_rule_counts_the_mass_of_each_class():
 
 def test_the_reason_for_m_0_is_the_one_that_applies():
     def reason(n, k, groups=None):
-        choice = tuning.choose_m(replace(objective(Logistic(), n), k=k), np.random.default_rng(0), groups=groups)
+        X, y = overlapping(n)
+        model = Objective(Design(X, True), 2.0 * y - 1.0, Logistic(), 2.0, m=0, k=k)
+        choice = tuning.choose_m(model, np.random.default_rng(0), groups=groups)
         assert choice.m == 0
         return choice.reason
 
     assert reason(100, 1).startswith("k = 0.01 n")
     assert "rows" in reason(15, 15)
     assert "one group" in reason(100, 100, np.zeros(100))
-
-
-def test_each_m_that_would_drop_half_of_a_class_is_followed_by_a_smaller_one(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(5000, 3))
-    y = np.where((X[:, 0] > 0) ^ (rng.random(5000) < 0.25), 1.0, -1.0)
-    tried = []
-
-    def lost(objective, W, m):
-        assert len(tried) < 5  # a choice without an end would fail here
-        tried.append(m / objective.total)
-        return tried[-1] > 0.15  # in place of a fit to all rows that drops more than half of a class
-
-    monkeypatch.setattr(tuning, "loses_a_class", lost)
-    ranked = Objective(Design(X, True), y, Logistic(), 1.0, m=0, k=5000)
-    choice = tuning.choose_m(ranked, np.random.default_rng(0), C=1.0)
-    assert len(tried) > 1
-    assert all(later < 0.99 * earlier for earlier, later in pairwise(tried))
-    assert choice.m <= 0.15 * 5000
 
 
 @pytest.mark.parametrize("share", [0.0, 0.15])
@@ -473,3 +271,79 @@ def test_a_boundary_that_is_no_line_is_not_taken_for_wrong_labels(share):
     fit = AoRRClassifier(random_state=0).fit(X, given)
     assert fit.noise_estimate_ == pytest.approx(share, abs=0.07)
     assert fit.noise_interval_[0] <= share <= fit.noise_interval_[1]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared", "softmax"])
+@pytest.mark.parametrize("k", [100, 70])
+def test_no_fit_of_the_path_is_above_the_path_upwards(loss, k):
+    """The oracle is the definition: the sum of the ranks m+1..k, plus the penalty."""
+    X, y = overlapping(100, far=0.2)
+    target = {"logistic": 2.0 * y - 1.0, "squared": X[:, 0] + 9.0 * (X[:, 1] > 9), "softmax": y + (X[:, 0] > 1)}[loss]
+    whole = Objective(Design(X, True), target, LOSSES[loss](), 1.0 * k, 3 if loss == "softmax" else 1, m=0, k=k)
+    shares = (0.0, 0.1, 0.2, 0.3)
+    path = walk(whole, shares)
+    plain = upwards(whole, shares[1:], ordinary_fit(whole))
+    for share, W, (value, _) in zip(shares[1:], path[1:], plain, strict=True):
+        here, m = dropping(whole, share), round(share * 100)
+        s = sorted(here.losses(W[:, :-1] @ X.T + W[:, -1:]), reverse=True)
+        assert here.value(W) == pytest.approx(sum(s[m:k]) / (k - m) + (W[:, :-1] ** 2).sum() / 2 / (k - m))
+        assert here.value(W) <= value + 1e-12
+
+
+def test_the_path_downwards_finds_what_the_path_upwards_misses():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    X[:45] = [8.0, 0.0, 0.0] + 0.1 * rng.normal(size=(45, 3))  # a cluster with the wrong label
+    y[:45] = -1.0
+    whole = Objective(Design(X, True), y, Logistic(), 300.0, m=0, k=300)
+    both, up = walk(whole, (0.0, 0.1, 0.2))[-1], upwards(whole, (0.1, 0.2), ordinary_fit(whole))[-1]
+    assert dropping(whole, 0.2).value(both) < 0.9 * up[0]
+
+
+def test_equal_scores_and_excluded_candidates_are_never_chosen():
+    rng, mass = np.random.default_rng(0), np.ones(100)
+    chosen = set()
+    for _ in range(200):
+        scores = (rng.random((4, 100)) < rng.random((4, 1))).astype(float)
+        allowed = np.append(True, rng.random(3) < 0.5)
+        best = gate(scores, mass, np.array([0.0, 0.1, 0.2, 0.3]), allowed, 0.0)[0]
+        assert allowed[best]
+        chosen.add(best)
+        same = np.repeat(scores[:1] / 3.0, 3, axis=0)
+        assert gate(same, mass * rng.random(), np.zeros(3), np.ones(3, dtype=bool), 1.0)[0] == 0
+    assert chosen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("share", [0.25, 0.3])
+@pytest.mark.parametrize("seed", range(2))
+def test_clustered_outliers_of_a_regression_are_cut(share, seed):
+    """With 30% of the rows in a cluster m was 0, and the interval of their share ended at .01."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3))
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=300)
+    bad = rng.permutation(300)[: int(share * 300)]
+    y[bad], X[bad] = 20.0 + 0.3 * rng.normal(size=len(bad)), X[bad] + [3.0, 0.0, 0.0]
+    model = AoRRRegressor(random_state=0).fit(X, y)
+    assert model.dropped_[bad].all()
+    assert abs(model.intercept_) < 0.4
+    assert model.noise_interval_[0] <= share <= model.noise_interval_[1]
+
+
+def test_the_line_of_scikit_learns_ransac_data_is_found():
+    rng = np.random.default_rng(0)
+    x = np.arange(-200.0, 200.0)
+    data = np.column_stack([x, 0.2 * x + 20.0])
+    data[rng.permutation(400)[:160]] += 50.0 + 10.0 * rng.random((160, 2))
+    model = AoRRRegressor(random_state=0).fit(data[:, :1], data[:, 1])
+    np.testing.assert_allclose([model.coef_[0], model.intercept_], [0.2, 20.0], atol=1e-3)
+
+
+def test_the_share_of_errors_is_computed_when_it_is_read(monkeypatch):
+    X, y = overlapping(100, flipped=0.2)
+    calls = []
+    monkeypatch.setattr(tuning, "share_of_wrong_labels", lambda *given: calls.append(1) or (0.2, 0.1, 0.3))
+    model = AoRRClassifier(random_state=0).fit(X, y)
+    assert not calls
+    assert (model.noise_estimate_, model.noise_interval_, len(calls)) == (0.2, (0.1, 0.3), 1)
+    assert not hasattr(AoRRClassifier(m=0.1).fit(X, y), "noise_estimate_")

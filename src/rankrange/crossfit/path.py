@@ -1,0 +1,161 @@
+"""One path of m: fits of one linear model that drop increasing shares of the rows, walked in both directions.
+
+Upwards each fit starts at that of the next smaller share, the first at the ordinary fit. Downwards each starts at that
+of the next larger share, or at a fit without the most distant rows if its objective is lower there. Of the two fits at
+a share the one with the lower objective stays: the path upwards is held back by outliers that bias the ordinary fit,
+the path downwards is not. The fits are only as accurate as a comparison needs.
+
+C is scikit-learn's C of all rows. A fit to a part of the rows has the same penalty relative to the mean of its losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..core.arrays import Array
+from ..core.objective import Objective
+from ..solvers import Settings, solve
+from ..solvers.concentration import concentrate
+from .folds import Folds
+
+# Newton steps of a fit on the path and of an ordinary fit, and the relative gain at which they end.
+_STEPS, _ORDINARY_STEPS, _TOL = 4, 15, 1e-5
+
+
+class FoldFits(NamedTuple):
+    """Fits on the training rows of each fold.
+
+    `shares` (M,) of the rows are dropped, W (M, F, r, p) are the parameters, `upper` (M, F) the upper cuts of the
+    training losses, and C is scikit-learn's.
+    """
+
+    shares: Array
+    W: Array
+    upper: Array
+    C: float
+
+    def cuts(self, candidate: int) -> Array:
+        """The upper cuts (F,) of one of the shares."""
+        return np.asarray(self.upper[candidate])
+
+
+def with_C(objective: Objective, C: float) -> Objective:
+    """The objective with another C, in the sense of scikit-learn."""
+    return replace(objective, C=C * objective.kept)
+
+
+def part_of(objective: Objective, rows: Array) -> Objective:
+    """The objective on these rows with m = 0, the same share k, and the same penalty relative to the mean loss."""
+    part = objective.rows(rows, 0, 1)
+    k = part.total * objective.k / objective.total
+    k = max(1.0, np.rint(k)) if _counts(part) else k
+    return replace(part, k=k, C=objective.C_of_sum * objective.total / part.total * k)
+
+
+def dropping(objective: Objective, share: float) -> Objective:
+    """The objective that drops this share of the mass; a count if masses are counts, at most k - 1."""
+    m = share * objective.total
+    return objective.ranked(min(np.rint(m), objective.k - 1) if _counts(objective) else m, objective.k)
+
+
+def _counts(objective: Objective) -> bool:
+    mass = objective.sample_weight
+    return mass is None or bool((mass == np.floor(mass)).all())
+
+
+def ordinary_fit(objective: Objective, start: Array | None = None) -> Array:
+    """The fit (r, p) that drops no rows."""
+    W = np.zeros((objective.n_outputs, objective.design.p)) if start is None else start
+    if start is None and objective.k < objective.total:  # at zero the losses of classes are tied
+        W = ordinary_fit(objective.ranked(0, objective.total))
+    return concentrate(objective.ranked(0, objective.k), W, rounds=_ORDINARY_STEPS, steps=1, tol=_TOL)[0]
+
+
+def upwards(objective: Objective, shares: Sequence[float], start: Array) -> list[tuple[float, Array]]:
+    """The objective and the fit (r, p) at each of these increasing shares; each fit starts at the one before."""
+    path = []
+    for share in shares:
+        start, value = _fit(dropping(objective, share), start)
+        path.append((value, start))
+    return path
+
+
+def walk(objective: Objective, shares: Sequence[float]) -> Array:
+    """The fits (M, r, p) at increasing shares, of which the first is 0, walked in both directions."""
+    ordinary = ordinary_fit(objective)
+    path = [(objective.value(ordinary), ordinary), *upwards(objective, shares[1:], ordinary)]
+    nearest, near = np.argsort(robust_distances(objective), kind="stable"), 0.0 * ordinary
+    last = _searched(dropping(objective, shares[-1])) if objective.loss.targets == "numbers" else None
+    for i in reversed(range(1, len(shares))):
+        here = dropping(objective, shares[i])
+        near = _without_distant(objective, nearest, shares[i], near)
+        last = near if last is None else min(near, last, key=here.value)
+        last, value = _fit(here, last)
+        path[i] = min(path[i], (value, last), key=lambda fit: fit[0])
+    return np.array([W for _, W in path])
+
+
+def _fit(objective: Objective, start: Array) -> tuple[Array, float]:
+    return concentrate(objective, start, rounds=_STEPS, steps=2, tol=_TOL)
+
+
+def _searched(objective: Objective) -> Array:
+    """The fit of a search from many starts: clustered outliers are not distant if they are nearly half of the rows."""
+    return solve("auto", objective, None, Settings(tol=1e-2, max_iter=20, n_starts=1)).w
+
+
+def _without_distant(objective: Objective, nearest: Array, share: float, start: Array) -> Array:
+    """A rough ordinary fit to the rows that are left without this share of the mass of the most distant ones."""
+    reached = np.cumsum(objective.mass[nearest], dtype=np.float64)
+    rows = nearest[: max(1, int(np.searchsorted(reached, (1.0 - share) * reached[-1], side="right")))]
+    return _fit(part_of(objective, np.sort(rows)), start)[0]
+
+
+def robust_distances(objective: Objective) -> Array:
+    """The squared distance (n,) of each row from the median, in robust scales of the columns; of a numeric y as well.
+
+    A column in which most rows have one value has no robust scale and is divided by its mean absolute deviation.
+    """
+    X = objective.design.X
+    if sp.issparse(X):
+        scale = np.asarray(abs(X).mean(axis=0), dtype=np.float64).ravel()
+        inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        return np.asarray((X @ sp.diags(inverse)).power(2).sum(axis=1)).ravel()
+    X = X if objective.loss.targets != "numbers" else np.column_stack([X, objective.y])
+    away = np.abs(X - np.median(X, axis=0))
+    scale = np.median(away, axis=0)
+    scale = np.where(scale > 0, scale, away.mean(axis=0))
+    return np.asarray(((away / np.where(scale > 0, scale, 1.0)) ** 2).sum(axis=1), dtype=np.float64)
+
+
+def trimmed_fits(
+    objective: Objective, folds: Folds, shares: Sequence[float], ordinary: Array | None = None
+) -> FoldFits:
+    """Fits that drop these increasing shares, of which the first is 0, on the training rows of each fold.
+
+    They are walked upwards from the ordinary fits (F, r, p), which are computed if they are not given.
+    """
+    W, cuts = [], []
+    for fold, train in enumerate(folds.train):
+        part = part_of(objective, np.flatnonzero(train & (objective.mass > 0)))
+        first = ordinary_fit(part) if ordinary is None else ordinary[fold]
+        W.append([first, *(fit for _, fit in upwards(part, shares[1:], first))])
+        losses = [part.losses(part.design.scores(fit)) for fit in W[-1]]
+        cuts.append([dropping(part, share).select(s).lam_hat for share, s in zip(shares, losses, strict=True)])
+    return FoldFits(np.asarray(shares), np.array(W).swapaxes(0, 1), np.array(cuts).T, objective.C_of_sum)
+
+
+def out_of_fold(objective: Objective, folds: Folds, W: Array) -> list[tuple[Array, Array]]:
+    """For each fold its test rows, and their scores (M, r, rows) under the fits W (M, F, r, p)."""
+    parts = []
+    for fold, test in enumerate(folds.test):
+        rows = np.flatnonzero(test)
+        design = objective.design.take(rows)
+        flat = design.scores(np.ascontiguousarray(W[:, fold]).reshape(-1, design.p))
+        parts.append((rows, np.ascontiguousarray(flat).reshape(len(W), -1, len(rows))))
+    return parts
