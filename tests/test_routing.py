@@ -159,20 +159,8 @@ def test_groups_of_an_audit_reach_the_choices_of_m_and_C(task):
     parted = audit_table(frame, "target", group="patient", **options).result
     free = audit_table(frame, "target", ignore=["patient"], **options).result
     assert parted.C <= 0.01 * free.C
-    if task == "classes":
-        assert max(parted.model.path_["score"]) < 0.8 < max(free.model.path_["score"])
     if task == "labels":
         assert parted.model.stop_score_ < 0.8 < free.model.stop_score_
-
-
-def test_outlying_patients_do_not_vouch_for_themselves_when_an_audit_chooses_m():
-    from rankrange.audit.plan import Plan, fit_robust
-
-    rows, patient, rng = similar_rows(n_columns=60)
-    y = rows[:, 0] + 8.0 * (patient < 4) + 0.05 * rng.normal(size=len(rows))
-    plan = Plan.of(len(rows), rows.shape[1], 1, jobs=1, seed=0)
-    parted, free = (fit_robust(AoRRRegressor, rows, y, 1.0, plan, 0, groups) for groups in (patient, None))
-    assert parted.m_ >= (patient < 4).sum() > free.m_
 
 
 # ---- every estimator
@@ -236,7 +224,7 @@ def test_a_penalty_is_chosen_on_folds_of_whole_groups(kind):
     splits = list(GroupKFold(3).split(rows, y, groups))
     given = clone(model).set_params(cv=splits).fit(rows, y)
     by_splitter = clone(model).set_params(cv=GroupKFold(3)).fit(rows, y, groups=groups)
-    np.testing.assert_array_equal(by_splitter.tuning_["score"], given.tuning_["score"])
+    np.testing.assert_array_equal(by_splitter.path_["score"], given.path_["score"])
 
 
 @pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])
