@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in [*audit.sentences(), *audit.review_in_words()]:
-        console.print(visible(sentence))
+        console.print(visible(re.sub(r"labels='(\w+)'", r"--labels \1", sentence)))
     console.print()
     console.print(_scores(audit))
     if audit.n_listed and top:
