@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankrange import AoRRClassifier, algorithms
+from rankrange import AoRRClassifier, TKMLClassifier, algorithms
 
 
 def _table(seed: int, n: int = 60, d: int = 3, wrong: int = 6):
@@ -130,6 +130,32 @@ def test_thresholds_from_clean_rows_drop_about_the_wrong_labels():
     losses = algorithms._softmax(X[:300] @ run.theta.T, given_labels[:300])[0]
     assert 45 <= (losses > run.lam_hat).sum() <= 90
     assert ((X[:300] @ run.theta.T).argmax(axis=1) == truth[:300]).mean() > 0.95
+
+
+def test_without_thresholds_algorithm_2_finds_the_ordinary_fit():
+    X, y = _table(2)
+    run = algorithms.dca_without_k_and_m(
+        *(X, y, X, y),
+        loss="logistic",
+        upper=lambda s: np.inf,
+        lower=lambda s: -1.0,
+        outer_steps=1,
+        inner_steps=3000,
+    )
+    ordinary = AoRRClassifier(m=0, k=1.0, C=1e4, fit_intercept=False, tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(run.theta, ordinary.coef_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("m", [0, 5])
+def test_the_library_ends_at_most_two_percent_above_the_algorithms_for_labels(m):
+    X, Y = _labels(3)
+    n, C, Z = len(X), 10.0, np.column_stack([X, np.ones(len(X))])  # the intercept is penalised too
+    library = TKMLClassifier(2, m=m, k=1.0, C=C / (n - m), loss="paper", validation=None, random_state=0).fit(X, Y)
+    ends = [algorithms.tkml_aorr(Z, Y, 2, m, n, C=C, steps=2000, step=0.05)]
+    if m == 0:
+        ends.append(algorithms.tkml(Z, Y, 2, C=C, outer_steps=10, inner_steps=300))
+    for run in ends:
+        assert library.objective_ / C <= run.objective[-1] * 1.02  # either may end at another local minimum
 
 
 def test_top_k_descent_lowers_its_objective_to_that_of_the_definition():
