@@ -51,7 +51,8 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     >>> loss_figures(criterion)["kept"]
     0.75
     """
-    last, found = criterion._last, {}
+    last = criterion._last
+    found: dict[str, float] = {}
     if not last:
         return found
     with torch.no_grad():

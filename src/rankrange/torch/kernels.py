@@ -21,6 +21,7 @@ try:
 except ImportError:
     triton = None
 
+TRITON = triton is not None
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0") == "1"
 # PyTorch has no public function that tells.
 _transforms_active: Any = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
@@ -53,7 +54,7 @@ def transforms_active() -> bool:
 
 def fits(values: Tensor) -> bool:
     """Whether the kernels support the dtype and device, outside of transforms of torch.func."""
-    supported = triton is not None and values.dtype in _DTYPES and (values.is_cuda or INTERPRETED)
+    supported = TRITON and values.dtype in _DTYPES and (values.is_cuda or INTERPRETED)
     return supported and values.numel() > 0 and not transforms_active()
 
 

@@ -37,7 +37,7 @@ class RangeLoss(nn.Module):
     _checked: Callable[[Rank | str, Rank], RankedRange]
     _last: dict[str, Any]  # what is known of the last batch
     automatic: bool  # whether the loss was made with m="auto"
-    batches: Tensor | int
+    batches: Any  # the number of training batches so far: a tensor, or an int
 
     @property
     def m(self) -> Rank | str:
@@ -328,6 +328,8 @@ class AoRRLoss(RangeLoss):
         if masses is not None:
             values = torch.where(masses > 0, values / masses, -torch.inf)
         ranks = ranks_of(values, segment, masses)
+        m: float | Tensor
+        k: float | Tensor
         if masses is None:
             m, k = (rank / len(losses) for rank in counts_in_batch(self._keep, len(losses)))
         else:

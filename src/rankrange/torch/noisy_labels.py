@@ -142,7 +142,7 @@ class Batch(NamedTuple):
     values: Tensor
     target: Tensor
     n_classes: int
-    index: Tensor | None
+    sample: Tensor | None
     known: Tensor
 
 
@@ -214,9 +214,9 @@ class NoisyLabels(nn.Module):
 
     def _weigh(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weights of the samples, 0 for unknown ones; and False if an index is outside of the data set."""
-        if batch.index is None:
+        if batch.sample is None:
             return self._weights_from(batch.values, None, batch), torch.ones_like(batch.known[:1]).all()
-        row, inside = self.history.locate(batch.index, batch.values)
+        row, inside = self.history.locate(batch.sample, batch.values)
         rows, seen = self.history.means(row, batch.values)
         if batch.n_classes > SOFTMAX_UP_TO:
             rows[:, 2] = batch.values[:, 2]  # a class has no running mean
@@ -303,7 +303,7 @@ class NoisyLabels(nn.Module):
         """The joined batch of the group, padded, and the offset of this process in it."""
         from .distributed import gather_rows, largest_over
 
-        index = local.index if local.index is not None else torch.full_like(local.target, -1)
+        index = local.sample if local.sample is not None else torch.full_like(local.target, -1)
         columns = [local.known, local.target, index.to(local.values.device), *local.values.unbind(1)]
         if not self._capacity:  # only at the first batch do processes wait for the sizes of the others
             self._capacity = largest_over(len(local.target), local.target.device, group)
@@ -311,7 +311,7 @@ class NoisyLabels(nn.Module):
         joined = local._replace(
             values=rows[:, 3:].to(local.values.dtype),
             target=rows[:, 1].long(),
-            index=None if local.index is None else rows[:, 2].long(),
+            sample=None if local.sample is None else rows[:, 2].long(),
             known=rows[:, 0] > 0,
         )
         return joined, start

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import kernels
 from .cuts import sum_dtype
 
-if kernels.triton is not None:
+if kernels.TRITON:
     import triton
 
     from . import _token_kernels
