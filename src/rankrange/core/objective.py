@@ -95,13 +95,14 @@ class Design:
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:
         """sum_i h_i x_i x_i' (p, p) over all rows, or over `rows`, with one h_i >= 0 for each; without a copy of X."""
+        if self.sparse:
+            return self._sparse_gram(h, rows)
         total = np.zeros((self.p, self.p))
         count = self.n if rows is None else len(rows)
         root = np.sqrt(h)
         for start in range(0, count, _BLOCK):
             part = slice(start, start + _BLOCK)
             block = self.X[part] if rows is None else self.X[rows[part]]
-            block = block.toarray() if self.sparse else block
             weighted = np.empty((block.shape[0], self.p))  # float64, because solvers factor the result
             np.multiply(block, root[part, None], out=weighted[:, : self.d])
             if self.fit_intercept:
@@ -109,12 +110,15 @@ class Design:
             total += weighted.T @ weighted
         return total
 
-    def rows(self, rows: Array) -> Array:
-        """Some rows (rows, p), with a column of ones if there is an intercept, dense and in float64."""
-        X = self.X[rows]
-        out = np.ones((len(rows), self.p))
-        out[:, : self.d] = X.toarray() if self.sparse else X
-        return out
+    def _sparse_gram(self, h: Array, rows: Array | None) -> Array:
+        X, d = self.X if rows is None else self.X[rows], self.d
+        total = np.zeros((self.p, self.p))
+        weighted = sp.csr_matrix(X.multiply(h[:, None]))
+        total[:d, :d] = (X.T @ weighted).toarray()
+        if self.fit_intercept:
+            total[:d, d] = total[d, :d] = np.ravel(weighted.sum(axis=0))
+            total[d, d] = h.sum()
+        return total
 
     def columns(self, chosen: Array) -> Any:
         """Some columns, of which the last may be the intercept's: a dense array or a sparse CSC matrix (n, q)."""

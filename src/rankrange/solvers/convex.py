@@ -33,8 +33,10 @@ _HIDDEN, _SOLVED = 0.1, 1e-4
 _NEAR = 100.0
 # The sample of the preconditioner: rows per column, and at least this many.
 _ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
-# Conjugate gradients of one step: the largest number, and the relative residual.
-_CG_STEPS, _CG_TOL = 100, 0.05
+# The largest number of parameters for a Hessian of all scores.
+_MOST_PARAMETERS = 600
+# Conjugate gradients of one step: the largest number, and the smallest and the largest relative residual.
+_CG_STEPS, _CG_TOL = 100, (1e-4, 0.1)
 # The largest change of a score in a step, relative to the largest score, and the largest number of doublings of a step.
 _FARTHEST, _DOUBLINGS = 10.0, 6
 # The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from
@@ -92,13 +94,16 @@ def minimise(
     smoothing = _Smoothing(problem, W, Z)
     at = smoothing.at(W, Z)
     best, bound, n_iter, size = (W, Z, smoothing.exact_value(W, Z)), -np.inf, 0, _WORKING
+    slope = -np.inf
     for _ in range(3 * max_iter):
         value = smoothing.exact_value(at.W, at.Z)
         if value < best[2]:
             best = at.W, at.Z, value
         hidden = value - at.total
         gradient = smoothing.gradient(at)
-        direction = _direction(smoothing, at, gradient, size)
+        # The closer to the minimum, the more accurate the step: convergence is quadratic, and its slopes prove a gap.
+        residual = float(np.clip(np.sqrt(max(-slope, 0.0) / max(abs(value), 1e-300)), *_CG_TOL))
+        direction = _direction(smoothing, at, gradient, size, residual)
         slope = smoothing.slope_along(at, gradient, direction)
         dZ = problem.design.scores(direction)
         settled = not slope < -_HIDDEN * hidden
@@ -139,7 +144,7 @@ def proximal_step(problem: Any, W: Array) -> tuple[Array, float]:
     smoothing = _Smoothing(problem, W, Z := problem.design.scores(W))
     at = smoothing.at(W, Z)
     gradient = smoothing.gradient(at)
-    direction = _direction(smoothing, at, gradient, _WORKING)
+    direction = _direction(smoothing, at, gradient, _WORKING, _CG_TOL[1])
     slope = smoothing.slope_along(at, gradient, direction)
     reached = smoothing.search(at, direction, problem.design.scores(direction), slope) if slope < 0 else None
     return (at.W, at.total) if reached is None else (reached.W, reached.total)
@@ -305,41 +310,55 @@ class _Smoothing:
         return at.risk.weights * np.array([bent(units[c])[c] for c in range(r)])
 
 
-def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int) -> Array:
+def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int, residual: float) -> Array:
     """The Newton step (r, p): by conjugate gradients, or over a working set of coefficients with an l1 penalty."""
     if smoothing.problem.l1_ratio:
         return _proximal_step(smoothing, at, gradient, size)
     solve = _preconditioner(smoothing, at)
-    found = _conjugate_gradients(smoothing.product(at), -gradient, solve)
+    found = _conjugate_gradients(smoothing.product(at), -gradient, solve, residual)
     return found if float(np.vdot(found, gradient)) < 0 else -solve(gradient)
 
 
 def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
-    """An approximate inverse of the Hessian: for each score that of a sample of rows; a diagonal with many columns."""
-    design, ridge = smoothing.problem.design, smoothing.ridge
+    """An approximate inverse of the Hessian: of a sample of rows, or a diagonal with many columns."""
+    design, r = smoothing.problem.design, smoothing.problem.n_outputs
     if not design.factored:
         return _centred_diagonal(smoothing, at)
-    metrics = []
-    for h, slope in zip(smoothing.curvatures(at), at.slope, strict=True):
-        rows, most = np.flatnonzero(h), max(_ROWS_PER_COLUMN * design.p, _FEW_ROWS)
-        every = max(1, len(rows) // most)
-        matrix = design.gram(every * h[rows[::every]], rows[::every])
-        matrix[np.diag_indices_from(matrix)] += ridge
-        metrics.append(Metric(matrix + _of_weights(design, at.risk, slope, most), 1e-13))
-    return lambda G: np.stack([metric.solve(g[None])[0] for metric, g in zip(metrics, G, strict=True)])
+    most = max(_ROWS_PER_COLUMN * design.p, _FEW_ROWS)
+    if 1 < r <= _MOST_PARAMETERS / design.p:
+        output, column = np.divmod(np.arange(r * design.p), design.p)
+        metric = Metric(_hessian(smoothing, at, output, column, most), 1e-13)
+        return lambda G: metric.solve(G.reshape(1, -1)).reshape(G.shape)
+    # One metric for all scores: a common shift of all scores, which changes no loss, stays one.
+    h = smoothing.curvatures(at).mean(axis=0)
+    if len(at.risk.free) and at.risk.map is None:
+        h[at.risk.free] += at.risk.rates * (at.slope[:, at.risk.free] ** 2).mean(axis=0)
+    rows = np.flatnonzero(h)
+    every = max(1, len(rows) // most)
+    matrix = design.gram(every * h[rows[::every]], rows[::every])
+    matrix[np.diag_indices_from(matrix)] += smoothing.ridge
+    if r == 1:
+        matrix += _of_weights(design, at.risk, at.slope[0])
+    return Metric(matrix, 1e-13).solve
 
 
-def _of_weights(design: Any, risk: Smooth, slope: Array, most: int) -> Array:
-    """The part (p, p) of the Hessian of one score that comes from the change of the weights of a sample of units."""
+def _of_weights(design: Any, risk: Smooth, slope: Array) -> Array:
+    """The part (p, p) of the Hessian of one score that comes from the change of the weights.
+
+    For rows it is without the squares of their own gradients, which belong to their curvatures.
+    """
     if not len(risk.free):
         return np.zeros((design.p, design.p))
-    risk = risk.sampled(most)
-    if risk.map is None:
-        gradients = design.rows(risk.free) * slope[risk.free, None]
-    else:
-        gradients = np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]])
-    factor = risk.factor(gradients)
-    return factor.T @ factor
+    if risk.map is not None:
+        factor = risk.factor(np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]]))
+        return factor.T @ factor
+    mass = np.bincount(risk.block, weights=risk.rates)
+    blocks = sp.csr_matrix((risk.rates * slope[risk.free], (risk.block, risk.free)), (len(mass), design.n))
+    sums = np.empty((len(mass), design.p))
+    product = blocks @ design.X
+    sums[:, : design.d] = product.toarray() if sp.issparse(product) else product
+    sums[:, design.d :] = np.asarray(blocks.sum(axis=1))[:, : design.p - design.d]
+    return -(sums.T / np.maximum(mass, 1e-300)) @ sums
 
 
 def _centred_diagonal(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
@@ -365,14 +384,16 @@ def _centred_diagonal(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array
     return solve
 
 
-def _conjugate_gradients(product: Callable[[Array], Array], right: Array, solve: Callable[[Array], Array]) -> Array:
+def _conjugate_gradients(
+    product: Callable[[Array], Array], right: Array, solve: Callable[[Array], Array], tol: float
+) -> Array:
     """An approximate solution of product(V) = right from zero; it ends early if a curvature is not positive."""
     V, residual = np.zeros_like(right), right.copy()
     scaled = solve(residual)
     direction = scaled
     size = first = float(np.vdot(residual, scaled))
     for _ in range(_CG_STEPS):
-        if not size > _CG_TOL**2 * first:
+        if not size > tol**2 * first:
             break
         bent = product(direction)
         curvature = float(np.vdot(direction, bent))
@@ -400,45 +421,50 @@ def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int) -
     if count < len(chosen):
         chosen = np.sort(chosen[np.argpartition(-order[chosen], count)[:count]])
     output, column = np.divmod(chosen, max(d, 1))
-    H, slopes, theta = _model(smoothing, at, gradient, output, column)
-    found = quadratic_net(H, slopes, theta, len(chosen), problem.l1_ratio / problem.C)
+    n_penalised = len(chosen)
+    if problem.design.fit_intercept:
+        output = np.append(output, np.arange(problem.n_outputs))
+        column = np.append(column, np.full(problem.n_outputs, d))
+    H, theta = _hessian(smoothing, at, output, column), at.W[output, column]
+    found = quadratic_net(H, gradient[output, column], theta, n_penalised, problem.l1_ratio / problem.C)
     direction = np.zeros_like(at.W)
-    direction[output, column] = (found - theta)[: len(chosen)]
-    direction[:, d:] = (found - theta)[len(chosen) :].reshape(len(at.W), -1)
+    direction[output, column] = found - theta
     return direction
 
 
-def _model(smoothing: _Smoothing, at: _At, gradient: Array, output: Array, column: Array) -> tuple[Array, Array, Array]:
-    """The Hessian, the slopes and the current values of some coefficients, followed by those of the intercepts."""
+def _hessian(smoothing: _Smoothing, at: _At, output: Array, column: Array, most: int | None = None) -> Array:
+    """The Hessian for some parameters, given by output and column; with `most` that of a sample of the rows."""
     design, r = smoothing.problem.design, smoothing.problem.n_outputs
-    if design.fit_intercept:
-        output, column = np.append(output, np.arange(r)), np.append(column, np.full(r, design.d))
+    every = 1 if most is None else max(1, design.n // most)
     unique, place = np.unique(column, return_inverse=True)
     block = design.columns(unique)
+    sample = block if every == 1 else block[::every]
     bent, H = smoothing.bent(at), np.zeros((len(column), len(column)))
     units = np.eye(r)[:, :, None] * np.ones(at.Z.shape[1])
+    members = [np.flatnonzero(output == c) for c in range(r)]
     for c in range(r):
-        of_c = np.flatnonzero(output == c)
-        change = at.risk.weights * bent(units[c])
+        change = every * at.risk.weights * bent(units[c])
         for other in range(c, r):
-            of_other = np.flatnonzero(output == other)
-            part = design.between(block[:, place[of_c]], change[other], block[:, place[of_other]])
-            H[np.ix_(of_c, of_other)], H[np.ix_(of_other, of_c)] = part, part.T
+            pair = design.between(
+                sample[:, place[members[c]]], change[other, ::every], sample[:, place[members[other]]]
+            )
+            H[np.ix_(members[c], members[other])], H[np.ix_(members[other], members[c])] = pair, pair.T
     if len(at.risk.free):
-        factor = at.risk.factor(_gradients_of_units(at, block, output, place))
+        risk = at.risk if most is None else at.risk.sampled(most)
+        factor = risk.factor(_gradients_of_units(risk, at.slope, block, output, place))
         H += factor.T @ factor
     H[np.diag_indices_from(H)] += smoothing.ridge[column]
-    return H, gradient[output, column], at.W[output, column]
+    return H
 
 
-def _gradients_of_units(at: _At, block: Any, output: Array, place: Array) -> Array:
-    """The gradients (free units, coefficients) of the losses of the free units, for columns of `block`."""
-    if at.risk.map is None:
-        rows = block[at.risk.free]
+def _gradients_of_units(risk: Smooth, slope: Array, block: Any, output: Array, place: Array) -> Array:
+    """The gradients (free units, parameters) of the losses of the free units, for columns of `block`."""
+    if risk.map is None:
+        rows = block[risk.free]
         rows = rows.toarray() if sp.issparse(rows) else rows
-        return rows[:, place] * at.slope[:, at.risk.free].T[:, output]
-    units = at.risk.map[at.risk.free]
-    return np.stack([units @ (at.slope[c] * _column(block, j)) for c, j in zip(output, place, strict=True)], axis=1)
+        return rows[:, place] * slope[:, risk.free].T[:, output]
+    units = risk.map[risk.free]
+    return np.stack([units @ (slope[c] * _column(block, j)) for c, j in zip(output, place, strict=True)], axis=1)
 
 
 def _column(block: Any, j: int) -> Array:
