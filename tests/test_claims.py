@@ -11,7 +11,7 @@ from rankrange import find_label_issues, noise
 from rankrange.audit import audit_table
 from rankrange.crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.trees import tree_predictions
+from rankrange.crossfit.trees import fold_trees, tree_predictions
 from rankrange.label_noise import LabelNoiseModel
 from rankrange.outliers import Widths
 
@@ -115,7 +115,7 @@ def test_predictions_of_trees_do_not_depend_on_the_label_of_the_row(n_folds):
     """Labels are drawn by chance: whoever has seen a row's own label would guess it better than by chance."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 3)), rng.integers(0, 2, 1000)
-    found, _ = tree_predictions(X, y, 2, draw_folds(1000, rng, n_folds=n_folds, n_repeats=1), rng)
+    found = tree_predictions(X, y, 2, draw_folds(1000, rng, n_folds=n_folds, n_repeats=1), rng)
     for name, P in found.items():
         assert np.isfinite(P).all(), name
         assert (P.argmax(axis=1) == y).mean() < 0.56, name  # four standard errors above one half
@@ -128,9 +128,9 @@ def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_l
     test = np.arange(800) % 5 == np.arange(5)[:, None]
     stops = []
     for given in (y, noise.symmetric(y, 0.15, 0)):
-        found, settled = tree_predictions(X, given, 2, Folds(~test, test), rng)
+        found = tree_predictions(X, given, 2, Folds(~test, test), rng)
         assert all((P.argmax(axis=1) == y).mean() > 0.8 for P in found.values())
-        stops.append(settled.stop)
+        stops.append(fold_trees(X, given, 2, Folds(~test, test), rng).boosted.stop)
     assert stops[1] < stops[0]
 
 

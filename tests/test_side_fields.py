@@ -19,9 +19,7 @@ from rankrange import (
 from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import alternate, by_rank
-from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.trees import tree_predictions
 from rankrange.crossfit.with_clean import _confusions
 from rankrange.outliers import Widths, outlier_posterior, outlier_share
 from rankrange.shards import ShardList, array_shards
@@ -116,20 +114,6 @@ def test_the_most_frequent_levels_of_a_column_are_kept():
 
 
 # ---- settings that are used again, and what an earlier fit left ------------------------------------------------------
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_trees_asked_again_with_their_own_settings_predict_the_same(classes):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(250, 3))
-    codes = (X[:, :classes] ** 2 + rng.gumbel(size=(250, classes))).argmax(axis=1)
-    folds = draw_folds(250, rng, strata=codes, n_folds=3, n_repeats=1)
-    found, settled = tree_predictions(X, codes, classes, folds, np.random.default_rng(1))
-    again, same = tree_predictions(X, codes, classes, folds, np.random.default_rng(1), settled)
-    assert same == settled
-    assert 0 < settled.stop < 50
-    for name, P in found.items():
-        np.testing.assert_allclose(again[name], P)
 
 
 def fitted(model, on):

@@ -11,8 +11,8 @@ from rankrange import AoRRClassifier, find_label_issues  # noqa: E402
 from rankrange.audit import multilabel, regression  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target, folds_by_group, folds_by_time, group_numbers  # noqa: E402
+from rankrange.crossfit import trees as tree_members  # noqa: E402
 from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
-from rankrange.crossfit.trees import TreeSettings, tree_predictions  # noqa: E402
 from rankrange.tables.columns import Column  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
@@ -100,17 +100,17 @@ def test_trees_of_an_audit_of_numbers_see_only_rows_that_the_plan_allows(how):
 
 
 @pytest.mark.parametrize("how", ["time", "group"])
-def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_on(how):
+def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_on(how, monkeypatch):
     (X, z), plan = _data(), _plan(how)
     codes = _target(z, "classes")
     folds = plan.folds
     train, test = folds.train, folds.test
 
-    settled = TreeSettings(5, forest=how == "group")
+    monkeypatch.setattr(tree_members, "_ROUNDS", (5,))  # the round at which boosting stops is chosen on all rows
 
     def members(X, codes, f):
         _, parts = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
-        trees, _ = tree_predictions(X, codes, 2, folds, np.random.default_rng(0), settled)
+        trees = tree_members.tree_predictions(X, codes, 2, folds, np.random.default_rng(0))
         near = label_shares_by_fold(X, codes, 2, folds)
         # Of linear fits the ordinary one: how much the others cut is told by all rows.
         return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]

@@ -26,7 +26,7 @@ class MemberTask(NamedTuple):
 
 
 def _trees(task: MemberTask) -> Mapping[str, Array]:
-    return {} if task.X is None else tree_predictions(task.X, task.codes, task.n_classes, task.folds, task.rng)[0]
+    return {} if task.X is None else tree_predictions(task.X, task.codes, task.n_classes, task.folds, task.rng)
 
 
 def _sparse(task: MemberTask) -> Mapping[str, Array]:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
@@ -26,8 +25,6 @@ _ROUNDS, _MORE_ROUNDS = (3, 5, 10, 20, 35, 50), (50, 100, 150)
 # This learning rate needs half as many rounds as scikit-learn's .1 for the same accuracy. The numbers of leaves for two
 # classes, and for more, which have one tree each.
 _STEP, _FEW_LEAVES, _FEWER_LEAVES = 0.2, 15, 8
-# Indices of the rounds after which the gain of more rounds is checked.
-_EARLY_ROUNDS = (2, 3)
 # The largest numbers of rows for boosted trees, for larger ones, for each tree of a forest, and for choosing the stop.
 _BOOSTED_ON, _LARGER_ON, _FOREST_ON, _STOP_ON = 40_000, 150_000, 5_000, 4_000
 # With fewer rows, the larger model is not tried.
@@ -45,45 +42,16 @@ _SMOOTH_TREES, _LEAVES, _COLUMNS = 32, (10, 40), 100
 TREE_MEMBERS = ("boosting", "forest", "coarse_forest")
 
 
-def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
-    """P with a column for each class; 0 for classes that do not occur in the training rows of `fit`."""
-    full = np.zeros((len(P), n_classes))
-    full[:, fit.classes_] = P
-    return full
-
-
-@dataclass(frozen=True)
-class TreeSettings:
-    """Settings of the trees, chosen on the given labels.
-
-    `stop` is the round at which boosting stops; 0 means no boosting. `rich` is whether the larger boosting model is
-    used, and `forest` whether there is a forest.
-    """
-
-    stop: int
-    rich: bool = False
-    forest: bool = True
-
-
-def tree_predictions(
-    X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, settings: TreeSettings | None = None
-) -> tuple[dict[str, Array], TreeSettings]:
-    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest by leaf size, and the settings.
+def tree_predictions(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
+    """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest by leaf size.
 
     Each fit uses a limited number of rows and predicts all test rows of its fold. Boosting stops at the round with the
     largest held-out likelihood, because later rounds learn wrong labels. If the last round is the best and there are
     many rows, a larger model is tried, and used if it is clearly better. Otherwise labels that only a larger model
-    explains would be flagged. The `settings` of an earlier fit can be reused; they also choose which of the two are
-    fitted.
+    explains would be flagged.
     """
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    if settings is None:
-        boosted, settings = task.fitted()
-        return {"boosting": task.out_of_fold(boosted), **task.forest()}, settings
-    found = task.forest() if settings.forest else {}
-    if settings.stop:
-        found["boosting"] = task.out_of_fold(task.boosted((settings.stop,), settings.rich))
-    return found, settings
+    return {"boosting": task.out_of_fold(task.best_boosted()), **task.forest()}
 
 
 class Boosted(NamedTuple):
@@ -97,8 +65,6 @@ class Boosted(NamedTuple):
     def predict(self, fold: int, X: Array) -> Array:
         """Probabilities (n, n_classes) of the trees that were not fitted to this fold."""
         fit = self.fits[fold]
-        if self.stop >= fit.n_iter_:
-            return _all_classes(fit, fit.predict_proba(X), self.n_classes)
         stages = fit.staged_predict_proba(X)
         for _ in range(self.stop - 1):
             next(stages)
@@ -117,17 +83,14 @@ class FoldTrees(NamedTuple):
     def predict(self, fold: int, X: Array) -> dict[str, Array]:
         """Probabilities (n, n_classes) of rows of one fold, from trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
-        trees = [tree for left, tree in self.forest if fold in left]
-        found = np.zeros((len(rows), len(_FOREST_LEAVES), K))
-        for tree in trees:
-            found += _shares(tree, rows, _FOREST_LEAVES, K) / len(trees)
+        found = np.mean([_shares(tree, rows, K, _FOREST_LEAVES) for left, tree in self.forest if fold in left], axis=0)
         return {"boosting": self.boosted.predict(fold, X), **_by_leaves(found)}
 
 
 def fold_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> FoldTrees:
     """Fit the trees of `tree_predictions` and keep them; each row must be in one test fold."""
     task = _TreeTask(X, codes, n_classes, folds, int(rng.integers(2**31)))
-    return FoldTrees(task.fitted()[0], list(task.forest_trees()))
+    return FoldTrees(task.best_boosted(), list(task.forest_trees()))
 
 
 @dataclass(frozen=True)
@@ -138,47 +101,39 @@ class _TreeTask:
     folds: Folds
     seed: int
 
-    def fitted(self) -> tuple[Boosted, TreeSettings]:
-        """The boosted trees and their settings; the larger model if its out-of-fold likelihood is clearly better."""
+    def best_boosted(self) -> Boosted:
+        """The boosted trees; the larger ones if their out-of-fold likelihood is clearly better."""
         boosted = self.boosted(_ROUNDS, rich=False)
         if boosted.gaining and len(self.codes) >= _LARGER_FROM:
-            larger_model = self.boosted(_MORE_ROUNDS, rich=True)
-            gain = self.log_likelihood(self.out_of_fold(larger_model)) - self.log_likelihood(self.out_of_fold(boosted))
-            if gain > _MIN_GAIN:
-                return larger_model, TreeSettings(larger_model.stop, rich=True)
-        return boosted, TreeSettings(boosted.stop)
+            larger = self.boosted(_MORE_ROUNDS, rich=True)
+            if self.log_likelihood(larger) - self.log_likelihood(boosted) > _MIN_GAIN:
+                return larger
+        return boosted
 
     def boosted(self, rounds: tuple[int, ...], rich: bool) -> Boosted:
         """Boosted trees of each fold, with the best of these rounds by held-out likelihood as `stop`.
 
-        Fitting ends early if the likelihood no longer increases. `rich` is the larger model; with fewer than 5,000 rows
-        all trees have few leaves.
+        `rich` is the larger model; with fewer than 5,000 rows all trees have few leaves.
         """
         leaves = {"max_leaf_nodes": 63, "min_samples_leaf": 10} if rich else {}
         if len(self.codes) < _LARGER_FROM:
             leaves = {"max_leaf_nodes": _FEW_LEAVES if self.n_classes == 2 else _FEWER_LEAVES}
-        kind = HistGradientBoostingClassifier(
-            learning_rate=_STEP, early_stopping=False, warm_start=True, random_state=self.seed, **leaves
-        )
-        most = _LARGER_ON if rich else _BOOSTED_ON
-        rows = [self._some_of(train, most) for train in self.folds.train]
-        fits, best = [clone(kind) for _ in rows], len(rounds) - 1
-        for last in [at for at in _EARLY_ROUNDS if at < best] + [best]:
-            for fit, train in zip(fits, rows, strict=True):
-                fit.set_params(max_iter=rounds[last]).fit(self.X[train], self.codes[train])
-            if len(rounds) > 1:
-                found = [self._by_round(fit, test, rounds) for fit, test in zip(fits, self.folds.test, strict=True)]
-                best = int(np.argmax(np.sum(found, axis=0)[: last + 1]))
-            if best < last:
-                break
-        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1 > 0)
+        settings = {"learning_rate": _STEP, "early_stopping": False, "random_state": self.seed, **leaves}
+        fits, gains = [], np.zeros(len(rounds))
+        for train, test in zip(self.folds.train, self.folds.test, strict=True):
+            rows = self._some_of(train, _LARGER_ON if rich else _BOOSTED_ON)
+            fit = HistGradientBoostingClassifier(max_iter=rounds[-1], **settings).fit(self.X[rows], self.codes[rows])
+            fits.append(fit)
+            gains += self._by_round(fit, test, rounds)
+        best = int(gains.argmax())
+        return Boosted(fits, self.n_classes, rounds[best], best == len(rounds) - 1)
 
     def out_of_fold(self, boosted: Boosted) -> Array:
         """The out-of-fold probabilities (n, n_classes) of boosted trees."""
         return self.folds.average([boosted.predict(fold, self.X[test]) for fold, test in enumerate(self.folds.test)])
 
     def forest(self) -> dict[str, Array]:
-        """Probabilities (n, n_classes) of a forest by leaf size: each tree predicts the folds that it leaves out."""
+        """Probabilities (n, n_classes) of a forest by leaf size; NaN for rows that no tree leaves out."""
         X = np.ascontiguousarray(self.X, dtype=np.float32)
 
         def parts() -> Iterator[tuple[Array, Array]]:
@@ -199,15 +154,16 @@ class _TreeTask:
         X = np.ascontiguousarray(self.X, dtype=np.float32)
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         for left in order[: _TREES * out].reshape(_TREES, out):
-            rows = self._some_of(self.folds.train[left].all(axis=0), _FOREST_ON, rng)
-            seed = int(rng.integers(2**31))
-            tree = DecisionTreeClassifier(min_samples_leaf=_FOREST_LEAVES[0], max_features="sqrt", random_state=seed)
-            yield left, tree.fit(X[rows], self.codes[rows], check_input=False)
+            kept = self.folds.train[left].all(axis=0)
+            if kept.any():  # not all folds of a series have earlier rows in common
+                rows, seed = self._some_of(kept, _FOREST_ON, rng), int(rng.integers(2**31))
+                settings = {"min_samples_leaf": _FOREST_LEAVES[0], "max_features": "sqrt", "random_state": seed}
+                yield left, DecisionTreeClassifier(**settings).fit(X[rows], self.codes[rows], check_input=False)
 
-    def log_likelihood(self, P: Array) -> float:
+    def log_likelihood(self, boosted: Boosted) -> float:
         """The mean log likelihood of the test labels."""
         tested = np.flatnonzero(self.folds.tested)
-        return float(np.log(np.maximum(P[tested, self.codes[tested]], 1e-4)).mean())
+        return float(np.log(np.maximum(self.out_of_fold(boosted)[tested, self.codes[tested]], 1e-4)).mean())
 
     def _some_of(self, train: Array, most: int, rng: np.random.Generator | None = None) -> Array:
         """The rows of a fit; if there are more than `most`, a sample of this many."""
@@ -217,19 +173,21 @@ class _TreeTask:
         return np.sort((rng or np.random.default_rng(self.seed)).choice(rows, most, replace=False))
 
     def _by_round(self, fit: Any, test: Array, rounds: tuple[int, ...]) -> Array:
-        """Array (rounds,): the log likelihood of the test labels, or of a sample, after each of these rounds.
-
-        It is 0 for rounds that are not fitted yet.
-        """
-        rows = np.flatnonzero(test)
-        if len(rows) > _STOP_ON:
-            rows = np.random.default_rng(self.seed).choice(rows, _STOP_ON, replace=False)
+        """Array (rounds,): the log likelihood of the test labels, or of a sample, after each of these rounds."""
+        rows = self._some_of(test, _STOP_ON)
         found = np.zeros(len(rounds))
         for i, P in enumerate(fit.staged_predict_proba(self.X[rows]), start=1):
             if i in rounds:
                 of_given = _all_classes(fit, P, self.n_classes)[np.arange(len(rows)), self.codes[rows]]
                 found[rounds.index(i)] = np.log(np.maximum(of_given, 1e-4)).sum()
         return found
+
+
+def _all_classes(fit: Any, P: Array, n_classes: int) -> Array:
+    """P with a column for each class; 0 for classes that do not occur in the training rows of `fit`."""
+    full = np.zeros((len(P), n_classes))
+    full[:, fit.classes_] = P
+    return full
 
 
 # ---- large leaves ----------------------------------------------------------------------------------------------------
@@ -289,7 +247,8 @@ def _shares(tree: Any, X: Any, sizes: tuple[int, ...], n_classes: int) -> Array:
     share = inner.value[:, 0] / inner.value[:, 0].sum(axis=1, keepdims=True)
     found = np.zeros((len(leaf), len(sizes), n_classes))
     for place, size in enumerate(sizes):
-        while (small := (inner.weighted_n_node_samples[node] < size - 0.5) & (node > 0)).any():
+        for _ in range(inner.max_depth):
+            small = (inner.weighted_n_node_samples[node] < size - 0.5) & (node > 0)
             node = np.where(small, parent[node], node)
         found[:, place, tree.classes_] = share[node][leaf]
     return found

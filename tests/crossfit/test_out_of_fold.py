@@ -1,16 +1,18 @@
 """No label has a say in its own out-of-fold prediction: every member of the ensemble, repeated rows, weights, scans."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
+from rankrange.crossfit import trees
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, predict_with
 from rankrange.crossfit.predictions import label_shares, label_shares_by_fold, linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
-from rankrange.crossfit.trees import TreeSettings, smooth_forests, tree_predictions
 
 N, CLASSES = 180, 3
 
@@ -24,9 +26,17 @@ def problem(repeats=1, seed=0):
     return X[order], codes[order]
 
 
-def of_trees(name, settled):
+def of_trees(name):
     def predict(X, codes, folds, mass):
-        return tree_predictions(X, codes, CLASSES, folds, np.random.default_rng(0), settled)[0][name]
+        with mock.patch.object(trees, "_ROUNDS", (5,)):  # the round at which boosting stops is chosen on all rows
+            return trees.tree_predictions(X, codes, CLASSES, folds, np.random.default_rng(0))[name]
+
+    return predict
+
+
+def of_smooth_forest(place, with_folds=True):
+    def predict(X, codes, folds, mass):
+        return trees.smooth_forests(X, codes, CLASSES, 0, folds if with_folds else None, mass)[place]
 
     return predict
 
@@ -44,16 +54,12 @@ BY_FOLD = {
     "ordinary": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[0], 2e-3),
     "trimmed": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[1], 2e-2),
     "neighbours by fold": (lambda X, codes, folds, mass: label_shares_by_fold(X, codes, CLASSES, folds, mass), 1e-12),
-    "extra trees": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[0], 1e-12),
-    "large leaves": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, folds, mass)[1], 1e-12),
+    "extra trees": (of_smooth_forest(0), 1e-12),
+    "large leaves": (of_smooth_forest(1), 1e-12),
     "naive Bayes": (of_model(GaussianNB()), 1e-12),
     "nearest neighbour": (of_model(KNeighborsClassifier(1)), 1e-12),
 }
-UNWEIGHTED = {
-    "boosting": (of_trees("boosting", TreeSettings(5)), 1e-12),
-    "forest": (of_trees("forest", TreeSettings(0)), 1e-12),
-    "coarse forest": (of_trees("coarse_forest", TreeSettings(0)), 1e-12),
-}
+UNWEIGHTED = {name: (of_trees(name), 1e-12) for name in trees.TREE_MEMBERS}
 ONE_OUT = {
     "neighbours": (
         lambda X, codes, folds, mass: label_shares(
@@ -65,11 +71,8 @@ ONE_OUT = {
         lambda X, codes, folds, mass: smooth_functions(X, codes, CLASSES, np.random.default_rng(0), mass),
         1e-9,
     ),
-    "extra trees, no folds": (lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[0], 1e-12),
-    "large leaves, no folds": (
-        lambda X, codes, folds, mass: smooth_forests(X, codes, CLASSES, 0, None, mass)[1],
-        1e-12,
-    ),
+    "extra trees, no folds": (of_smooth_forest(0, with_folds=False), 1e-12),
+    "large leaves, no folds": (of_smooth_forest(1, with_folds=False), 1e-12),
 }
 LINEAR = {"ordinary": 0, "trimmed": 1}  # one penalty, and one share to cut, are chosen for all folds
 MEMBERS = {**BY_FOLD, **UNWEIGHTED, **ONE_OUT}
