@@ -59,5 +59,5 @@ def test_an_audit_names_sparse_models_in_words():
     audit = audit_table(table, "label")
     disagreeing = [s.why for s in audit.suspects(20) if "sparse" in s.why]
     assert disagreeing
-    assert all("; a sparse linear model '" in text for text in disagreeing)
+    assert all("; the sparse linear model '" in text for text in disagreeing)
     assert any("The best, the sparse linear model, agrees" in note for note in audit.result.notes)
