@@ -51,10 +51,7 @@ _SUBMODULES = (
     "algorithms",
     "audit",
     "boosting",
-    "core",
-    "crossfit",
     "dask",
-    "estimators",
     "issues",
     "label_noise",
     "metrics",
@@ -63,9 +60,6 @@ _SUBMODULES = (
     "plots",
     "regression",
     "risk",
-    "shards",
-    "solvers",
-    "tables",
     "torch",
 )
 
