@@ -94,8 +94,8 @@ def saved_input() -> Path:
 def kind_of(path: Path, head: bytes) -> str:
     """The format of a file, by its first bytes `head`. An error for other known formats, such as PDF.
 
-    It is a name in `FORMATS`, "excel", "lines" or "json" if it looks like JSON, otherwise "csv". A text that begins
-    like a binary format, such as a CSV file with the column ORCID, is a text.
+    It is a name in `FORMATS`, "excel", "json" (also one object per line), otherwise "csv". A text that begins like a
+    binary format, such as a CSV file with the column ORCID, is a text.
     """
     text = head.removeprefix(b"\xef\xbb\xbf")
     is_text = b"\n" in head and not re.search(rb"[\x00-\x08\x0e-\x1f]", head)
@@ -107,17 +107,10 @@ def kind_of(path: Path, head: bytes) -> str:
     for start, what in _OTHER_KINDS.items():
         if head.startswith(start) and not is_text:
             raise not_a_table(path, what)
-    return _kind_of_text(text.lstrip(b" \t\r\n"))
-
-
-def _kind_of_text(start: bytes) -> str:
-    """ "lines" for JSON with one object per line (at least two lines), "json" for other JSON, otherwise "csv"."""
-    if start[:1] == b"[":
-        return "json" if start[1:].lstrip()[:1] in (b"{", b"]", b"[") else "csv"
-    if start[:1] != b"{" or start[1:].lstrip()[:1] not in (b'"', b"}"):
-        return "csv"
-    first, _, more = start.partition(b"\n")
-    return "lines" if first.rstrip().endswith(b"}") and more else "json"
+    start = text.lstrip(b" \t\r\n")
+    following = start[1:].lstrip()[:1]
+    is_json = following in {b"[": (b"{", b"]", b"["), b"{": (b'"', b"}")}.get(start[:1], ())
+    return "json" if is_json else "csv"
 
 
 def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
@@ -128,7 +121,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     path : Path
         The file.
     kind : str
-        "lines", "json", "excel" or a name in `FORMATS`.
+        "json", "excel" or a name in `FORMATS`.
     zipped : bool
         Whether the file is compressed with gzip.
     sheet : str or None
@@ -158,7 +151,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
             f"{path} starts like {kind.upper() if kind == 'orc' else kind.title()} but cannot be read "
             f"({visible(str(error), 100)}); copy it again"
         ) from error
-    rows = _json_lines(path, text) if kind == "lines" else _json_rows(path, text)
+    rows = _json_rows(path, text)
     names = dict.fromkeys(name for row in rows for name in row)
     return _flat(_of_columns(path, {name: [row.get(name) for row in rows] for name in names}))
 
@@ -202,34 +195,12 @@ def _as_text(value: Any) -> str:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _json_lines(path: Path, text: str) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                f"each line of JSON lines must be one whole object, got a damaged line {number} in {path} "
-                f"({visible(str(error), 80)}); correct that line"
-            ) from error
-        if not isinstance(row, dict):
-            raise UserError(
-                f"each line of JSON lines must be an object, got line {number} of {path} without names; add them"
-            )
-        rows.append(row)
-    return rows
-
-
 def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
-    """The rows of an array of objects, or of one object with lists of equal length as columns; otherwise an error."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"JSON must be complete, got {path}, which is damaged ({visible(str(error), 80)}); copy it again"
-        ) from error
+    """The rows of an array of objects, of an object per line, or of an object of lists, one per column."""
+    first, _, more = text.strip().partition("\n")
+    if more and first.startswith("{") and first.rstrip().endswith("}"):
+        return [_json_line(path, n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    found = _parsed(text, f"JSON must be complete, got {path}, which is damaged")
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         if len({len(column) for column in found.values()}) > 1:
             raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it again")
@@ -237,6 +208,22 @@ def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
         raise UserError(f"JSON must be an array of objects, one per row, got something else in {path}; export it again")
     return found
+
+
+def _json_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    row = _parsed(line, f"each line of JSON lines must be one whole object, got a damaged line {number} in {path}")
+    if not isinstance(row, dict):
+        raise UserError(
+            f"each line of JSON lines must be an object, got line {number} of {path} without names; add them"
+        )
+    return row
+
+
+def _parsed(text: str, problem: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{problem} ({visible(str(error), 80)}); correct it, or copy it again") from error
 
 
 def _flat(table: Any) -> Any:

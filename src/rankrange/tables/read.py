@@ -217,7 +217,7 @@ def open_table(
         return _checked(_held(file, "folder", load_folder(file)))
     head, zipped, size = _head_of(file)
     kind = kind_of(file, head)
-    if zipped and kind not in ("csv", "lines", "json"):
+    if zipped and kind not in ("csv", "json"):
         raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
     if kind == "csv":
         return _open_csv(file, head, zipped, size, delimiter, encoding)
