@@ -1,6 +1,6 @@
 """All figures of rankrange.torch on one GPU, in one command: exactness, selection, TKML, training steps and tokens.
 
-    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks]
+    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks] [--tokens]
 
 Forward and backward, medians of calls in turns between CUDA events, called from Python. "extra" is the peak memory
 beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be imported. Rows go to
@@ -35,14 +35,18 @@ Calls = dict[str, Callable[[], Any]]
 Row = dict[str, Any]
 
 
-def medians(calls: Calls, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each call, in turns; a call that fails is left out, with its error."""
+def medians(calls: Calls, repeats: int, pause: float = 0.0) -> dict[str, float]:
+    """Median milliseconds of each call, in turns; a call that fails is left out, with its error.
+
+    After a pause every call finds the same clock: heavy calls one after the other would lower it for the next.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
     for round_ in range(repeats + 3):
         for name, call in calls.items():
             if name not in times:
                 continue
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            time.sleep(pause)
             try:
                 begin.record()
                 call()
@@ -211,7 +215,7 @@ def extra_memory(call: Callable[[], None], leaves: list[Tensor]) -> float:
 def tokens(shape: tuple[int, int, int], peaked: bool) -> list[Row]:
     hidden, weight, target = token_inputs(shape, peaked)
     calls = {name: both_ways(loss, [hidden, weight], target) for name, loss in token_losses().items()}
-    times = medians(calls, 9)
+    times = medians(calls, 9, pause=0.05)
     extra = {name: extra_memory(calls[name], [hidden, weight]) for name in times}
     rows = rows_of("peaked" if peaked else "tokens", "x".join(map(str, shape)), times, extra)
     del hidden, weight, target, calls
@@ -249,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="append the rows to benchmarks/results")
     parser.add_argument("--skip-checks", action="store_true", help="leave out the exactness cases")
+    parser.add_argument("--tokens", action="store_true", help="time the losses of tokens alone")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a CUDA GPU; none was found")
@@ -256,9 +261,11 @@ def main() -> None:
     started = time.monotonic()
     if not arguments.skip_checks:
         print(f"exactness: {exactness()}, {time.monotonic() - started:.0f} s", flush=True)
-    rows = [row for n in LOSSES for row in selection(n)]
-    rows += [row for shape in LABELS for row in labels(shape)]
-    rows += training_steps()
+    rows: list[Row] = []
+    if not arguments.tokens:
+        rows += [row for n in LOSSES for row in selection(n)]
+        rows += [row for shape in LABELS for row in labels(shape)]
+        rows += training_steps()
     rows += [row for shape in TOKENS for peaked in (False, True) for row in tokens(shape, peaked)]
     summary(rows)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.monotonic() - started:.0f} s")
