@@ -126,13 +126,16 @@ def test_a_trainer_that_removes_the_index_is_refused(tmp_path):
 def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     losses = [rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=4), rrt.LinearAoRRLoss(m=0.1)]
-    alone = rrt.AoRRLoss(cross_entropy(), m=0.1, per_class=True)
+    alone = [
+        rrt.AoRRLoss(cross_entropy(), m=0.1, per_class=True),
+        rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=torch.ones(2)), m=0.1),
+    ]
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        for loss in (*losses, alone):
+        for loss in (*losses, *alone):
             _use_group(loss)
         assert all(loss.group is torch.distributed.group.WORLD for loss in losses)
-        assert alone.group is None
+        assert all(loss.group is None for loss in alone)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -184,7 +184,7 @@ class AoRRLoss(RangeLoss):
     def _check_combination(self) -> None:
         """Raise an error for settings that exclude each other."""
         settings = {"m='auto'": self.automatic, "ranking='stream'": self.ranking == "stream"}
-        settings |= {"group=": self.group is not None, "class weights": _class_weights(self.base) is not None}
+        settings |= {"group=": self.group is not None, "class weights": class_weights(self.base) is not None}
         one_batch = "per_class=True" if self.per_class else "class weights" if settings["class weights"] else ""
         excluded = ["ranking='stream'", "group="] + ["m='auto'"] * self.per_class
         wrong = [name for name in excluded if settings[name]]
@@ -279,12 +279,12 @@ class AoRRLoss(RangeLoss):
 
     def _masses(self, args: tuple[Any, ...]) -> Tensor | None:
         """The class weight of each sample; None without class weights."""
-        class_weights = _class_weights(self.base)
-        if class_weights is None:
+        weights = class_weights(self.base)
+        if weights is None:
             return None
         target = args[1].reshape(-1)
-        inside = (target >= 0) & (target < len(class_weights))
-        return torch.where(inside, class_weights[torch.where(inside, target, 0)], 0.0)
+        inside = (target >= 0) & (target < len(weights))
+        return torch.where(inside, weights[torch.where(inside, target, 0)], 0.0)
 
     def _ranked(
         self, losses: Tensor, args: tuple[Any, ...], warm: Tensor | None, masses: Tensor | None, last: dict[str, Any]
@@ -365,7 +365,8 @@ def warmup_batches(warmup: int | float, total: int | None) -> int:
     return warmup
 
 
-def _class_weights(base: Any) -> Tensor | None:
+def class_weights(base: Any) -> Tensor | None:
+    """The class weights of a criterion whose mean PyTorch divides by their sum."""
     return base.weight if isinstance(base, nn.CrossEntropyLoss | nn.NLLLoss) else None
 
 
