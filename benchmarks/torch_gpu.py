@@ -1,8 +1,8 @@
 """All figures of rankrange.torch on one GPU, in one command: exactness, selection, TKML, training steps and tokens.
 
-    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks] [--tokens]
+    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks] [--no-tokens]
 
-Forward and backward, medians of calls in turns between CUDA events, called from Python. "extra" is the peak memory
+Forward and backward, medians between CUDA events around each call, called from Python one after the other, in turns. "extra" is the peak memory
 beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be imported. Rows go to
 benchmarks/results/torch_gpu.csv with --record, and to the folder $OUT if it is set.
 """
@@ -35,30 +35,36 @@ Calls = dict[str, Callable[[], Any]]
 Row = dict[str, Any]
 
 
-def medians(calls: Calls, repeats: int, pause: float = 0.0) -> dict[str, float]:
-    """Median milliseconds of each call, in turns; a call that fails is left out, with its error.
+def medians(calls: Calls, rounds: int, burst: int = 1, pause: float = 0.0) -> dict[str, float]:
+    """Median milliseconds of each call, in turns of `burst` calls one after the other, the device waited for after each.
 
-    After a pause every call finds the same clock: heavy calls one after the other would lower it for the next.
+    After a pause every turn finds the same clock: heavy calls lower it for the next. A call that fails is left out.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for round_ in range(repeats + 3):
+    for round_ in range(rounds + 2):
         for name, call in calls.items():
             if name not in times:
                 continue
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             time.sleep(pause)
             try:
-                begin.record()
-                call()
-                end.record()
+                found = event_times(call, burst)
             except Exception as error:
                 print(f"  {name} failed: {type(error).__name__}: {str(error)[:300]}", flush=True)
                 del times[name]
                 continue
-            torch.cuda.synchronize()
-            if round_ >= 3:
-                times[name].append(begin.elapsed_time(end))
+            if round_ >= 2:
+                times[name] += found[burst // 3 :]
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+def event_times(call: Callable[[], Any], count: int) -> list[float]:
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for begin, end in pairs:
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) for begin, end in pairs]
 
 
 def both_ways(loss: Callable[..., Tensor], leaves: list[Tensor], *rest: Any) -> Callable[[], None]:
@@ -93,7 +99,7 @@ def selection(n: int) -> list[Row]:
         "AoRRLoss": both_ways(module, [losses]),
         "sort": both_ways(lambda s: s.sort(descending=True).values[m:k].mean(), [losses]),
     }
-    return rows_of("selection", n, medians(calls, 50 if n <= 1 << 22 else 20))
+    return rows_of("selection", n, medians(calls, 5, burst=40))
 
 
 def labels(shape: tuple[int, int]) -> list[Row]:
@@ -104,7 +110,7 @@ def labels(shape: tuple[int, int]) -> list[Row]:
         "ours; mask": both_ways(lambda z: rrt.tkml(z, mask, 5), [scores]),
         "ours; indices": both_ways(lambda z: rrt.tkml(z, index, 5), [scores]),
     }
-    return rows_of("tkml", "x".join(map(str, shape)), medians(calls, 20))
+    return rows_of("tkml", "x".join(map(str, shape)), medians(calls, 5, burst=20))
 
 
 # --- a training step
@@ -141,7 +147,7 @@ def training_step(name: str, net: nn.Module, images: Tensor) -> list[Row]:
 
         return call
 
-    return rows_of("step", name, medians({key: step(loss) for key, loss in losses.items()}, 60))
+    return rows_of("step", name, medians({key: step(loss) for key, loss in losses.items()}, 7, burst=20))
 
 
 def training_steps() -> list[Row]:
@@ -253,7 +259,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="append the rows to benchmarks/results")
     parser.add_argument("--skip-checks", action="store_true", help="leave out the exactness cases")
-    parser.add_argument("--tokens", action="store_true", help="time the losses of tokens alone")
+    parser.add_argument("--no-tokens", action="store_true", help="leave out the losses of tokens")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this benchmark needs a CUDA GPU; none was found")
@@ -262,11 +268,11 @@ def main() -> None:
     if not arguments.skip_checks:
         print(f"exactness: {exactness()}, {time.monotonic() - started:.0f} s", flush=True)
     rows: list[Row] = []
-    if not arguments.tokens:
-        rows += [row for n in LOSSES for row in selection(n)]
-        rows += [row for shape in LABELS for row in labels(shape)]
-        rows += training_steps()
-    rows += [row for shape in TOKENS for peaked in (False, True) for row in tokens(shape, peaked)]
+    rows += [row for n in LOSSES for row in selection(n)]
+    rows += [row for shape in LABELS for row in labels(shape)]
+    rows += training_steps()
+    if not arguments.no_tokens:
+        rows += [row for shape in TOKENS for peaked in (False, True) for row in tokens(shape, peaked)]
     summary(rows)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.monotonic() - started:.0f} s")
     rows = [{"torch": torch.__version__, **row} for row in rows]
