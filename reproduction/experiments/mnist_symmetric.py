@@ -8,8 +8,8 @@ split that is not reported. AoRR chooses m and k on the clean rows, "AoRR, no cl
 takes the C that predicts the clean rows best.
 
 The paper's protocol: Algorithm 2 with Table 14's 20 x 5,000 steps at 0.5 after a warm-up at 0.4, which ends when the
-loss of the clean rows no longer falls. Its steps draw one row; here they draw BATCH rows, and AT_k, whose threshold
-is that of operation 2, takes the same steps without an upper threshold.
+loss of the clean rows no longer falls. Its steps draw one row; here they draw BATCH rows. AT_k takes as many steps of
+Algorithm 1 from the end of the warm-up, with the k that operation 2 gives there.
 """
 
 from __future__ import annotations
@@ -81,18 +81,24 @@ def _algorithm_2(X: Any, y: Any, X_clean: Any, y_clean: Any, cell: Cell) -> tupl
     steps |= {"warm_up_steps": 50 if cell.quick else 1000, "warm_up_step": 0.4, "step": 0.5}
 
     def fit(**settings: Any) -> Any:
-        return algorithms.dca_without_k_and_m(
-            X, y, X_clean, y_clean, batch_size=BATCH, random_state=cell.seed, **{**steps, **settings}
-        )
+        how = {**steps, "batch_size": BATCH, "random_state": cell.seed, **settings}
+        return algorithms.dca_without_k_and_m(X, y, X_clean, y_clean, **how)
 
-    runs = {"Average": fit(outer_steps=0), "AT_k": fit(upper=lambda s: np.inf), "AoRR": fit()}
-    losses = {name: -log_softmax(X @ run.theta.T, axis=1)[np.arange(len(y)), y] for name, run in runs.items()}
-    counts = {"AoRR": float(np.sum(losses["AoRR"] > runs["AoRR"].lam_hat))}
+    def losses(run: Any) -> Any:
+        return -log_softmax(X @ run.theta.T, axis=1)[np.arange(len(y)), y]
+
+    runs = {"Average": fit(outer_steps=0)}
+    kept = max(1, int(np.sum(losses(runs["Average"]) > runs["Average"].lam)))  # operation 2 after the warm-up
+    how = {name: steps[name] for name in ("outer_steps", "inner_steps")}
+    how |= {"step": steps["step"] * len(y) / kept, "batch_size": BATCH, "theta": runs["Average"].theta}
+    runs["AT_k"] = algorithms.dca(X, y, 0, kept, loss="softmax", random_state=cell.seed, **how)
+    runs["AoRR"] = fit()
+    counts = {"AoRR": float(np.sum(losses(runs["AoRR"]) > runs["AoRR"].lam_hat))}
     predictors = {
         name: lambda Z, theta=run.theta: np.argmax(Z @ theta[:, :-1].T + theta[:, -1], axis=1)
         for name, run in runs.items()
     }
-    return predictors, counts, float(np.sum(losses["AT_k"] > runs["AT_k"].lam))
+    return predictors, counts, float(kept)
 
 
 def figures(results: Any) -> dict[str, Any]:
