@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks] [--no-tokens]
 
-Forward and backward, medians between CUDA events around each call, called from Python one after the other, in turns. "extra" is the peak memory
-beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be imported. Rows go to
-benchmarks/results/torch_gpu.csv with --record, and to the folder $OUT if it is set.
+Forward and backward, medians between CUDA events around each call, called from Python one after the other, in turns.
+"extra" is the peak memory beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be
+imported. Rows go to benchmarks/results/torch_gpu.csv with --record, and to the folder $OUT if it is set.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 def medians(calls: Calls, rounds: int, burst: int = 1, pause: float = 0.0) -> dict[str, float]:
-    """Median milliseconds of each call, in turns of `burst` calls one after the other, the device waited for after each.
+    """Median milliseconds of each call, in turns of `burst` calls one after the other without waiting for the device.
 
     After a pause every turn finds the same clock: heavy calls lower it for the next. A call that fails is left out.
     """
