@@ -165,15 +165,19 @@ def _enough_rows(design: Design, h: Array) -> tuple[Array, Array]:
 
 
 def curvature(objective: Objective, Z: Array) -> Array:
-    """The second derivative (n,) of each loss at the scores Z; of a piecewise linear one that of a quadratic bound."""
+    """The second derivative (n,) of each loss at the scores Z; of linear pieces that of a quadratic bound."""
     loss, r = objective.loss, objective.n_outputs
     if r > 1:
         return np.full(Z.shape[1], (1.0 - 1.0 / r) / r)
-    if hasattr(loss, "margins"):
-        # max(0, t) <= (t^2 / |a| + 2 t + |a|) / 4 and |t| <= (t^2 / |a| + |a|) / 2, with equality at t = a.
-        size = np.abs(loss.margins(objective.y, Z[0])[:, 0]).astype(np.float64)
+    if loss.targets == "numbers":
+        # The quadratic with the value and the slope of the loss here, symmetric around the target, is above it.
+        size = np.abs(objective.y - Z[0]).astype(np.float64)
         size = np.maximum(size, 1e-3 * size.mean() + 1e-300)
-        return 1.0 / size if getattr(loss, "signed_margins", False) else 0.5 / size
+        return np.maximum(loss.curvature(objective.y, Z[0]), np.abs(objective.losses_and_slopes(Z)[1][0]) / size)
+    if hasattr(loss, "margins"):
+        # max(0, t) <= (t^2 / |a| + 2 t + |a|) / 4, with equality at t = a.
+        size = np.abs(loss.margins(objective.y, Z[0])[:, 0]).astype(np.float64)
+        return 0.5 / np.maximum(size, 1e-3 * size.mean() + 1e-300)
     return loss.curvature(objective.y, Z[0])
 
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from ..core.arrays import Array
 from ..core.cuts import Ranked, values_at
 from ..core.objective import Design, Objective
-from .concentration import hessian
+from .concentration import concentrate, hessian
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
 from .polish import PRODUCTS_FROM, minimise_convex, polish
 
@@ -29,21 +29,41 @@ _METRIC_ROWS = 20_000
 _MOST_SAMPLED = 20_000
 # The largest number of neighbouring problems.
 _MOST_NEIGHBOURS = 20
+# Small tables with an l1 penalty, by the entries of X (times outputs), have more random starts, and restarts.
+_SMALL, _MORE_STARTS, _ROUNDS = 10_000, 6, 3
 # An intercept with which losses are nearly zero, and whose exponential is finite in float32.
 _LARGE_INTERCEPT = 80.0
 
 
 def search(objective: Objective, start: Array | None, settings: Any) -> Result:
-    """Minimise over coefficients and dropped rows, from `n_starts` random starts or more, simple ones, and `start`.
+    """Minimise over coefficients and dropped rows.
 
-    `settings` is a `rankrange.solvers.Settings`.
+    Parameters
+    ----------
+    objective : Objective
+        The objective to minimise.
+    start : ndarray of shape (outputs, p) or None
+        The coefficients of one more start.
+    settings : Settings
+        Tolerance, number of iterations and random starts, random number generator and log.
+
+    Returns
+    -------
+    Result
+        The final point and its certificate. If m suffices to drop all classes but one, the search ends at once.
     """
-    rng, log, last = settings.rng, settings.log, (settings.rng, settings.tol, settings.max_iter, settings.log)
     if objective.m == 0:
         return minimise_convex(objective, start, settings)
-    left = one_class_left(objective, log)
+    left = one_class_left(objective, settings.log)
     if left is not None:
         return left
+    W = near_minimum(objective, start, settings)
+    return polish(objective, W, settings.rng, settings.tol, settings.max_iter, settings.log)
+
+
+def near_minimum(objective: Objective, start: Array | None, settings: Any) -> Array:
+    """Coefficients (r, p) near the lowest minimum that is found for m > 0; parameters as in `search`."""
+    rng, max_iter = settings.rng, settings.max_iter
     if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
         objective = replace(objective, design=objective.design.unfactored())
     sample = subsample(objective, sample_rows(objective), rng)
@@ -53,27 +73,37 @@ def search(objective: Objective, start: Array | None, settings: Any) -> Result:
     starts = [_starts(part, near, metric, settings.n_starts, rng)]
     starts += [] if start is None else [centred.inward(start)[None]]
     simple = centred.outward(np.concatenate([starts[0][:4], *starts[1:]]))
-    ends, values = _screened(part, np.concatenate(starts), metric, sample is not objective, settings.max_iter)
-    log("screen", float(values[0]))
+    ends, values = _screened(part, np.concatenate(starts), metric, sample is not objective, max_iter)
+    settings.log("screen", float(values[0]))
     if sample is objective:
         curved = Metric(hessian(part, ends[0]))
-        W = centred.outward(improved(part, ends[0], float(values[0]), curved, len(_NEIGHBOURS), settings.max_iter))
-        return polish(objective, W, *last)
+        W = improved(part, ends[0], float(values[0]), curved, len(_NEIGHBOURS), max_iter)
+        if settings.n_starts and _is_small_net(part):
+            W = _restarted(part, W, curved, settings)
+        return centred.outward(W)
     # The sample does not rank its minima reliably.
     ends = centred.outward(ends[values < 1.2 * values[0] + 1e-12])
-    W = min(np.concatenate([ends, simple]), key=objective.value)
-    W = _on_all_rows(objective, W, settings.max_iter)
-    return polish(objective, W, *last)
+    return _on_all_rows(objective, min(np.concatenate([ends, simple]), key=objective.value), max_iter)
 
 
 def _screened(part: Objective, starts: Array, metric: Metric, is_sample: bool, max_iter: int) -> tuple[Array, Array]:
     """The ends of the best starts, lowest first, with distinct values."""
-    for survivors, steps in ((5, 6), (3, 8)) if is_sample else ((5, 8),):
-        starts, values, _ = descend(part.batch, starts, metric, max_iter=min(steps, max_iter), tol=1e-4)
+    rounds = ((5, 6), (3, 8)) if is_sample else ((5, 8),)
+    # In a small table with an l1 penalty the order after a few steps does not predict the final one.
+    for survivors, steps in () if _is_small_net(part) else rounds:
+        starts, values, _ = _steps(part, starts, metric, min(steps, max_iter), 1e-4)
         starts = starts[np.argsort(values, kind="stable")[:survivors]]
-    ends, values, _ = descend(part.batch, starts, metric, max_iter=min(100, max_iter), tol=1e-4 if is_sample else 1e-5)
+    ends, values, _ = _steps(part, starts, metric, min(100, max_iter), 1e-4 if is_sample else 1e-5)
     best = _distinct(values)
     return ends[best], values[best]
+
+
+def _steps(objective: Objective, starts: Array, metric: Metric, max_iter: int, tol: float) -> tuple[Array, Array, int]:
+    """Quasi-Newton steps as in `descend`; with an l1 penalty proximal Newton steps, of which a quarter is enough."""
+    if not objective.l1_ratio:
+        return descend(objective.batch, starts, metric, max_iter=max_iter, tol=tol)
+    ends = [concentrate(objective, W, rounds=-(-max_iter // 4), steps=1, tol=tol) for W in starts]
+    return np.array([W for W, _ in ends]), np.array([value for _, value in ends]), 0
 
 
 def _on_all_rows(objective: Objective, W: Array, max_iter: int) -> Array:
@@ -83,7 +113,7 @@ def _on_all_rows(objective: Objective, W: Array, max_iter: int) -> Array:
     W = centred.inward(W)
     for _ in range(2):
         metric = Metric(hessian(part, W))
-        ends, values, steps = descend(part.batch, W[None], metric, max_iter=min(50, max_iter), tol=1e-5)
+        ends, values, steps = _steps(part, W[None], metric, min(50, max_iter), 1e-5)
         W = ends[0]
         if steps < 50:
             break
@@ -103,16 +133,31 @@ def improved(objective: Objective, W: Array, value: float, metric: Metric, patie
     """
     failures = 0
     for _ in range(min(_MOST_NEIGHBOURS, max_iter)):
-        near, _, _ = descend(
-            _NEIGHBOURS[failures](objective).batch, W[None], metric, max_iter=min(10, max_iter), tol=1e-4
-        )
-        ends, values, _ = descend(objective.batch, near, metric, max_iter=min(100, max_iter), tol=1e-5)
+        near, _, _ = _steps(_NEIGHBOURS[failures](objective), W[None], metric, min(10, max_iter), 1e-4)
+        ends, values, _ = _steps(objective, near, metric, min(100, max_iter), 1e-5)
         if values[0] < value * (1.0 - 1e-5):
             W, value, failures = ends[0], float(values[0]), 0
         else:
             failures += 1
         if failures == patience:
             break
+    return W
+
+
+def _restarted(objective: Objective, W: Array, metric: Metric, settings: Any) -> Array:
+    """The lowest minimum found from fits to random halves of the rows that W keeps, which are mostly regular."""
+    value = objective.value(W)
+    for _ in range(_ROUNDS):
+        kept = objective.at(W).weights > 0
+        halves = kept & (settings.rng.random((settings.n_starts, len(kept))) < 0.5)
+        starts = [one_step(objective, half, rough_metric(objective, half)) for half in halves if half.any()]
+        if not starts:
+            break
+        ends, values, _ = _steps(objective, np.array(starts), metric, min(100, settings.max_iter), 1e-5)
+        best = int(values.argmin())
+        if not values[best] < value * (1.0 - 1e-5):
+            break
+        W, value = ends[best], float(values[best])
     return W
 
 
@@ -138,7 +183,12 @@ def _starts(objective: Objective, near: Array, metric: Metric, n_starts: int, rn
     fits.append(one_step(objective, near[0], metric))
     if objective.n_outputs == 1 and objective.loss.targets == "binary" and objective.design.fit_intercept:
         fits.append(_start_without_rare_rows(objective))
-    return np.concatenate([np.array(fits), random_starts(objective, metric, n_starts, rng)])
+    count = n_starts * (_MORE_STARTS if _is_small_net(objective) else 1)
+    return np.concatenate([np.array(fits), random_starts(objective, metric, count, rng)])
+
+
+def _is_small_net(objective: Objective) -> bool:
+    return objective.l1_ratio > 0 and objective.design.n * objective.design.p * objective.n_outputs <= _SMALL
 
 
 def rough_metric(objective: Objective, weight: Array) -> Metric:
@@ -149,12 +199,18 @@ def rough_metric(objective: Objective, weight: Array) -> Metric:
     rows = np.flatnonzero(weight)[:: 1 + np.count_nonzero(weight) // _METRIC_ROWS]
     shown = weight[rows].astype(np.float64)
     matrix = objective.design.spread(shown, rows) * (0.25 / max(float(shown.sum()), 1.0))
-    return Metric(add_diagonal(matrix, objective.penalty_diagonal()))
+    return Metric(add_diagonal(matrix, replace(objective, l1_ratio=0.0).penalty_diagonal()))
 
 
 def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
-    """A rough ordinary fit (r, p) to the rows of a mask: one step from zero with the metric as Hessian."""
+    """A rough ordinary fit (r, p) to the rows of a mask: one step from zero with the metric as Hessian.
+
+    With an l1 penalty it takes three proximal Newton steps.
+    """
     zero = np.zeros((objective.n_outputs, objective.design.p))
+    if objective.l1_ratio:
+        part = objective.rows(np.flatnonzero(rows), 0, 1)
+        return concentrate(replace(part, k=part.total), zero, rounds=3, steps=1)[0]
     return -metric.solve(objective.average(rows).at(zero).gradient)
 
 
@@ -205,7 +261,8 @@ def _fit_of_few(objective: Objective, metric: Metric, rng: np.random.Generator) 
     design, several = objective.design, objective.n_outputs > 1
     chosen = np.zeros(design.n, dtype=bool)
     size = 10 * objective.n_outputs if several else design.p + 2
-    chosen[rng.choice(design.n, min(design.n, size), replace=False)] = True
+    few = max(3, design.n // 8)  # with many columns, larger sets would hardly differ
+    chosen[rng.choice(design.n, min(design.n, size, few), replace=False)] = True
     return one_step(objective, chosen, metric if several else rough_metric(objective, chosen))
 
 

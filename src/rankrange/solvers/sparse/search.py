@@ -1,23 +1,12 @@
-"""The search for the rows to keep: sparse starts and concentration steps.
+"""Trimmed elastic nets: the rows to drop are searched by `trim`, then fits and cuts alternate until the rows repeat.
 
 A concentration step fits the elastic net to the kept rows, then keeps the rows with the smallest losses. Neither part
 increases the objective, and the duality gap of the last fit bounds the remaining gain with the same rows dropped.
-Random starts are elastic nets of a few rows, as in the sparse LTS literature (Alfons, Croux and Gelper 2013; Kurnaz,
-Hoffmann and Filzmoser 2018). They are compared after two rough steps, and the best are continued. Further starts are
-the ordinary net, one without high-leverage rows and, for a numeric target, one without extreme targets. For classes,
-there is one for each class that drops rows of this class first.
-
-Concentration steps end in one of many local minima. Small tables have more random starts, and from the end of each,
-single rows are exchanged until no exchange lowers the objective. Then the search restarts from random halves of the
-rows that the best fits keep.
-
-Rows change in most steps, so a step of the search takes one proximal Newton step instead of a fit; only the last steps
-are fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,37 +16,23 @@ import scipy.sparse as sp
 from ...core.aggregates import Stratified
 from ...core.arrays import Array
 from ...core.cuts import select, top_within
+from ...core.objective import Design, Objective
+from ..descent import Log, Settings
+from ..trim import near_minimum, one_class_left
 from .elastic_net import ElasticNet, Net
-from .exchange import costs_of_rows
 
 Report = Callable[[str, float], object]
 
-# The number of rows of a random start: for a numeric target, and for each class.
-_ROWS, _ROWS_OF_CLASS = 3, 2
-# The number of steps before starts are compared, the tolerance of starts, the number of continued starts per random
-# start, and the tolerance of fits that are only compared.
-_ROUGH_STEPS, _ROUGH, _FINALISTS, _FINE = 2, 1e-2, 0.3, 1e-4
-# The number of starts that are always tried, and the share of random starts in a row that may bring no improvement.
-_FIRST, _PATIENCE = 6, 0.4
 # The tolerance of the last fit: full precision costs little more, and equal problems then have equal results.
 _LAST = 1e-10
-# Exchanges: the number of dropped rows to try, of kept rows for each, and the largest predicted value, relative to the
-# best, for which a fit is computed. Predictions are of second order.
-_CANDIDATES, _OUT, _SLACK = 8, 2, 1.02
-# The largest number of entries of X (times classes) for exchanges of rows, which would take many ordinary fits.
-_SMALL = 50_000
-# Small tables: the factors of random starts and of restarts, the rounds of restarts, and the fits that they restart.
-_MORE, _RESTARTS, _ROUNDS, _PARENTS = 6, 3, 3, 3
+# The largest number of entries of a sparse X that the search makes dense.
+_SMALL = 4_000_000
 # The relative gain below which steps with the same rows end.
 _SMALL_GAIN = 1e-6
 # The largest number of working sets of a fit that is only compared.
 _FEW_ROUNDS = 10
 # The number of columns, those with the largest variance, for computing leverage.
 _LEVERAGE_COLUMNS = 300
-# The number of columns of the search if there are more than twice as many: those most correlated with the target.
-_SCREENED = 1000
-# The share of rows with high leverage in that selection.
-_OUTER = 0.3
 
 
 class Cut(NamedTuple):
@@ -105,13 +80,11 @@ def trimmed_net(
     rng: np.random.Generator,
     tol: float = 1e-6,
     max_iter: int = 200,
-    exchange: bool = True,
     report: Report = lambda phase, value: None,
 ) -> Net:
     """Minimise over coefficients and kept rows.
 
-    With m = 0 it is one convex fit. With more than 2,000 columns, the search uses at most 1,000 of them, and only the
-    last steps use all.
+    With m = 0 it is one convex fit. The rows to drop are searched by `trim`, and the last steps are fits.
 
     Parameters
     ----------
@@ -122,16 +95,13 @@ def trimmed_net(
     start : pair of ndarray or None
         Coefficients and intercepts of one more start.
     n_starts : int, default=10
-        The number of random starts; small tables have six times as many if `exchange` is True. Otherwise they end early
-        if they bring no improvement.
+        The number of random starts.
     rng : numpy.random.Generator
         The generator of random starts.
     tol : float, default=1e-6
         The relative gap of the last fit. Unless m = 0, at most 1e-10 is used.
     max_iter : int, default=200
         Maximum number of concentration steps of one descent; with m = 0, of working sets.
-    exchange : bool, default=True
-        Whether small tables get a longer search, with more starts, exchanges of rows and restarts.
     report : callable
         Called with the phase and the objective, after each start and after each of the last steps.
 
@@ -144,72 +114,26 @@ def trimmed_net(
         fit = net.fit(cut.all(len(net.y)), start, top=cut.top, tol=tol, max_rounds=max_iter)
         report("fit", fit.value)
         return fit
-    columns = _screened(net)
-    part = replace(net, X=net.columns[:, columns])
-    begin = None if start is None else (start[0][:, columns], start[1])
-    fine = _finalists(part, cut._replace(k=None), begin, n_starts, rng, max_iter, exchange, report)
-    if cut.k is not None:
-        fine = _distinct(sorted(fine, key=lambda fit: fit.value))
-        fine = [_concentrate(part, cut, fit, _FINE, max_iter) for fit in fine]
-    best = min(fine, key=lambda fit: fit.value)
-    coef, _ = net.zero()
-    coef[:, columns] = best.coef
-    return _concentrate(net, cut, best._replace(coef=coef), min(tol, _LAST), max_iter, report)
+    objective, log = _objective(net, cut), Log()
+    given = None if start is None else (np.column_stack(start) if net.fit_intercept else start[0])
+    left = one_class_left(objective, log)
+    W = near_minimum(objective, given, Settings(tol, max_iter, n_starts, rng, log)) if left is None else left.w
+    for phase, value in log.history:
+        report(phase, objective.C * value)
+    d = net.X.shape[1]
+    fit = Net(W[:, :d], W[:, d] if net.fit_intercept else np.zeros(len(W)), np.inf, np.inf, 0)
+    return _concentrate(net, cut, fit, min(tol, _LAST), max_iter, report)
 
 
-def _finalists(
-    net: ElasticNet,
-    cut: Cut,
-    start: tuple[Array, Array] | None,
-    n_starts: int,
-    rng: np.random.Generator,
-    max_iter: int,
-    exchange: bool,
-    report: Report,
-) -> list[Net]:
-    """Results of concentration steps from the starts that are best after two steps.
-
-    In a small table, if `exchange` is True, all starts are continued, because the ranking after two steps hardly
-    predicts the final one. Then rows are exchanged in all results, for the same reason, and the search restarts from
-    some of the rows that the best results keep.
-    """
-    if not (exchange and _is_small(net)):
-        rough = _competing(net, cut, _starts(net, cut, start, n_starts, rng, False), _PATIENCE * n_starts)
-        rough.sort(key=lambda fit: fit.value)
-        for fit in rough:
-            report("start", fit.value)
-        count = max(3, round(_FINALISTS * n_starts))
-        return [_descend(net, cut, fit, max_iter) for fit in _distinct(rough)[:count]]
-    fine = [_descend(net, cut, fit, max_iter) for fit in _starts(net, cut, start, _MORE * n_starts, rng, True)]
-    for fit in fine:
-        report("start", fit.value)
-    seen: set[bytes] = set()
-    fine = [_exchanged(net, cut, fit, max_iter, seen) for fit in fine]
-    return _restarted(net, cut, fine, _RESTARTS * n_starts, rng, max_iter, seen)
-
-
-def _screened(net: ElasticNet) -> Array | slice:
-    """The columns of the search: those with the largest covariance with the target, or all if there are at most 2,000.
-
-    500 are the best over all rows, and 500, some of them the same, over the low-leverage rows. Numeric targets are
-    clipped around their median, because otherwise a single outlier would decide.
-    """
-    n, p = net.X.shape
-    if p <= 2 * _SCREENED:
-        return slice(None)
-    codes = net.classes()
-    if codes is None:
-        y = near_the_median(net.y)
-        targets = (y - y.mean())[None]
-    else:
-        targets = np.eye(int(codes.max()) + 1)[codes].T
-    inner = np.isin(np.arange(n), inner_rows(net, _OUTER))
-    chosen = []
-    for rows in (np.ones(n), inner):
-        centred = (targets - (targets @ rows / rows.sum())[:, None]) * rows
-        slopes = np.abs(net.gradient(centred)).max(axis=0)
-        chosen.append(np.argpartition(-slopes, _SCREENED // 2)[: _SCREENED // 2])
-    return np.union1d(*chosen)
+def _objective(net: ElasticNet, cut: Cut) -> Objective:
+    """The same problem, divided by C times the kept mass; small sparse rows become dense."""
+    total = len(net.y) if cut.mass is None else float(cut.mass.sum())
+    k = total if cut.k is None else cut.k
+    ranks = {"m": cut.m, "k": k, "sample_weight": cut.mass, "l1_ratio": net.l1_ratio}
+    X, small = net.design.X, net.design.n * net.design.d <= _SMALL
+    design = Design(X.toarray(), net.fit_intercept) if small and net.design.sparse else net.design
+    objective = Objective(design, net.y, net.loss, cut.C * (k - cut.m), net.n_outputs, **ranks)
+    return objective if cut.groups is None else replace(objective, aggregate=cut.groups)
 
 
 def near_the_median(y: Array) -> Array:
@@ -217,20 +141,6 @@ def near_the_median(y: Array) -> Array:
     center = np.median(y)
     reach = 3 * 1.4826 * np.median(np.abs(y - center))
     return np.clip(y, center - reach, center + reach) if reach > 0 else y
-
-
-def _competing(net: ElasticNet, cut: Cut, starts: Iterator[Net], patience: float) -> list[Net]:
-    """The results of two steps from each start, at least seven, until `patience` starts in a row do not improve."""
-    found: list[Net] = []
-    without_gain = 0
-    for number, fit in enumerate(starts):
-        after = _descend(net, cut, fit, _ROUGH_STEPS)
-        better = not found or after.value < min(each.value for each in found)
-        found.append(after)
-        without_gain = 0 if better else without_gain + 1
-        if number >= _FIRST and without_gain >= patience:
-            break
-    return found
 
 
 def follow(net: ElasticNet, cut: Cut, start: tuple[Array, Array], *, tol: float = 1e-3, max_iter: int = 10) -> Net:
@@ -246,15 +156,6 @@ def inner_rows(net: ElasticNet, share: float) -> Array:
     n = len(net.y)
     count = max(1, n - int(np.ceil(share * n)))
     return np.sort(np.argsort(_leverages(net.X), kind="stable")[:count])
-
-
-def _distinct(fits: list[Net]) -> list[Net]:
-    """The first fit of each distinct objective value, in the order given."""
-    kept: list[Net] = []
-    for fit in fits:
-        if all(abs(fit.value - other.value) > 1e-6 * abs(other.value) for other in kept):
-            kept.append(fit)
-    return kept
 
 
 def _concentrate(net: ElasticNet, cut: Cut, fit: Net, tol: float, max_steps: int, report: Report | None = None) -> Net:
@@ -304,143 +205,6 @@ def _descend(net: ElasticNet, cut: Cut, fit: Net, max_steps: int) -> Net:
         if settled:
             break
     return fit._replace(value=value)
-
-
-def _cut_anew(net: ElasticNet, cut: Cut, fit: Net) -> Net:
-    """The fit with the trimmed objective as its value."""
-    losses = net.losses(net.scores(fit.coef, fit.intercept))
-    return fit._replace(value=cut.value(net, fit, losses, cut.weights(losses)))
-
-
-def _is_small(net: ElasticNet) -> bool:
-    """Whether the table is small enough for exchanges of rows."""
-    return len(net.y) * max(net.X.shape[1], 1) * net.n_outputs <= _SMALL
-
-
-def _exchanged(net: ElasticNet, cut: Cut, fit: Net, max_steps: int, seen: set[bytes]) -> Net:
-    """Exchange a kept row for a dropped one, then concentrate, until no promising exchange lowers the objective.
-
-    Exchanges also end at kept rows that were `seen`, from which an earlier call has continued.
-    """
-    for _ in range(max_steps):
-        losses = net.losses(net.scores(fit.coef, fit.intercept))
-        h = cut.weights(losses)
-        if h.tobytes() in seen:
-            break
-        seen.add(h.tobytes())
-        dropped = np.flatnonzero(h == 0)
-        for row in dropped[np.argsort(losses[dropped], kind="stable")][:_CANDIDATES]:
-            after = _exchange(net, cut, fit, h, row)
-            if after.value < fit.value * (1 - 1e-6):
-                fit = _descend(net, cut, after, max_steps)
-                break
-        else:
-            break
-    return fit
-
-
-def _restarted(
-    net: ElasticNet,
-    cut: Cut,
-    fine: list[Net],
-    n_starts: int,
-    rng: np.random.Generator,
-    max_steps: int,
-    seen: set[bytes],
-) -> list[Net]:
-    """The best fits, and those after restarts from random halves of the rows that they keep.
-
-    There are three rounds, or fewer if one brings no lower fit. Rows that a good fit keeps are mostly regular, so these
-    are starts for nearby minima that differ in several rows, which single exchanges do not reach.
-    """
-    best = np.inf
-    for _ in range(_ROUNDS):
-        fine = _distinct(sorted(fine, key=lambda fit: fit.value))[:_PARENTS]
-        if not fine[0].value < best * (1 - 1e-6):
-            break
-        best = fine[0].value
-        ends = []
-        for i in range(n_starts):
-            parent = fine[i % len(fine)]
-            h = cut.weights(net.losses(net.scores(parent.coef, parent.intercept)))
-            h *= 2 * (rng.random(len(h)) < 0.5)
-            if not h.any():
-                continue
-            start = net.step(h, (parent.coef, parent.intercept))
-            ends.append(_descend(net, cut, start, max_steps))
-        ends.sort(key=lambda fit: fit.value)
-        new = _distinct(fine + ends)[len(fine) :][:_PARENTS]
-        fine = fine + [_exchanged(net, cut, end, max_steps, seen) for end in new]
-    return fine
-
-
-def _exchange(net: ElasticNet, cut: Cut, fit: Net, h: Array, row: int) -> Net:
-    """The fit with this row instead of one of the two rows that then cost most; `fit` itself if none is lower.
-
-    With `cut.groups`, these are rows of the same class.
-    """
-    mass = 1.0 if cut.mass is None else float(cut.mass[row])
-    trial = h.copy()
-    trial[row] = cut.C * mass
-    more = net.step(trial, (fit.coef, fit.intercept))
-    costs = costs_of_rows(net, more, trial, trial[row])
-    costs[row] = -np.inf
-    if cut.groups is not None:
-        costs[cut.groups.groups != cut.groups.groups[row]] = -np.inf
-    found = fit
-    for out in np.argsort(-costs, kind="stable")[:_OUT]:
-        if not more.value - costs[out] <= fit.value * _SLACK:
-            break
-        without = trial.copy()
-        without[out] -= trial[row]
-        after = net.step(without, (more.coef, more.intercept))
-        found = min(found, _cut_anew(net, cut, after), key=lambda each: each.value)
-    return found
-
-
-def _starts(
-    net: ElasticNet, cut: Cut, start: tuple[Array, Array] | None, n_starts: int, rng: np.random.Generator, half: bool
-) -> Iterator[Net]:
-    """Yield the starts: the ordinary net, `start`, a net without high-leverage rows, and further nets.
-
-    The further nets are one without the rows of extreme targets or, for classes, one for each class that drops its rows
-    first (not with `cut.groups`), and `n_starts` nets of a few random rows. With `half`, every second random net has as
-    many rows as are kept.
-    """
-    n = len(net.y)
-    every = cut.all(n)
-    ordinary = net.step(every, net.step(every, net.zero())[:2])
-    near = ordinary.coef, ordinary.intercept
-    yield ordinary
-    if start is not None:
-        yield Net(*start, np.inf, np.inf, 0)
-    yield net.fit(cut.weights(_leverages(net.X)), near, tol=_ROUGH)
-    codes = net.classes()
-    if codes is None:
-        yield net.fit(cut.weights(np.abs(net.y - np.median(net.y))), near, tol=_ROUGH)
-    else:
-        for code in range(int(codes.max()) + 1) if cut.groups is None else ():
-            # The rows may be easiest to fit without one class, or without its rows of largest loss.
-            losses = net.losses(net.scores(*near))
-            first = losses + (codes == code) * (1 + losses.max())
-            yield net.fit(cut.weights(first), near, tol=_ROUGH, max_rounds=_FEW_ROUNDS)
-    for i in range(n_starts):
-        if half and i % 2:
-            yield net.step(cut.weights(rng.random(n)), net.zero())
-            continue
-        rows = _few_rows(codes, every, rng)
-        h = np.zeros(n)
-        h[rows] = every.sum() / len(rows)
-        yield net.step(h, net.zero())
-
-
-def _few_rows(codes: Array | None, mass: Array, rng: np.random.Generator) -> Array:
-    if codes is None:
-        present = np.flatnonzero(mass)
-        return rng.choice(present, size=min(_ROWS, len(present)), replace=False)
-    groups = [np.flatnonzero((codes == code) & (mass > 0)) for code in range(int(codes.max()) + 1)]
-    chosen = [rng.choice(rows, size=min(_ROWS_OF_CLASS, len(rows)), replace=False) for rows in groups if len(rows)]
-    return np.concatenate(chosen)
 
 
 def _leverages(X: Any) -> Array:
