@@ -120,7 +120,8 @@ def _quadratic_net(H: Array, slope: Array, w: Array, objective: Objective, d: in
     if objective.design.fit_intercept:
         side, corner = H[:d, d], max(float(H[d, d]), 1e-300)
         H, target, last = H[:d, :d] - np.outer(side, side) / corner, target[:d] - side * (target[d] / corner), target[d]
-    factor = cholesky(H, 1e-12 * max(float(np.diag(H).max(initial=0.0)), 1e-300))
+    scale = np.sqrt(np.maximum(np.diag(H), 1e-300))  # columns may differ in scale by many orders of magnitude
+    factor = cholesky(H / scale[:, None] / scale, 1e-12) * scale
     response = solve_triangular(factor, target, trans="T", check_finite=False)
     with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
         warnings.simplefilter("ignore", ConvergenceWarning)
