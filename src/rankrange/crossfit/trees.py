@@ -83,7 +83,7 @@ class FoldTrees(NamedTuple):
     def predict(self, fold: int, X: Array) -> dict[str, Array]:
         """Probabilities (n, n_classes) of rows of one fold, from trees that were not fitted to it."""
         K, rows = self.boosted.n_classes, np.ascontiguousarray(X, dtype=np.float32)
-        found = np.mean([_shares(tree, rows, K, _FOREST_LEAVES) for left, tree in self.forest if fold in left], axis=0)
+        found = np.mean([_shares(tree, rows, _FOREST_LEAVES, K) for left, tree in self.forest if fold in left], axis=0)
         return {"boosting": self.boosted.predict(fold, X), **_by_leaves(found)}
 
 
