@@ -1,4 +1,4 @@
-"""m="auto" with stratify=True on random imbalanced tables: the share dropped, and the gain over m = 0.
+"""m="auto" with aggregate="per-class" on random imbalanced tables: the share dropped, and the gain over m = 0.
 
     RANKRANGE_DATA=... python benchmarks/auto_imbalanced.py [--seeds 60] [--first-seed 0] [--no-record]
 
@@ -120,7 +120,7 @@ def measure(seed: int, kind: str, rate: float) -> dict[str, Any]:
     name, X, X_test, y, y_test = halves(seed)
     X, given = planted(X, y, kind, rate, seed)
     ordinary = figures(AoRRClassifier(m=0).fit(X, given), X_test, y_test)
-    auto = AoRRClassifier(stratify=True, random_state=seed).fit(X, given)
+    auto = AoRRClassifier(aggregate="per-class", random_state=seed).fit(X, given)
     found = figures(auto, X_test, y_test)
     return {
         "seed": seed,

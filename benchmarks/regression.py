@@ -97,7 +97,7 @@ def breakdown(first_seed: int) -> list[dict[str, Any]]:
 def _contenders() -> dict[str, Any]:
     return {
         "LTS": lambda seed: AoRRRegressor("half", C=np.inf, random_state=seed),
-        "MM": lambda seed: AoRRRegressor("half", C=np.inf, efficiency=0.95, random_state=seed),
+        "MM": lambda seed: AoRRRegressor("half", C=np.inf, step="mm", random_state=seed),
         "m=0.25": lambda seed: AoRRRegressor(0.25, 1.0, C=np.inf, random_state=seed),
         "Huber": lambda seed: HuberRegressor(max_iter=1000),
         "RANSAC": lambda seed: _Ransac(seed),
@@ -158,7 +158,7 @@ def plots(folder: Path) -> None:
     from rankrange.plots import plot_diagnostics
 
     X, y = classic("starsCYG", references()["starsCYG"])
-    model = AoRRRegressor("half", C=np.inf, efficiency=0.95, random_state=0).fit(X, y)
+    model = AoRRRegressor("half", C=np.inf, step="mm", random_state=0).fit(X, y)
     plain = LinearRegression().fit(X, y)
     figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
     kinds = model.diagnostics().kinds

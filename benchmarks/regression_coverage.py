@@ -30,7 +30,7 @@ from rankrange.inference.influence import mm_covariance
 from rankrange.inference.mm import m_scale
 from rankrange.solvers.elemental import TrimmedSquares
 
-METHODS = {"MM": {"efficiency": 0.95}, "reweighted LTS": {"reweight": True}}
+METHODS = {"MM": {"step": "mm"}, "reweighted LTS": {"step": "reweight"}}
 KINDS = ("clean", "vertical", "leverage", "weak leverage")
 _LIKE, _TOGETHER, _BOOTSTRAP = 50, 200, 200
 

@@ -187,7 +187,8 @@ def again(problem: dict[str, Any], fitted: dict[str, Any], first: str) -> Any:
 
 def ours(problem: dict[str, Any], seed: int) -> Any:
     settings = {"C": problem["C"], "l1_ratio": L1, "random_state": seed}
-    model = AoRRClassifier(TRIM, stratify=True, **settings) if problem["labels"] else AoRRRegressor(TRIM, **settings)
+    by_class = {"aggregate": "per-class"} if problem["labels"] else {}
+    model = (AoRRClassifier if problem["labels"] else AoRRRegressor)(TRIM, **settings, **by_class)
     return model.fit(problem["X"], problem["y"])
 
 

@@ -68,10 +68,9 @@ def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
     [
         {"l1_ratio": 1.0},
         {"aggregate": "worst-group"},
-        {"reweight": True},
-        {"efficiency": 0.95},
+        {"step": "reweight"},
+        {"step": "mm"},
         {"C": np.inf},
-        {"warm_start": True},
     ],
     ids=lambda settings: next(iter(settings)),
 )

@@ -280,14 +280,14 @@ def test_one_class_may_be_all_that_is_kept_unless_classes_lose_alike():
     with pytest.warns(UserWarning, match="class"):
         gone.fit(X, y)
     assert not gone.coef_.any()  # a constant is enough, and the warning names the class
-    alike = AoRRClassifier(0.34, stratify=True, l1_ratio=1.0, C=0.1, n_starts=1, random_state=0).fit(X, y)
+    alike = AoRRClassifier(0.34, aggregate="per-class", l1_ratio=1.0, C=0.1, n_starts=1, random_state=0).fit(X, y)
     assert alike.dropped_[:3].sum() <= 1  # a third of each class; rows that tie share what is dropped
     assert alike.dropped_[3:].sum() <= 9
 
 
 def test_classes_that_lose_alike_are_at_a_minimum_of_their_kept_rows():
     X, y = drawn(13, 40, 8, "softmax")
-    model = AoRRClassifier(0.2, stratify=True, l1_ratio=0.6, C=0.5, n_starts=1, random_state=0).fit(X, y)
+    model = AoRRClassifier(0.2, aggregate="per-class", l1_ratio=0.6, C=0.5, n_starts=1, random_state=0).fit(X, y)
     kept = ~model.dropped_
     share = np.bincount(y[~kept]) / np.bincount(y)
     np.testing.assert_allclose(share, 0.2, atol=0.06)  # whole rows
@@ -323,7 +323,7 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
-        ({"reweight": True, "l1_ratio": 0.5}, "does not support reweight"),
+        ({"step": "reweight", "l1_ratio": 0.5}, "does not support reweight"),
     ],
 )
 def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):

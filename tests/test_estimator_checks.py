@@ -28,7 +28,7 @@ SLOW = [
     AoRRRegressor(m=0.1, k=0.9),
     AoRRRegressor(m=0.1, k=1.0, loss="absolute"),
     AoRRClassifier(m=0.1, k=0.9, loss="hinge"),
-    AoRRClassifier(m=0.1, k=1.0, stratify=True),
+    AoRRClassifier(m=0.1, k=1.0, aggregate="per-class"),
     TKMLClassifier(m=0.1, k=1.0),
     TKMLClassifier(m=0.1, k=0.9, loss="paper"),
 ]

@@ -159,7 +159,6 @@ def test_where_a_loss_is_not_implemented_the_error_names_those_that_are(losses, 
 def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
     X, y = far_rows()
     model = AoRRRegressor(loss="welsch", random_state=0).fit(X, y)
-    assert model.m_ > 0, "otherwise the fit does not begin at the fits that choose m"
     assert model.certificate_ == np.inf
     np.testing.assert_allclose(model.coef_, [1, 2, 0, -1], atol=0.1)
 
@@ -242,12 +241,7 @@ def test_an_aggregate_that_uses_m_gets_it(m):
         ({"aggregate": Harmonic}, "another aggregate, got <class"),
         ({"aggregate": "harmonic"}, "'worst-group', 'group-cvar', RankWeights.* or another aggregate, got 'harmonic'"),
         ({"aggregate": Stratified(np.zeros(200, dtype=int))}, "pass groups to fit, and one of 'worst-group'"),
-        (
-            {"solver": "dca"},
-            r"solver='dca' needs an aggregate with the method 'upper'; the aggregate 'harmonic' has none",
-        ),
         ({"l1_ratio": 0.5, "m": 0}, "does not support aggregate=Harmonic"),
-        ({"stratify": True}, "stratify=True"),
     ],
 )
 def test_what_an_aggregate_does_not_support_is_an_error(options, message):
@@ -256,7 +250,7 @@ def test_what_an_aggregate_does_not_support_is_an_error(options, message):
         AoRRClassifier(**{"aggregate": Harmonic(), **options}).fit(X, classes)
 
 
-@pytest.mark.parametrize("setting", [{"aggregate": Harmonic()}, {"l1_ratio": 0.5}, {"stratify": True}])
+@pytest.mark.parametrize("setting", [{"aggregate": Harmonic()}, {"l1_ratio": 0.5}, {"aggregate": "per-class"}])
 def test_find_label_issues_does_not_ignore_the_settings_of_a_linear_model(setting, tmp_path):
     X, _, classes = rows()
     np.save(tmp_path / "t.npy", np.column_stack([X, classes]))

@@ -250,7 +250,7 @@ def test_trimming_is_within_groups():
     wrong = np.flatnonzero(groups == "small")[:8]
     y = y.copy()
     y[wrong] = ~y[wrong]
-    model = AoRRClassifier(0.1, aggregate="group-cvar", group_share=1.0, random_state=0).fit(X, y, groups=groups)
+    model = AoRRClassifier(0.1, aggregate="group-cvar", random_state=0).fit(X, y, groups=groups)
     for name in ("large", "small"):
         assert abs(model.dropped_[groups == name].mean() - 0.1) < 0.02
     np.testing.assert_allclose(
@@ -288,8 +288,6 @@ def test_weights_by_rank_fit_through_the_estimators():
         (lambda X, y: AoRRClassifier(aggregate="worst-group").fit(X, y), "needs the group of each row"),
         (lambda X, y: AoRRClassifier(0.1, aggregate=RankWeights([1])).fit(X, y), "leave m out"),
         (lambda X, y: AoRRClassifier(0.1, 0.5, aggregate=RankWeights([1])).fit(X, y), "leave k out"),
-        (lambda X, y: AoRRClassifier(aggregate=RankWeights([1]), solver="dca").fit(X, y), "Use solver='auto'"),
-        (lambda X, y: AoRRClassifier(0, aggregate="group-cvar", group_share=2).fit(X, y, groups=y), "group_share"),
         (lambda X, y: RankWeights("median"), "one of 'extremile'"),
         (lambda X, y: RankWeights([1, -1]), ">= 0"),
         (lambda X, y: RankWeights([0, 0]), "not all 0"),
@@ -301,10 +299,7 @@ def test_weights_by_rank_fit_through_the_estimators():
         (lambda X, y: RankWeights("trimmed", m=1, k=4), "divide counts by"),
         (lambda X, y: AoRRClassifier(0, aggregate="worst-group").fit(X, y, groups=[None, *"ab" * 24, "a"]), "missing"),
         (lambda X, y: AoRRClassifier(0, aggregate="worst-group").fit(X, y, groups=[[1, 2]] * 50), "one value per row"),
-        (
-            lambda X, y: AoRRClassifier(0, aggregate="worst-group", group_share="half").fit(X, y, groups=y),
-            "group_share",
-        ),
+        (lambda X, y: AoRRRegressor(aggregate="per-class").fit(X, 1.0 * y), "aggregate must be None"),
         (lambda X, y: RankWeights([1]).mean([1.0, np.nan]), "finite"),
         (lambda X, y: RankWeights([1]).mean([1.0, 2.0], [0, 0]), "not all 0"),
     ],

@@ -210,7 +210,7 @@ def test_many_rows_end_where_all_outliers_are_dropped():
     np.testing.assert_allclose(model.coef_, LinearRegression().fit(X[kept], y[kept]).coef_, rtol=1e-3)
 
 
-@pytest.mark.parametrize("setting", [{}, {"reweight": True}, {"efficiency": 0.95}])
+@pytest.mark.parametrize("setting", [{}, {"step": "reweight"}, {"step": "mm"}])
 def test_fits_are_equivariant(setting):
     """Other units, mixtures of the columns, and a plane added to y change the fit as they change the plane."""
     X, y = line()
@@ -283,7 +283,7 @@ def test_without_trimming_the_covariance_is_that_of_white():
     assert model.scale_ == pytest.approx(np.sqrt(r @ r / 57))
 
 
-@pytest.mark.parametrize("setting", [{"reweight": True}, {"efficiency": 0.95}])
+@pytest.mark.parametrize("setting", [{"step": "reweight"}, {"step": "mm"}])
 def test_bootstrap_and_sandwich_agree_on_many_rows(setting):
     X, y = line(3000, outliers=300)
     model = AoRRRegressor("half", C=np.inf, random_state=0, **setting).fit(X, y)
@@ -306,7 +306,7 @@ def test_intervals_of_the_mm_estimate_cover_the_truth():
     truth, inside = np.array([1.0, 2.0, -1.0]), []
     for seed in range(60):
         X, y = line(50, seed, 10)
-        model = AoRRRegressor("half", C=np.inf, n_starts=1, efficiency=0.95, random_state=seed).fit(X, y)
+        model = AoRRRegressor("half", C=np.inf, n_starts=1, step="mm", random_state=seed).fit(X, y)
         low, high = model.summary().conf_int().T
         inside.append((low <= truth) & (truth <= high))
     assert np.mean(inside, axis=0).min() > 0.86
@@ -335,7 +335,7 @@ def test_more_than_half_of_the_rows_on_one_plane():
     x = np.arange(30.0)
     y = 3.0 * x - 2.0
     y[:10] = 8.5
-    for setting in ({}, {"reweight": True}, {"efficiency": 0.95}):
+    for setting in ({}, {"step": "reweight"}, {"step": "mm"}):
         model = AoRRRegressor("half", C=np.inf, random_state=0, **setting).fit(x[:, None], y)
         assert model.coef_[0] == pytest.approx(3.0)
         assert model.scale_ == 0.0
@@ -385,7 +385,7 @@ def test_one_column_without_its_dimension_and_missing_values_are_said_plainly():
 
 def test_no_random_starts_is_a_search_from_least_squares():
     X, y = line()
-    for settings in ({}, {"efficiency": 0.95}):
+    for settings in ({}, {"step": "mm"}):
         model = AoRRRegressor("half", C=np.inf, n_starts=0, random_state=0, **settings).fit(X, y)
         assert np.isfinite(model.coef_).all()
 
@@ -419,9 +419,9 @@ def test_rare_levels_do_not_make_starts_singular():
     [
         ({"C": np.inf}, 3, "more than 3 rows must be kept"),
         ({"C": np.inf, "m": 58}, 60, "lower m"),
-        ({"efficiency": 2.0}, 60, "0.95 is usual"),
-        ({"reweight": True, "loss": "absolute"}, 60, "loss='squared'"),
-        ({"reweight": True, "k": 0.9}, 60, "k=1.0"),
+        ({"step": "irls"}, 60, "step must be None, 'reweight' or 'mm'"),
+        ({"step": "reweight", "loss": "absolute"}, 60, "loss='squared'"),
+        ({"step": "reweight", "k": 0.9}, 60, "k=1.0"),
         ({"m": "most"}, 60, "m must be 'auto' or 'half', .* got 'most'"),
         ({"m": "Half"}, 60, "m must be 'auto' or 'half', .* got 'Half'"),
     ],
@@ -663,8 +663,8 @@ def test_what_robust_fits_need_is_in_the_messages():
         lts(X, y, alpha="x")
     with pytest.raises(ValueError, match="needs loss='squared', got loss='absolute'"):
         AoRRRegressor("half", C=np.inf, loss="absolute").fit(X, y)
-    with pytest.raises(ValueError, match=r"efficiency and C=inf need k=1\.0, got k=0\.9"):
-        AoRRRegressor(0.1, 0.9, C=np.inf, efficiency=0.95).fit(X, y)
+    with pytest.raises(ValueError, match=r"step='mm' and C=inf need k=1\.0, got k=0\.9"):
+        AoRRRegressor(0.1, 0.9, C=np.inf, step="mm").fit(X, y)
     with pytest.raises(ValueError, match="without sample_weight, got sample_weight"):
         AoRRRegressor("half", C=np.inf).fit(X, y, np.ones(len(y)))
 

@@ -374,8 +374,7 @@ def test_where_nothing_beats_zero_the_fit_says_so():
     ("change", "message"),
     [
         ({"loss": "absolute"}, "loss"),
-        ({"solver": "dca"}, "needs solver='auto', got solver='dca'"),
-        ({"stratify": True}, "needs stratify=False"),
+        ({"aggregate": "per-class"}, "needs aggregate=None"),
         ({"k": "adaptive"}, "got k='adaptive'"),
     ],
 )

@@ -133,7 +133,7 @@ SECOND_FITS = {
     "any classifier": (RankedRangeClassifier(GaussianNB(), random_state=0), {"m": "auto"}, {"m": 0.1}),
     "any regressor": (RankedRangeRegressor(LinearRegression(), random_state=0), {"m": "auto"}, {"m": 0.1}),
     "one or many": (RankedRangeClassifier(GaussianNB(), m=0.1), {"refit": "single"}, {"refit": "ensemble"}),
-    "class by class": (AoRRClassifier(0.1, random_state=0), {"stratify": True}, {"stratify": False}),
+    "class by class": (AoRRClassifier(0.1, random_state=0), {"aggregate": "per-class"}, {"aggregate": None}),
 }
 
 

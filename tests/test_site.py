@@ -98,7 +98,7 @@ def test_search_finds_label_noise_without_a_server(browser):
 def test_the_page_of_the_classifier_shows_its_parameters_and_leads_to_an_example_and_to_the_source(browser):
     show(browser, "api/generated/rankrange.AoRRClassifier.html")
     text = browser.find_element("css selector", "article").text
-    for word in ("Parameters", "stratify", "certificate_", "predict_proba", "Examples"):
+    for word in ("Parameters", "aggregate", "certificate_", "predict_proba", "Examples"):
         assert word in text
     links = [a.get_attribute("href") for a in browser.find_elements("css selector", "article a")]
     assert any(link and "/gallery/plot_" in link for link in links)

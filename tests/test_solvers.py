@@ -9,9 +9,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.core.losses import LOSSES
+from rankrange.core.losses import LOSSES, Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers import Settings, bilevel, certify, dca, search, subgradient
+from rankrange.solvers import Settings, bilevel, certify, dca, search, solve, subgradient
 from rankrange.solvers.descent import Metric, descend, is_duplicate
 from rankrange.solvers.trim import subsample
 from reproduction import data
@@ -160,8 +160,9 @@ def compare_with_subgradient(rows, m, k, C):
         polish = auto.history_["objective"][auto.history_["phase"] == "polish"]
         assert (np.diff(polish) <= 1e-10).all()
         assert auto.certificate_ <= 1e-6
-        printed = AoRRClassifier(m=m, k=k, C=C, solver="subgradient", random_state=0)
-        pairs.append((auto.objective_, printed.fit(Z, y).objective_))
+        objective = Objective(Design(Z, True), 2.0 * y - 1.0, Logistic(), C * (auto.k_ - auto.m_), m=auto.m_, k=auto.k_)
+        printed = solve("subgradient", objective, None, Settings())
+        pairs.append((auto.objective_, printed.value * objective.C))
     return np.array(pairs)
 
 

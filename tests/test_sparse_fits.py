@@ -58,13 +58,6 @@ def test_columns_that_no_row_has_change_nothing(m, k):
     assert not np.delete(whole[:, :2000], used, axis=1).any()
 
 
-def test_a_warm_start_knows_the_columns_that_some_row_has():
-    X, y = words(300, 2000)
-    model = AoRRClassifier(0.1, 0.6, warm_start=True, random_state=0).fit(X, y)
-    before = model.objective_
-    assert model.fit(X, y).objective_ <= before * (1 + 1e-6)
-
-
 @pytest.mark.parametrize(("n", "d", "m", "k", "C"), [(500, 1500, 0.0, 0.3, 20.0), (1200, 800, 0.1, 0.4, 0.05)])
 def test_wide_rows_with_a_low_k_end_with_a_certificate_that_holds(n, d, m, k, C):
     """The losses of hundreds of rows tie at the cut, as many as there are parameters."""

@@ -40,7 +40,7 @@ def test_a_regression_learns_its_cuts_too():
     X, X_val = rng.normal(size=(300, 2)), rng.normal(size=(100, 2))
     y, y_val = X.sum(axis=1) + 0.1 * rng.normal(size=300), X_val.sum(axis=1) + 0.1 * rng.normal(size=100)
     y[:45] += 10
-    fit = AoRRRegressor(C=1e4, operations=(0.9, 0.0), random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
+    fit = AoRRRegressor(C=1e4, random_state=0).fit(X, y, X_val=X_val, y_val=y_val)
     assert fit.dropped_[:45].all()
     assert fit.noise_estimate_ == pytest.approx(0.15, abs=0.04)
 
@@ -108,13 +108,13 @@ def rare():
 
 def test_a_class_that_is_mostly_cut_is_named():
     X, y = rare()
-    with pytest.warns(UserWarning, match=r"of the rows of class 1 were dropped .* stratify=True"):
+    with pytest.warns(UserWarning, match=r"of the rows of class 1 were dropped .* aggregate='per-class'"):
         AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0).fit(X, y)
 
 
 def test_stratified_cuts_take_the_same_share_of_each_class():
     X, y = rare()
-    fit = AoRRClassifier(m=0.1, k=1.0, C=100.0, stratify=True, random_state=0).fit(X, y)
+    fit = AoRRClassifier(m=0.1, k=1.0, C=100.0, aggregate="per-class", random_state=0).fit(X, y)
     assert fit.m_ == 20
     assert fit.dropped_[y == 1].sum() == 2
     assert fit.dropped_[y == 0].sum() == 18
@@ -125,7 +125,7 @@ def test_stratified_cuts_take_the_same_share_of_each_class():
 def test_stratified_choice_runs_on_the_same_cuts():
     X, y = rare()
     flipped = noise.symmetric(y, 0.1, 0)
-    fit = AoRRClassifier(C=100.0, stratify=True, random_state=0).fit(X, flipped)
+    fit = AoRRClassifier(C=100.0, aggregate="per-class", random_state=0).fit(X, flipped)
     shares = [fit.dropped_[flipped == c].mean() for c in (0, 1)]
     assert abs(shares[0] - shares[1]) <= 1 / (flipped == 1).sum()
 
@@ -163,13 +163,6 @@ def test_the_stratified_objective_is_its_definition(weights, kept):
     step = 1e-6 * rng.normal(size=W.shape)
     slope = (objective.value(W + step) - objective.value(W - step)) / 2
     assert slope == pytest.approx(np.vdot(objective.at(W).gradient, step), rel=1e-4)
-
-
-@pytest.mark.parametrize("solver", ["dca", "subgradient"])
-def test_a_solver_that_does_not_stratify_says_so_under_its_own_name(solver):
-    X, y = rare()
-    with pytest.raises(ValueError, match=f"stratify=True .* got solver='{solver}'; use solver='auto' or 'bilevel'"):
-        AoRRClassifier(m=0.1, k=1.0, stratify=True, solver=solver).fit(X, y)
 
 
 def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():

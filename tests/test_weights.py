@@ -23,7 +23,7 @@ CHOOSING = {
     "classifier": (AoRRClassifier(random_state=0), LABELS),  # with m="auto", C=1.0
     "classifier, C too": (AoRRClassifier(C="auto", random_state=0), LABELS),
     "classifier, C alone": (AoRRClassifier(m=0.15, C="auto", random_state=0), LABELS),
-    "stratified": (AoRRClassifier(stratify=True, random_state=0), LABELS),
+    "stratified": (AoRRClassifier(aggregate="per-class", random_state=0), LABELS),
     "regressor, C too": (AoRRRegressor(C="auto", random_state=0), NUMBERS),
     "any classifier": (RankedRangeClassifier(GaussianNB(), random_state=0), LABELS),
     "any penalised classifier": (RankedRangeClassifier(LogisticRegression(), random_state=0), LABELS),

@@ -56,12 +56,9 @@ def test_with_a_cut_the_coefficients_are_stationary_for_the_kept_rows(classes):
     np.testing.assert_allclose(fitted.decision_function(X), anchor.decision_function(X), rtol=5e-3, atol=5e-3)
 
 
-def test_warm_starts_and_validation_sets_know_the_span():
+def test_validation_sets_know_the_span():
     X, z = _rows(60, 150)
     y = z > 0
-    model = AoRRClassifier(m=5, k=60, C=0.05, warm_start=True, random_state=0).fit(X, y)
-    before = model.objective_
-    assert model.fit(X, y).objective_ <= before * (1 + 1e-6)
     chosen = AoRRClassifier(C=0.05, random_state=0).fit(X[:40], y[:40], X_val=X[40:], y_val=y[40:])
     assert chosen.coef_.shape == (1, 150)
 

@@ -146,7 +146,7 @@ def lts(formula: Any, data: Any, *, alpha: float = 0.5, reweight: bool = True, *
     >>> round(float(model.coef_[0]), 1), np.flatnonzero(model.weights_ == 0).tolist()
     (3.0, [0, 1, 2, 3, 4])
     """
-    return _fit(formula, data, alpha, {"reweight": reweight, **settings})
+    return _fit(formula, data, alpha, {"step": "reweight" if reweight else None, **settings})
 
 
 def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) -> AoRRRegressor:
@@ -179,10 +179,10 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     >>> print(mm(x[:, None], y, random_state=0).coef_.round(1))
     [3.]
     """
-    return _fit(formula, data, 0.5, {"efficiency": efficiency, **settings})
+    return _fit(formula, data, 0.5, {"step": "mm", **settings}, efficiency)
 
 
-def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoRRRegressor:
+def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any], efficiency: float = 0.95) -> AoRRRegressor:
     if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real) or not 0.5 <= float(alpha) <= 1:
         raise ValueError(f"alpha must be a number from 0.5 to 1, the share of rows to keep, got {alpha!r}")
     if settings.get("sample_weight") is not None:
@@ -205,6 +205,7 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any]) -> AoR
     m = _share(float(alpha), n, d + bool(settings.get("fit_intercept", True)))
     by_formula = isinstance(formula, str)
     model = FormulaRegressor(formula, m, 1.0, **settings) if by_formula else AoRRRegressor(m, 1.0, **settings)
+    model._efficiency = efficiency
     model._alpha = float(alpha)  # the correction of the scale depends on it, and several alpha keep as many rows
     return model.fit(data) if by_formula else model.fit(X, data)
 

@@ -76,14 +76,14 @@ def imbalanced(shares, seed, n=400):
 def test_stratified_cuts_leave_right_labels_of_imbalanced_classes_alone(shares, seed):
     """Cuts by class move the boundary towards the frequent class, which is no reason to drop rows."""
     X, y = imbalanced(shares, seed)
-    assert AoRRClassifier(stratify=True, random_state=0).fit(X, y).m_ <= 0.05 * len(y)
+    assert AoRRClassifier(aggregate="per-class", random_state=0).fit(X, y).m_ <= 0.05 * len(y)
 
 
 def test_stratified_cuts_drop_far_rows_with_wrong_labels_from_imbalanced_classes():
     X, y = imbalanced((0.8, 0.2), 0)
     far = np.random.default_rng(0).random(len(y)) < 0.1
     X_given, given = np.where(far[:, None], 10 * X, X), np.where(far, 1 - y, y)
-    fit = AoRRClassifier(stratify=True, random_state=0).fit(X_given, given)
+    fit = AoRRClassifier(aggregate="per-class", random_state=0).fit(X_given, given)
     ordinary = AoRRClassifier(0, 1.0).fit(X_given, given)
     assert fit.dropped_[far].mean() > 3 * fit.dropped_[~far].mean()
     assert balanced_accuracy_score(y, fit.predict(X)) > balanced_accuracy_score(y, ordinary.predict(X)) + 0.1
@@ -94,8 +94,8 @@ def test_stratified_cuts_drop_far_rows_with_wrong_labels_from_imbalanced_classes
 def test_stratified_cuts_are_scored_with_the_weights_of_the_fit(class_weight):
     X, y = imbalanced((0.8, 0.2), 0, n=150)
     scores = [
-        AoRRClassifier(stratify=by_class, class_weight=class_weight, random_state=0).fit(X, y).path_["score"][0]
-        for by_class in (True, False)
+        AoRRClassifier(aggregate=by_class, class_weight=class_weight, random_state=0).fit(X, y).path_["score"][0]
+        for by_class in ("per-class", None)
     ]
     assert (scores[0] == scores[1]) == (class_weight == "balanced")
 

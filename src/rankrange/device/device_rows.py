@@ -307,12 +307,11 @@ def _scored(data: Data, sets: list[Tensor], rows: slice, mass: Tensor, sigma: fl
 
 
 def rows_on_device(estimator: Any, X: Any, y: Any, sample_weight: Any = None, sizes: Sizes | None = None) -> DeviceRows:
-    """Validate X, y and weights, and return them as an engine on `estimator.device`, by default on the device of X."""
+    """Validate X, y and weights, and return them as an engine on the device of X."""
     check_supported(estimator, DeviceRows.place)
     if y is None:
         raise ValueError(f"{type(estimator).__name__}.fit needs y, the targets of the rows of X, got None")
-    device = None if estimator.device is None else _device(estimator.device)
-    X = as_matrix(X, device)
+    X = as_matrix(X, None)
     n = X.shape[0]
     target: Any = as_labels(y, n, X.device) if is_classifier(estimator) else as_column(y, "y", n, X.device)
     weight = None

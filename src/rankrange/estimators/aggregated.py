@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from ..core.aggregates import Aggregate, Stratified, WorstGroup
 from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.objective import Objective
 
+# The share of the groups that "group-cvar" averages over.
+_CVAR_SHARE = 0.5
 # Aggregates of groups, by name: constructors from the group of each row and the estimator.
 GROUPED: dict[str, Callable[[Array, Any], Any]] = {
     "worst-group": lambda groups, estimator: WorstGroup(groups),
-    "group-cvar": lambda groups, estimator: WorstGroup(groups, estimator.group_share),
+    "group-cvar": lambda groups, estimator: WorstGroup(groups, _CVAR_SHARE),
 }
 
 
 def by_groups(aggregate: Any) -> bool:
     """Whether the aggregate of an estimator compares groups of rows."""
     return isinstance(aggregate, str) and aggregate in GROUPED
+
+
+def is_per_class(aggregate: Any) -> bool:
+    """Whether an estimator drops the same share of each class."""
+    return isinstance(aggregate, str) and aggregate == "per-class"
 
 
 def uses_m(aggregate: Any) -> bool:
@@ -34,11 +41,11 @@ def uses_m(aggregate: Any) -> bool:
 def check_aggregate(estimator: Any, groups: Any) -> None:
     """Raise an error if the aggregate is unknown, lacks groups, or contradicts the other parameters."""
     aggregate = estimator.aggregate
-    if aggregate is None:
+    if aggregate is None or (is_per_class(aggregate) and is_classifier(estimator)):
         return
     whole = isinstance(aggregate, Aggregate) and not isinstance(aggregate, type)
     if not whole and not by_groups(aggregate):
-        names = ", ".join(map(repr, GROUPED))
+        names = ", ".join(map(repr, [*(["per-class"] if is_classifier(estimator) else []), *GROUPED]))
         raise ValueError(f"aggregate must be None, {names}, RankWeights(...) or another aggregate, got {aggregate!r}")
     if hasattr(aggregate, "groups"):
         raise ValueError(
@@ -47,17 +54,10 @@ def check_aggregate(estimator: Any, groups: Any) -> None:
         )
     if (by_groups(aggregate) or not uses_m(aggregate)) and not _is_default(estimator.k, 1.0):
         raise ValueError(f"aggregate={aggregate!r} keeps all ranks after m, got k={estimator.k!r}; leave k out")
-    if getattr(estimator, "stratify", False):
-        raise ValueError(
-            f"stratify=True drops rows class by class, got aggregate={aggregate!r} as well; use one of them"
-        )
     if not uses_m(aggregate) and not _is_default(estimator.m, 0):
         raise ValueError(f"{aggregate!r} already weights the ranks, got m={estimator.m!r} as well; leave m out")
     if by_groups(aggregate) and groups is None:
         raise ValueError(f"aggregate={aggregate!r} needs the group of each row; pass groups to fit")
-    share = estimator.group_share
-    if isinstance(share, bool) or not isinstance(share, numbers.Real) or not 0.0 < float(share) <= 1.0:
-        raise ValueError(f"group_share must be a number in (0, 1], a share of the groups, got {share!r}")
 
 
 def _is_default(value: Any, same: float) -> bool:
@@ -67,7 +67,7 @@ def _is_default(value: Any, same: float) -> bool:
 
 def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
     """The objective for choosing m, with a ranked range; for aggregates of groups with one in each group."""
-    if estimator.aggregate is None:
+    if estimator.aggregate is None or is_per_class(estimator.aggregate):
         return objective
     if not by_groups(estimator.aggregate):
         return replace(objective, aggregate=Ranked())
@@ -77,7 +77,7 @@ def searched(estimator: Any, objective: Objective, groups: Array | None) -> Obje
 
 def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
     """The objective with the `aggregate` of the estimator."""
-    if estimator.aggregate is None:
+    if estimator.aggregate is None or is_per_class(estimator.aggregate):
         return objective
     if not by_groups(estimator.aggregate):
         return replace(objective, aggregate=estimator.aggregate)

@@ -18,7 +18,8 @@ from ..core.losses import OF_SEVERAL, losses_for
 from ..core.objective import Design, Objective
 from ..core.threads import threads_for
 from ..core.transition import joined, probabilities_of
-from ..solvers import SOLVERS, Settings, solve
+from ..solvers import Settings, solve
+from .aggregated import is_per_class
 from .class_summary import AoRRLogistic
 from .linear import clean_rows, fitted_by_engine, group_codes, warn_of_lost_class
 from .on_device import (
@@ -68,12 +69,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         out-of-fold loss, on the folds that also choose m; with fewer than 20 rows C is 1.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
-    solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
-        "auto" searches from many starts and certifies the result. "dca" is the paper's Algorithm 1 with exact inner
-        solves and "bilevel" the method of its section 3.1; both start from the ordinary fit. "subgradient" is
-        Algorithm 1 with subgradient steps, for comparison: 5 rounds of 10 * max_iter steps from a random start.
     n_starts : int, default=10
-        Number of random starts of solver="auto". It also starts from the ordinary fit and from two fits without
+        Number of random starts. The search also starts from the ordinary fit and from two fits without
         high-leverage rows.
     max_iter : int, default=200
         Maximum number of iterations.
@@ -85,28 +82,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Seed for the starts and the folds. The same seed gives the same fit.
     n_jobs : int or None, default=None
         Number of threads for the fits that choose m and C; -1 uses all cores. The result does not depend on it.
-    verbose : int, default=0
-        1 prints progress.
-    warm_start : bool, default=False
-        Whether to use the last solution as one more start.
-    stratify : bool, default=False
-        Whether to drop the same share of each class, which protects rare classes. If False, a warning names a class
-        that loses more than half of its rows.
-    operations : None, pair of float or pair of callable, default=None
-        How the upper and the lower cut are computed from the losses of a clean validation set. None is the paper's
-        rule: mean + 1 and mean - 2 standard deviations. Two floats such as (0.95, 0.0) are quantiles.
-    device : None, str or torch.device, default=None
-        Where to fit NumPy arrays: "cuda" copies them to the GPU, "cpu" runs the same code on the CPU. With None, NumPy
-        arrays are fitted by NumPy and GPU tensors on their GPU. Fitted attributes are always NumPy arrays
-        (docs/how-to/gpu.md).
-    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
-        How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
-        of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
-        drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k must then be left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked
-        range.
-    group_share : float, default=0.5
-        The share of the groups that "group-cvar" averages over, at least one group.
+    aggregate : None, "per-class", "worst-group", "group-cvar", RankWeights or another aggregate, default=None
+        How the losses of the rows are combined. None is the ranked range. "per-class" drops the same share of each
+        class, which protects rare classes; otherwise a warning names a class that loses more than half of its rows.
+        "worst-group" minimises the largest mean loss of the `groups` that `fit` gets, "group-cvar" the mean over the
+        worse half of the groups. Both first drop the share m of the largest losses within each group.
+        `RankWeights(...)` weights losses by their rank; m and k must then be left at their defaults. For others see
+        CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic"
@@ -127,7 +109,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
     lam_, lam_hat_ : float
         The lower and the upper cut of the training losses: the k-th and the m-th largest loss. lam_hat_ is infinite for
-        m = 0. It is an array with one cut per class for stratify=True, and per group for an aggregate over groups.
+        m = 0. It is an array for aggregate="per-class" (one cut per class) and for an aggregate over groups.
     dropped_ : ndarray of bool of shape (n_samples,)
         Whether each training row was dropped. These are m_ rows, or fewer if several rows tie at the cut: tied rows
         share what is left of m_ and are marked as kept.
@@ -185,20 +167,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         loss: str = "logistic",
         C: Any = 1.0,
         fit_intercept: bool = True,
-        solver: str = "auto",
         n_starts: int = 10,
         max_iter: int = 200,
         tol: float = 1e-6,
         class_weight: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        stratify: bool = False,
-        operations: Any = None,
-        device: Any = None,
         aggregate: Any = None,
-        group_share: float = 0.5,
         l1_ratio: float = 0.0,
     ) -> None:
         self.m = m
@@ -206,20 +181,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self.loss = loss
         self.C = C
         self.fit_intercept = fit_intercept
-        self.solver = solver
         self.n_starts = n_starts
         self.max_iter = max_iter
         self.tol = tol
         self.class_weight = class_weight
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.stratify = stratify
-        self.operations = operations
-        self.device = device
         self.aggregate = aggregate
-        self.group_share = group_share
         self.l1_ratio = l1_ratio
 
     def fit(
@@ -355,19 +323,14 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
 
     def _by_class(self, objective: Objective) -> Objective:
-        if not self.stratify:
+        if not is_per_class(self.aggregate):
             return objective
-        if not all(hasattr(Stratified, need) for need in SOLVERS[self.solver].aggregate):
-            raise ValueError(
-                "stratify=True needs a solver that drops rows class by class, "
-                f"got solver={self.solver!r}; use solver='auto' or 'bilevel'"
-            )
         return replace(objective, aggregate=Stratified(objective.strata))
 
     def _store_cuts(self, losses: Array, objective: Objective) -> None:
         super()._store_cuts(losses, objective)
         codes = objective.strata
-        advice = "the class may be rare, not mislabelled; stratify=True drops the same share of each class"
+        advice = "the class may be rare, not mislabelled; aggregate='per-class' drops the same share of each"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
 
     def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:

@@ -28,7 +28,7 @@ from ..crossfit.choose import Choice, adapt_k, choose_m, loses_a_class
 from ..crossfit.folds import whole_number
 from ..crossfit.held_out import choose_C
 from ..crossfit.with_clean import choose_with_validation
-from ..solvers import SOLVERS, Log, Result, Settings, solve
+from ..solvers import Result, Settings, solve
 from ..solvers.polish import PRODUCTS_FROM
 from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, group_table, searched, uses_m
 from .on_device import like, on_device, tensor_scores
@@ -46,18 +46,12 @@ class AoRRLinear(SparseCoef, BaseEstimator):
     loss: str
     C: Any
     fit_intercept: bool
-    solver: str
     n_starts: int
     max_iter: int
     tol: float
     random_state: Any
     n_jobs: int | None
-    verbose: int
-    warm_start: bool
-    operations: Any
-    device: Any
     aggregate: Any
-    group_share: float
     l1_ratio: float
     lam_hat_: Any
     _largest_C = float(np.finfo(np.float64).max)
@@ -96,8 +90,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         whole_number("max_iter", self.max_iter, 1)
         whole_number("n_starts", self.n_starts, 0)
         check_flags(self)
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}, got {self.solver!r}")
         check_l1_ratio(self)
 
     def _solve(
@@ -128,7 +120,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         if weight is None and factor is None and not sp.issparse(X):
             self._training = X, y
         rng = np.random.default_rng(seed_of(self.random_state))
-        by_products = self.solver == "auto" and n_outputs == 1 and self.m != "auto" and _many_columns(X)
+        by_products = n_outputs == 1 and self.m != "auto" and _many_columns(X)
         if groups is None:
             rows, targets, mass = canonical_rows(X, y, weight, factor, as_sparse=by_products)
         else:
@@ -140,9 +132,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         C = 1.0 if self.C == "auto" else float(self.C) / (scale_of(weight) if self.m == "auto" else 1.0)
         objective = Objective(design, targets, loss, C * (k - m), n_outputs, m=m, k=k, sample_weight=mass)
         objective = searched(self, self._by_class(objective), groups)
-        start = self._warm(given, n_outputs) if self.warm_start and hasattr(self, "coef_") else None
         if space is not None:
-            start = None if start is None else _with_slopes(space.coordinates, start, given.d)
             clean = None if clean is None else (space.coordinates(clean[0]), clean[1])
         unit = unit_of(weight, factor)
         together = None if by_groups(self.aggregate) else groups
@@ -152,7 +142,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         attempts = [(objective.m, None)] if choice is None else [*choice.fits, (0, None)]
         for m, fit in attempts:
             objective = objective.ranked(m * unit if fit is not None else m, objective.k)
-            result = self._run_chosen(objective, start, fit, rng)
+            result = self._run_chosen(objective, fit, rng)
             if (
                 choice is None
                 or clean is not None
@@ -160,7 +150,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
             ):
                 break
         if isinstance(self.k, str) and self.k == "adaptive":
-            objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, None, W, rng))
+            objective, result = adapt_k(objective, result, lambda part, W: self._run_chosen(part, W, rng))
         self.m_: float = as_count(objective.m)
         self.k_: float = as_count(objective.k)
         if space is not None:
@@ -172,7 +162,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self._store_cuts(as_given.losses(given.scores(result.w)) if losses is None else losses, as_given)
         if not result.converged:
             warnings.warn(
-                f"the {self.solver!r} solver did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
+                f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
                 "the features, or lower C",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -255,8 +245,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         self._store_choice(choice)
         m, k = choice.m * unit, objective.k if choice.k is None else choice.k * unit
         C = objective.C_of_sum if self.C != "auto" or choice.C is None else choice.C / unit
-        if self.verbose:
-            print(f"m = {m:g} of {objective.total:g}: {choice.reason}")
         return replace(objective, m=m, k=k, C=C * (k - m)), choice
 
     def _store_choice(self, choice: Choice) -> None:
@@ -284,17 +272,10 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         """The 95% interval of `noise_estimate_`."""
         return self._noise_found()[1:]
 
-    def _run_chosen(
-        self, objective: Objective, warm: Array | None, start: Array | None, rng: np.random.Generator
-    ) -> Result:
-        """Continue from `start` if the choice of m produced one; otherwise search, with `warm` as one more start.
-
-        With another solver than "auto", an `aggregate` or a non-convex loss, `start` only replaces `warm` in the
-        search.
-        """
-        log = Log(print if self.verbose else None)
-        settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng, log)
-        return solve(self.solver, objective, warm if start is None else start, settings)
+    def _run_chosen(self, objective: Objective, start: Array | None, rng: np.random.Generator) -> Result:
+        """Search, with `start` as one more start if the choice of m produced one."""
+        settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng)
+        return solve("auto", objective, start, settings)
 
     def _warm(self, design: Design, n_outputs: int) -> Array | None:
         W = np.zeros((n_outputs, design.p))
@@ -418,7 +399,7 @@ def group_names(groups: Any, X: Any) -> Array:
 
 def check_flags(estimator: Any) -> None:
     """Raise a ValueError unless boolean parameters are booleans, 0 or 1: a string such as "no" would count as true."""
-    for name in ("fit_intercept", "stratify", "warm_start", "reweight"):
+    for name in ("fit_intercept", "stratify"):
         value = getattr(estimator, name, False)
         if not isinstance(value, bool | np.bool_) and not (isinstance(value, numbers.Integral) and value in (0, 1)):
             raise ValueError(f"{name} must be True or False, got {value!r}")

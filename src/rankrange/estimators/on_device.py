@@ -31,23 +31,21 @@ def on_device(X: Any) -> bool:
 def prepared_for_device(estimator: Any, X: Any, y: Any, sample_weight: Any, **others: Any) -> tuple[Any, Any, Any]:
     """X, y and weights for `fit`. For a fit on a device they are an engine that contains all three, None and None.
 
-    A fit runs on a device if the estimator has a `device` or if X is on one; otherwise nothing is changed. The search
+    A fit runs on a device if X is on one; otherwise nothing is changed. The search
     from many starts runs on the host, on a sample of the rows. If the sample would contain all rows, X, y and the
     weights are returned as NumPy arrays. `others` are the further arguments of `fit`, which must be None for a fit on a
     device, as must the `aggregate` of the estimator.
     """
     if hasattr(X, "__rankrange_fit__") or hasattr(X, "__dask_graph__"):
-        if getattr(estimator, "device", None) is not None:
-            raise ValueError(f"device={estimator.device!r} needs arrays in memory, got a scan; leave device out")
         return X, y, sample_weight
-    if getattr(estimator, "device", None) is None and not on_device(X):
+    if not on_device(X):
         return X, y, sample_weight
     given = [name for name, value in others.items() if value is not None]
     given += ["aggregate"] if getattr(estimator, "aggregate", None) is not None else []
     if given:
         raise ValueError(
             f"a fit on a device takes X, y and sample_weight, got {' and '.join(given)} as well; leave these out, "
-            "or fit NumPy arrays with device=None"
+            "or fit NumPy arrays"
         )
     try:
         build = engine("device")

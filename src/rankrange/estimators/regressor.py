@@ -28,7 +28,7 @@ from .robust_line import diagnose, prediction_error, summarise, warn_of_constant
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
 # For each setting that `_check_steps` may reject: the setting to use instead.
-_WITHOUT = {"reweight=True": "reweight=False", "efficiency": "efficiency=None", "C=inf": "a finite C"}
+_WITHOUT = {"C=inf": "a finite C"}
 
 
 class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
@@ -54,45 +54,31 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
-        Inverse of regularization strength; `np.inf` means no penalty, and needs the same settings as `reweight`. "auto"
+        Inverse of regularization strength; `np.inf` means no penalty, and needs the same settings as `step`. "auto"
         chooses C between 0.001 and 100 on the folds that also choose m; with fewer than 20 rows C is 1.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
-    solver : {"auto", "dca", "subgradient", "bilevel"}, default="auto"
-        The solver, as in `AoRRClassifier`; "auto" certifies its result.
     n_starts : int, default=10
-        Number of random starts of solver="auto". With loss="squared", k=1.0, dense X and no sample_weight, each of them
+        Number of random starts. With loss="squared", k=1.0, dense X and no sample_weight, each of them
         is replaced by 50 fits to as many random rows as there are coefficients (elemental starts).
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
         The solver stops when the relative duality gap is at most `tol`.
+    step : None, "reweight" or "mm", default=None
+        A step after the trimmed fit, which makes `coef_` more efficient. "reweight" is least squares on the rows within
+        2.24 robust standard deviations of the trimmed fit, "mm" an MM-estimate (Tukey's bisquare) with an efficiency of
+        95% for normal errors, which tolerates as many outliers as the trimmed fit. Both need loss="squared", k=1.0,
+        dense X and no sample_weight.
     random_state : int, RandomState or None, default=None
         Seed for the starts and the folds.
     n_jobs : int or None, default=None
         Number of threads for the fits that choose m and C.
-    verbose : int, default=0
-        1 prints progress.
-    warm_start : bool, default=False
-        Whether to use the last solution as one more start.
-    operations : None, pair of float or pair of callable, default=None
-        How the two cuts are computed from a clean validation set; see `AoRRClassifier`.
-    reweight : bool, default=False
-        Whether to refit by least squares on the rows within 2.24 robust standard deviations of the trimmed fit. This
-        makes `coef_` more efficient. It needs loss="squared", k=1.0, solver="auto", dense X and no sample_weight.
-    efficiency : float or None, default=None
-        If a number such as 0.95, an MM-estimate (Tukey's bisquare) with this efficiency for normal errors follows the
-        trimmed fit and replaces the reweighted step. It tolerates as many outliers as the trimmed fit, and needs the
-        same settings as `reweight`.
-    device : None, str or torch.device, default=None
-        Where to fit, as in `AoRRClassifier`.
     aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
-        of the `groups` that `fit` gets, "group-cvar" the mean over the worst `group_share` of the groups. Both first
+        of the `groups` that `fit` gets, "group-cvar" the mean over the worse half of the groups. Both first
         drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
         k are then left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
-    group_share : float, default=0.5
-        The share of the groups that "group-cvar" averages over, at least one group.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
         losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It supports all losses and needs
@@ -109,7 +95,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of outliers and its 95% interval; only if m or k was chosen.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
-        Coefficients of the trimmed fit, to which `objective_` and `dropped_` refer; only with reweight or efficiency.
+        Coefficients of the trimmed fit, to which `objective_` and `dropped_` refer; only with a `step`.
     groups_ : dict
         Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss of the kept rows
         under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
@@ -146,6 +132,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
     (3.0, 10)
     """
 
+    _efficiency = 0.95  # of an MM-estimate for normal errors; `rankrange.regression.mm` may set another
     _largest_C = np.inf  # no penalty, for squared losses of dense rows
 
     def __init__(
@@ -156,20 +143,13 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         loss: str = "squared",
         C: Any = 1.0,
         fit_intercept: bool = True,
-        solver: str = "auto",
         n_starts: int = 10,
         max_iter: int = 200,
         tol: float = 1e-6,
+        step: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
-        verbose: int = 0,
-        warm_start: bool = False,
-        operations: Any = None,
-        reweight: bool = False,
-        efficiency: float | None = None,
-        device: Any = None,
         aggregate: Any = None,
-        group_share: float = 0.5,
         l1_ratio: float = 0.0,
     ) -> None:
         self.m = m
@@ -177,20 +157,13 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         self.loss = loss
         self.C = C
         self.fit_intercept = fit_intercept
-        self.solver = solver
         self.n_starts = n_starts
         self.max_iter = max_iter
         self.tol = tol
+        self.step = step
         self.random_state = random_state
         self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.warm_start = warm_start
-        self.operations = operations
-        self.reweight = reweight
-        self.efficiency = efficiency
-        self.device = device
         self.aggregate = aggregate
-        self.group_share = group_share
         self.l1_ratio = l1_ratio
 
     def fit(
@@ -251,7 +224,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         with threads_for(X):
             self._solve(X, y, weight, self._loss(), 1, clean, None, group_codes(groups, X))
             self._compare_groups(X, y, weight, self._loss(), 1, groups)
-            if self.reweight or self.efficiency is not None:
+            if self.step is not None:
                 self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
                 self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
         warn_of_constant_columns(self, X)
@@ -290,12 +263,14 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
 
     def _check_steps(self, X: Any, weight: Array | None) -> None:
-        """Raise an error if reweight, efficiency or C=inf do not suit the data or the other parameters."""
+        """Raise an error if step or C=inf do not suit the data or the other parameters."""
+        if self.step not in (None, "reweight", "mm"):
+            raise ValueError(f"step must be None, 'reweight' or 'mm', got {self.step!r}")
         low, high = _EFFICIENCIES
-        e = self.efficiency
-        if e is not None and (isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high):
-            raise ValueError(f"efficiency must be None or a number from {low} to {high}, got {e!r}; 0.95 is usual")
-        asked = {"reweight=True": self.reweight, "efficiency": e is not None, "C=inf": np.inf == self.C}
+        e = self._efficiency
+        if isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high:
+            raise ValueError(f"efficiency must be a number from {low} to {high}, got {e!r}; 0.95 is usual")
+        asked = {f"step={self.step!r}": self.step is not None, "C=inf": np.inf == self.C}
         names = [name for name, wanted in asked.items() if wanted]
         keep = self._range()
         n, d = X.shape
@@ -305,7 +280,6 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         against = {
             ("loss='squared'", f"loss={self.loss!r}"): self.loss != "squared",
             ("k=1.0", f"k={self.k!r}"): k != n,
-            ("solver='auto'", f"solver={self.solver!r}"): self.solver != "auto",
             ("fits without sample_weight", "sample_weight"): weight is not None,
             ("dense X", "a sparse matrix"): sp.issparse(X),
         }
@@ -314,7 +288,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             needed, given = (", ".join(side) for side in zip(*wrong, strict=True))
             raise ValueError(
                 f"{' and '.join(names)} need{'s' * (len(names) == 1)} {needed}, got {given}; change that, or use "
-                f"{' and '.join(_WITHOUT[name] for name in names)}"
+                f"{' and '.join(_WITHOUT.get(name, 'step=None') for name in names)}"
             )
         p = d + bool(self.fit_intercept)
         if np.inf == self.C and n - keep.counts(n)[0] <= p:
@@ -340,7 +314,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
             rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0), alpha)
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
-            steps = bool(self.reweight), self.efficiency, int(self.n_starts)
+            steps = self.step == "reweight", self._efficiency if self.step == "mm" else None, int(self.n_starts)
             self._finished = finish(rows, W, self._kept(), *steps)
         return self._finished
 
@@ -416,7 +390,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         >>> X = rng.normal(size=(60, 1))
         >>> y = 1.0 + 3.0 * X[:, 0] + rng.normal(size=60)
         >>> y[:10] = 100.0
-        >>> model = AoRRRegressor("half", C=np.inf, efficiency=0.95, random_state=0).fit(X, y)
+        >>> model = AoRRRegressor("half", C=np.inf, step="mm", random_state=0).fit(X, y)
         >>> low, high = model.summary().conf_int()[1]
         >>> bool(low < 3.0 < high)
         True
@@ -443,7 +417,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         >>> x = np.arange(40.0)
         >>> y = 2 * x + np.sin(9 * x)
         >>> x[0], y[1] = 500.0, 60.0  # one row far out in x, one off in y
-        >>> found = AoRRRegressor("half", C=np.inf, reweight=True, random_state=0).fit(x[:, None], y).diagnostics()
+        >>> found = AoRRRegressor("half", C=np.inf, step="reweight", random_state=0).fit(x[:, None], y).diagnostics()
         >>> [str(kind) for kind in found.kinds[:3]]
         ['bad leverage point', 'vertical outlier', 'regular']
         """

@@ -123,7 +123,7 @@ def _notes(model: AoRRRegressor, fit: RobustFit) -> tuple[str, ...]:
             "outlier."
         )
     if fit.method == "LTS":
-        notes.append("Trimmed fits are inefficient, so these intervals are wide; efficiency=0.95 gives shorter ones.")
+        notes.append("Trimmed fits are inefficient, so these intervals are wide; step='mm' gives shorter ones.")
     if fit.rank < len(fit.W[0]):
         notes.append(_not_identified(model, fit))
     if np.isfinite(model.C_):

@@ -18,6 +18,7 @@ from ..core.losses import Huber, Logistic, Softmax, Squared
 from ..core.objective import Design, Objective
 from ..solvers.descent import Log, finish, relative
 from ..solvers.sparse import Cut, ElasticNet, trimmed_net
+from .aggregated import is_per_class
 from .weights import as_count, canonical_rows, is_whole, product_of
 
 _LOSSES = (Logistic, Softmax, Squared, Huber)
@@ -30,13 +31,11 @@ def check_l1_ratio(estimator: Any) -> None:
         raise ValueError(f"l1_ratio must be a number in [0, 1], got {ratio!r}; 0 is the l2 penalty, 1 the l1 penalty")
     if ratio == 0:
         return
-    for name, only in (("solver", "auto"), ("aggregate", None), ("device", None), ("operations", None)):
-        if getattr(estimator, name) != only:
-            _refuse(estimator, name, f"leave {name} out")
-    for name in ("reweight", "efficiency"):
-        if getattr(estimator, name, None) not in (None, False):
-            _refuse(estimator, name, f"leave {name} out")
-    of_class = "AoRRClassifierCV" if hasattr(estimator, "stratify") else "AoRRRegressorCV"
+    if estimator.aggregate is not None and not is_per_class(estimator.aggregate):
+        _refuse(estimator, "aggregate", "leave aggregate out")
+    if getattr(estimator, "step", None) is not None:
+        _refuse(estimator, "step", "leave step out")
+    of_class = "AoRRClassifierCV" if is_classifier(estimator) else "AoRRRegressorCV"
     for name in ("m", "C"):
         if isinstance(getattr(estimator, name), str):
             _refuse(estimator, name, f"pass a number, or use {of_class}, which chooses m and C together")
@@ -70,18 +69,15 @@ def fit_sparse(
     net = ElasticNet(
         as_float64(rows), _plain(targets, n_outputs), loss, n_outputs, float(estimator.l1_ratio), intercept
     )
-    start = (
-        estimator._warm(Design(X, True), n_outputs) if estimator.warm_start and hasattr(estimator, "coef_") else None
-    )
-    log = Log(print if estimator.verbose else None)
+    log = Log()
     unit = C * (k - m)  # solvers use the objective relative to the mean of the kept losses
     plain = _plain(targets, n_outputs)
-    by_class = getattr(estimator, "stratify", False)
+    by_class = is_per_class(estimator.aggregate)
     classes = Stratified(np.unique(plain, return_inverse=True)[1]) if by_class else None
     found = trimmed_net(
         net,
         Cut(m, mass, C, classes, k if k < total else None),
-        None if start is None else (start[:, :-1], start[:, -1] * intercept),
+        None,
         n_starts=int(estimator.n_starts),
         rng=np.random.default_rng(seed),
         tol=float(estimator.tol),

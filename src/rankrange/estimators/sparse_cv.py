@@ -93,7 +93,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
         scores, Cs = self._scores(net, shares, mass, folds, seed)
         self._choose(scores, Cs, shares)
         model = AoRRClassifier if is_classifier(self) else AoRRRegressor
-        by_class: dict[str, Any] = {"stratify": True} if self._by_class() else {}
+        by_class: dict[str, Any] = {"aggregate": "per-class"} if self._by_class() else {}
         self.best_estimator_ = model(
             self.m_,
             loss=self.loss,

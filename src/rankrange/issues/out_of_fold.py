@@ -24,7 +24,7 @@ from ..label_noise import mixture_weights
 
 Report = Callable[[str], Any]
 # Settings of an AoRRClassifier that change the model, and that the linear fits of `find_label_issues` do not have.
-IGNORED = ("aggregate", "l1_ratio", "stratify")
+IGNORED = ("aggregate", "l1_ratio")
 
 
 def index_of(table: Any) -> Array | None:

@@ -63,14 +63,9 @@ class _Data:
 
 # Parameters that have no effect on shards, and so must have these values.
 _IN_MEMORY = {
-    "solver": "auto",
-    "stratify": False,
-    "operations": None,
-    "warm_start": False,
     "aggregate": None,
     "l1_ratio": 0.0,
-    "reweight": False,
-    "efficiency": None,
+    "step": None,
 }
 
 
@@ -93,7 +88,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
     check_supported(estimator, getattr(shards, "place", "on shards"))
     rng = np.random.default_rng(check_random_state(estimator.random_state).randint(2**31))
     with one_thread():
-        passes = _Passes(estimator.verbose)
+        passes = _Passes()
         data = _first_pass(shards, estimator, int(rng.integers(2**63)), passes)
         estimator.n_features_in_ = next(iter(data.description.n_columns))
         estimator.__dict__.pop("feature_names_in_", None)
@@ -112,7 +107,7 @@ def fit_on_shards(shards: Shards, estimator: Any) -> Any:
                 start = _search(sample, m, data.total, estimator, rng, search_rows, dtype)
         kind = getattr(shards, "full_data", FullData)
         full = kind(shards, data.model, sample, data.description.n, data.total, m, k, passes)
-        log = Log(print if estimator.verbose else None)
+        log = Log()
         iterate, gap, n_iter = _descended(estimator, full, start, search_rows, log)
         _store(estimator, shards, data, full, iterate, gap, n_iter, log)
     estimator.n_passes_ = passes.count
@@ -142,7 +137,7 @@ def _descended(estimator: Any, full: FullData, start: Array, rows: int, log: Log
 class _Passes:
     """Counts passes over the data, and prints them if `verbose` is set."""
 
-    def __init__(self, verbose: int) -> None:
+    def __init__(self, verbose: int = 0) -> None:
         self.count, self.verbose = 0, verbose
 
     def __call__(self, kind: str) -> None:

@@ -179,7 +179,7 @@ def curvature(objective: Objective, Z: Array) -> Array:
         # max(0, t) <= (t^2 / |a| + 2 t + |a|) / 4, with equality at t = a.
         size = np.abs(loss.margins(objective.y, Z[0])[:, 0]).astype(np.float64)
         return 0.5 / np.maximum(size, 1e-3 * size.mean() + 1e-300)
-    return loss.curvature(objective.y, Z[0])
+    return np.maximum(loss.curvature(objective.y, Z[0]), 0.0)  # of a loss that is not convex it may be negative
 
 
 def _curvatures(objective: Objective, Z: Array) -> list[Array]:
