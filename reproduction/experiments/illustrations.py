@@ -133,6 +133,7 @@ def _algorithm_2() -> Any:
     ]
     for one, other in _ARROWS:
         bend = "arc3,rad=0.25" if (one, other) == (4, 3) else "arc3"
-        style = {"arrowstyle": "-|>", "shrinkA": 32, "shrinkB": 32, "connectionstyle": bend, "color": "#555555"}
-        axes.annotate("", boxes[other].get_position(), boxes[one].get_position(), arrowprops=style)
+        style = {"arrowstyle": "-|>", "connectionstyle": bend, "color": "#555555"}
+        ends = {"patchA": boxes[one].get_bbox_patch(), "patchB": boxes[other].get_bbox_patch()}
+        axes.annotate("", boxes[other].get_position(), boxes[one].get_position(), arrowprops={**style, **ends})
     return figure
