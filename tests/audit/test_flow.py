@@ -127,8 +127,8 @@ def test_wrong_labels_of_a_large_file_are_those_in_memory(tmp_path, name, noise)
 
 
 def test_outliers_of_a_large_file_with_a_numeric_target_are_found(tmp_path):
-    path, _ = written(tmp_path, "csv")
-    audit = audit_file(path, "price", ignore=["label"], **LARGE)
+    path, _ = written(tmp_path, "csv", 3_000)
+    audit = audit_file(path, "price", ignore=["label"], large_from=1, sample_rows=1_000)
     assert {suspect.row for suspect in audit.suspects(50)} == set(range(1, 51))
 
 
