@@ -208,8 +208,8 @@ def against_cpu(n: int, d: int, device: str, seed: int) -> list[dict]:
     for m, k in ((0.1, 1.0), (0.1, 0.9), (0, 1.0)):
         settings = {"m": m, "k": k, "tol": 1e-9, "random_state": 0}
         spent, cpu = seconds(lambda s=settings: AoRRClassifier(**s).fit(X.cpu().double().numpy(), y.cpu().numpy()))
-        there = AoRRClassifier(**settings, device=device).fit(X, y)
-        usual = AoRRClassifier(m=m, k=k, random_state=0, device=device).fit(X, y)
+        there = AoRRClassifier(**settings).fit(X, y)
+        usual = AoRRClassifier(m=m, k=k, random_state=0).fit(X, y)
         default = AoRRClassifier(m=m, k=k, random_state=0).fit(X.cpu().double().numpy(), y.cpu().numpy())
         apart = int((cpu.dropped_ != there.dropped_).sum())
         differences = [one.objective_ / cpu.objective_ - 1.0 for one in (there, usual, default)]
@@ -406,7 +406,8 @@ def compare_choices(n: int, d: int, device: str, seed: int) -> None:
         X[:, 0] *= np.where(wrong := rng.random(n) < 0.1, 3.0, 1.0)
         y ^= wrong
         for settings in ({"m": 0.1, "k": 1.0, "C": "auto"}, {"m": "auto"}):
-            fits = [AoRRClassifier(random_state=0, device=place, **settings).fit(X, y) for place in (None, device)]
+            there = torch.as_tensor(X, device=device), torch.as_tensor(y, device=device)
+            fits = [AoRRClassifier(random_state=0, **settings).fit(*rows) for rows in ((X, y), there)]
             print(f"{n} x {d} {settings}: CPU and device C={[fit.C_ for fit in fits]} m={[fit.m_ for fit in fits]}")
 
 
