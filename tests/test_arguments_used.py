@@ -204,15 +204,18 @@ def test_each_parameter_of_find_label_issues_changes_what_it_finds():
         "review_cost": 0.5,
         "drop_cost": 0.4,
         "random_state": 7,
+        "texts": np.where(X[:, 0] > 0, "right side", "left side"),
+        "labels": "observed",
     }
 
     def outcome(**settings):
         found = find_label_issues(None if "pred_probs" in settings else X, y, **settings)
-        actions = [{"relabel": 1.0, "drop": 2.0}.get(action, 0.0) for action in found.table["action"]]
+        named = found.table["action"] if found.labels == "annotated" else ()
+        actions = [{"relabel": 1.0, "drop": 2.0}.get(action, 0.0) for action in named]
         return np.concatenate([found.p_wrong, found.score, found.table["row"], actions, [found.noise_estimate]])
 
-    tried = set(inspect.signature(find_label_issues).parameters) - HOW_NOT_WHAT - {"X", "y", "calibrate"}
-    assert tried == set(others)
+    tried = set(inspect.signature(find_label_issues).parameters) - HOW_NOT_WHAT - {"X", "y"}
+    assert tried == {*others, "classes"}  # which goes with pred_probs
     usual = outcome(**base)
     assert not [name for name, value in others.items() if np.array_equal(outcome(**{**base, name: value}), usual)]
 
@@ -225,6 +228,7 @@ def test_each_parameter_of_find_label_issues_changes_what_it_finds():
         ("learn_from", np.zeros(N)),
         ("n_repeats", 2),
         ("n_jobs", 2),
+        ("texts", ["a"] * N),
     ],
 )
 def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):

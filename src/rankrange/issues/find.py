@@ -152,9 +152,10 @@ def find_label_issues(
         raise ValueError("find_label_issues takes estimator or pred_probs, got both; leave one of them out")
     fitting = {"cv": None if isinstance(cv, int) and cv == 5 else cv, "n_repeats": n_repeats}
     if pred_probs is not None:
-        _refuse(fitting, "pred_probs are used without any fit")
+        _refuse({**fitting, "texts": texts}, "pred_probs are used without any fit")
     if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
         given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
+        given |= {"texts": texts}
         _refuse(given, "a scan contains its labels and is read in a few passes")
         if labels == "observed":
             raise ValueError("labels='observed' needs rows in memory, got a scan; pass a sample of its rows as arrays")
