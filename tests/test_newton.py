@@ -11,12 +11,11 @@ from rankrange import AoRRClassifier
 from rankrange.core.aggregates import Stratified
 from rankrange.core.losses import LOSSES, Absolute, Hinge, Logistic, Softmax
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers.descent import Log, cut_is_clean
-from rankrange.solvers.inner import convex
+from rankrange.solvers import convex
+from rankrange.solvers.descent import Log
 from rankrange.solvers.inner.band import near_cut, solve_band
 from rankrange.solvers.newton import Curvature, evaluate_at, lower_bound, newton
 from rankrange.solvers.trim import one_class_left
-from rankrange.solvers.trivial import constant_is_best, constant_is_best_next_to
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
 pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
@@ -131,81 +130,6 @@ def test_the_average_equals_scikit_learn():
     np.testing.assert_allclose(ours.w[0], [*theirs.coef_[0], *theirs.intercept_], atol=1e-6)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("noise", "trivial"), [(10.0, True), (0.3, False)])
-def test_zero_is_returned_where_it_is_the_minimum_and_only_there(noise, trivial, weighted):
-    objective = problem(n=200, k=100, noise=noise, weighted=weighted, seed=2)
-    best = least_with_rows_cut(objective, "logistic", np.ones(200) if not weighted else objective.sample_weight)
-    assert (best > np.log(2) - 1e-6) == trivial
-    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
-    assert (found is not None) == trivial
-    if found is not None:
-        assert found.value == pytest.approx(np.log(2))
-        assert not found.w.any()
-        assert 0 <= found.certificate <= 1e-6
-
-
-@pytest.mark.parametrize("k", [2460, 2520, 2580])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_zero_is_proved_up_to_the_largest_k_for_which_it_is_the_minimum(seed, k):
-    """Close to it the residual rises before it falls, which does not mean that the conditions are infeasible."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(3000, 20))
-    z = X @ rng.normal(size=20)
-    z = 3.0 * z / z.std() + rng.logistic(size=3000)
-    y, wild = np.where(z > np.quantile(z, 0.55), 1.0, -1.0), rng.random(3000) < 0.06
-    X[wild], y[wild] = 10.0 * X[wild], -y[wild]
-    objective = Objective(Design(X, True), y, Logistic(), 0.02 * k, 1, m=0, k=k)
-    lowest = newton(objective, rng.normal(scale=1e-3, size=(1, 21)), rng=rng)
-    assert lowest.certificate <= 1e-6
-    found = constant_is_best(objective, rng, 1e-6, Log())
-    assert (found is not None) == (lowest.value > np.log(2) * (1 - 1e-6))
-
-
-def test_zero_is_proved_for_single_precision_where_next_to_nothing_is_penalised():
-    wide = problem(n=4000, d=5, k=3000, noise=20.0, C=1e13, seed=3)
-    narrow = replace(wide, design=Design(wide.design.X.astype(np.float32), True), y=wide.y.astype(np.float32))
-    found = constant_is_best(narrow, np.random.default_rng(0), 1e-6, Log())
-    assert found is not None
-    assert not found.w.any()
-    assert found.certificate <= 1e-6
-
-
-@pytest.mark.parametrize("unit", [0.01, 1.0, 100.0])
-def test_equal_scores_are_proved_in_any_unit_of_heavy_tailed_columns(unit):
-    rng = np.random.default_rng(1)
-    X, y = rng.standard_t(1.5, size=(32_000, 20)), np.where(rng.random(32_000) < 0.15, 1.0, -1.0)
-    objective = Objective(Design(unit * X, True), y, LOSSES["logistic"](), 1e6 / unit**2, 1, m=0, k=16_000)
-    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
-    assert found is not None
-    assert not found.w[0, :-1].any()
-    assert found.certificate <= 1e-6
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("noise", "share", "trivial"), [(20.0, 0.5, True), (20.0, 0.15, True), (0.3, 0.5, False)])
-def test_next_to_equal_scores_a_certificate_for_m_above_zero_is_that_of_the_rows_that_remain(
-    noise, share, trivial, weighted
-):
-    """At equal scores all losses tie, and any of them may be dropped. Next to them it is known which ones are."""
-    rng = np.random.default_rng(5)
-    X = rng.normal(size=(300, 3))
-    z = X @ rng.normal(size=3) + noise * rng.normal(size=300)
-    y, mass = np.where(z > np.quantile(z, 1 - share), 1.0, -1.0), rng.integers(1, 4, size=300).astype(float)
-    total = mass.sum() if weighted else 300
-    objective = Objective(Design(X, True), y, Logistic(), 50.0, 1, round(0.08 * total), round(0.42 * total))
-    objective = replace(objective, sample_weight=mass if weighted else None)
-    found = constant_is_best_next_to(objective, rng.normal(size=(1, 4)), rng, 1e-6, Log())
-    assert (found is not None) == trivial
-    if found is not None:
-        s = objective.losses(objective.design.scores(found.w))
-        best = least_with_rows_cut(objective, "logistic", np.asarray(objective.cutting(s).caps))
-        assert cut_is_clean(objective, s)
-        assert found.value == pytest.approx(objective.value(found.w), rel=1e-12)
-        assert found.value == pytest.approx(best, rel=1e-6)
-        assert found.certificate <= 1e-6
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_towards_equal_scores_keep_the_certificate_that_they_have(seed):
     """One step further all losses tie, and nothing can be proved there."""
@@ -229,20 +153,6 @@ def test_a_row_of_high_leverage_may_cross_the_cut_from_afar():
     assert np.count_nonzero(distance < distance[0]) > 300
     reach = Curvature(objective, 400, rng).reach
     assert 0 in near_cut(objective, iterate, objective.at(W).gradient, 200, reach).rows
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("offset", [7.0, -7.0])
-def test_the_odds_are_returned_where_a_small_class_is_kept_whole_and_nothing_else_helps(offset, weighted):
-    objective = problem(n=400, k=600 if weighted else 300, noise=10.0, offset=offset, weighted=weighted, seed=2)
-    best = least_with_rows_cut(objective, "logistic", np.ones(400) if not weighted else objective.sample_weight)
-    found = constant_is_best(objective, np.random.default_rng(0), 1e-6, Log())
-    assert found is not None
-    assert not found.w[0, :-1].any()
-    assert found.w[0, -1] * offset > 0
-    assert found.value == pytest.approx(best, rel=1e-6)
-    assert found.value < np.log(2) - 1e-3
-    assert 0 <= found.certificate <= 1e-6
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -300,7 +210,7 @@ def test_losses_with_kinks_or_several_scores_end_at_the_minimum_of_the_proximal_
     y = {"binary": np.where(z > 0, 1.0, -1.0), "numbers": z, "classes": np.digitize(z, [-0.7, 0.7])}[loss.targets]
     r = 3 if loss.targets == "classes" else 1
     objective = Objective(Design(X, True), y, loss, 30.0, r, m=0, k=round(share * 150))
-    theirs = convex.solve(objective.cutting(np.empty(0)), np.zeros((r, 4)), tol=1e-8, max_iter=500)
+    theirs = convex.minimise(objective.cutting(np.empty(0)), np.zeros((r, 4)), tol=1e-8, max_iter=500)
     ours = newton(objective, theirs.W + 0.1 * rng.normal(size=(r, 4)), rng=rng)
     assert ours.certificate <= 1e-6
     assert ours.value == pytest.approx(theirs.value, rel=2e-6)

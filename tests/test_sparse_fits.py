@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers import bilevel, solve
 from rankrange.solvers.descent import descend
-from rankrange.solvers.inner import bounds, convex
+from rankrange.solvers.inner import bounds
 
 
 def words(n, d, seed=0, noise=0.3):
@@ -98,7 +97,7 @@ def test_cutting_again_in_each_step_never_raises_the_objective_and_proves_the_en
     objective = Objective(design, np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1, m=60, k=300)
     for seed in range(3):
         W = np.random.default_rng(seed).normal(size=(1, 601))
-        result = bilevel(objective, W, max_iter=400, each_step=True)
+        result = bilevel(objective, W, max_iter=400)
         values = [value for _, value in result.history]
         assert (np.diff(values) <= 0).all()
         assert result.value == pytest.approx(objective.value(result.w))
@@ -106,63 +105,6 @@ def test_cutting_again_in_each_step_never_raises_the_objective_and_proves_the_en
         for scale in (1e-4, 1e-3, 1e-2):
             V = result.w + scale * rng.normal(size=result.w.shape)
             assert objective.value(V) >= result.value * (1 - 2e-6)
-
-
-def test_a_similar_problem_goes_on_where_the_last_one_ended():
-    X, y = words(400, 600)
-    objective = Objective(Design(X, True).unfactored(), np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1)
-    problem = replace(objective, m=0, k=160).cutting(np.empty(0))
-    first = convex.solve(problem, np.zeros((1, 601)), tol=1e-6, max_iter=200)
-    caps = np.ones(400)
-    caps[:3] = 0.0
-    changed = replace(problem, caps=caps)
-    again = convex.solve(changed, first.W, tol=1e-6, max_iter=200, warm=True, last=first.last)
-    afresh = convex.solve(changed, np.zeros((1, 601)), tol=1e-6, max_iter=200)
-    assert again.gap <= 1e-6
-    assert again.value == pytest.approx(afresh.value, rel=2e-6)
-    assert again.n_iter < afresh.n_iter
-
-
-@pytest.mark.parametrize("k", [100, 250, 400])
-def test_a_newton_step_by_products_is_that_of_the_hessian_and_leaves_no_gradient_of_the_intercept(k):
-    """Conjugate gradients minimise the quadratic model over a subspace, so the step is orthogonal to what is left."""
-    X, y = words(400, 300)
-    design = Design(X, True).unfactored()
-    objective = Objective(design, np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1, m=0, k=k)
-    rng = np.random.default_rng(0)
-    centre = 0.3 * rng.normal(size=(1, 301))
-    W = centre + 0.1 * rng.normal(size=(1, 301))
-    problem, Z = objective.cutting(np.empty(0)), design.scores(W)
-    saddle = convex.Saddle(problem)
-    saddle.start_smoothing(design.scores(centre), problem.value(centre), warm=False)
-    saddle.mu = 0.05
-    answer = saddle.answer(Z)
-    assert answer.free.any() == (k < 400)  # rows with weights between 0 and 1, if there is a cut
-    own, hessian = saddle._gradient(answer, W), saddle._hessian(Z, answer)
-    for gradient in (own, *(scale * rng.normal(size=own.shape) for scale in (1e-3, 1.0))):
-        rough = saddle._newton_direction(Z, answer, gradient)
-        left = (rough @ hessian + gradient)[0]
-        assert abs(left[-1]) <= 1e-6 * abs(gradient[0, -1])
-        assert np.linalg.norm(left) <= 0.3 * np.linalg.norm(gradient)
-        assert abs(rough[0] @ left) <= 1e-6 * abs(rough[0] @ gradient[0])
-
-
-def test_a_row_of_another_class_that_is_dropped_costs_little_of_the_bound():
-    """The slopes then no longer sum to zero. Scaling them down would cost a row's share of the mean loss."""
-    X, y = words(400, 300)
-    sign, design = np.where(y == 1, 1.0, -1.0), Design(X, True).unfactored()
-    caps = np.ones(400)
-    caps[np.flatnonzero(sign > 0)[:40]] = 0.0
-    problem = replace(Objective(design, sign, LOSSES["logistic"](), 4.0, 1, m=0, k=200).cutting(np.empty(0)), caps=caps)
-    solution = convex.solve(problem, np.zeros((1, 301)), tol=1e-8, max_iter=200)
-    kept = solution.last.answer(solution.scores).rho[:, 0] >= 1.0
-    other = caps.copy()
-    other[np.flatnonzero(caps == 0.0)[0]], other[np.flatnonzero(kept & (sign < 0))[0]] = 1.0, 0.0
-    changed = replace(problem, caps=other)
-    value = changed.value_at(solution.W, solution.scores)
-    saddle = convex.Saddle(changed)
-    saddle.start_smoothing(solution.scores, value, warm=True, last=solution.last)
-    assert saddle.gap(solution.scores, value) <= 0.3 * value / 200
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,7 +9,7 @@ divided by its largest or its mean weight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -79,6 +79,8 @@ class TopRisk:
     caps: Array
     K: float
     scale: float
+    # The level of the last call times its width, about the loss at the cut: a good guess of the next one.
+    _level: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
     @cached_property
     def fixed(self) -> bool:
@@ -101,19 +103,21 @@ class TopRisk:
             value, q = self.exact(s)
             return _fixed(value, q, np.ones(len(s)))
         pushed = centre + s / width
-        shares = np.clip(pushed - _level_of_mass(pushed, self.caps, self.K), 0.0, 1.0)
+        self._level[0] = _level_of_mass(pushed, self.caps, self.K, self._level[0] / width) * width
+        shares = np.clip(pushed - self._level[0] / width, 0.0, 1.0)
         value = float(self.caps @ (shares * s - 0.5 * width * (shares - centre) ** 2)) / self.scale
         free = np.flatnonzero((shares > 0) & (shares < 1) & (self.caps > 0))
         rates = self.caps[free] / (width * self.scale)
         return Smooth(value, self.caps * shares / self.scale, shares, free, rates, np.zeros(len(free), dtype=np.intp))
 
 
-def _level_of_mass(pushed: Array, caps: Array, K: float) -> float:
+def _level_of_mass(pushed: Array, caps: Array, K: float, level: float) -> float:
     """The level at which the weights caps * clip(pushed - level, 0, 1) have the mass K, by Newton's method."""
     inside = caps > 0
     low, high = float(pushed[inside].min()) - 1.0, float(pushed[inside].max())
-    level = float(np.median(pushed[inside]))
     for _ in range(100):
+        if not low < level < high:
+            level = 0.5 * (low + high)
         shares = pushed - level
         moving = float(caps @ ((shares > 0) & (shares < 1)))
         excess = float(caps @ np.clip(shares, 0.0, 1.0)) - K
@@ -121,8 +125,6 @@ def _level_of_mass(pushed: Array, caps: Array, K: float) -> float:
             break
         low, high = (level, high) if excess > 0 else (low, level)
         level += excess / moving if moving > 0 else np.inf
-        if not low < level < high:
-            level = 0.5 * (low + high)
     return level
 
 

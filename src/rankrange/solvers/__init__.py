@@ -21,8 +21,8 @@ from .descent import Log, Result, Settings
 from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
-from .majorise import bilevel, certify, dca
-from .polish import refine
+from .majorise import dca
+from .polish import bilevel, certify, refine
 from .smoothing import smoothing
 from .subgradient import subgradient
 from .trim import search

@@ -352,6 +352,11 @@ def _of_weights(design: Any, risk: Smooth, slope: Array) -> Array:
     if risk.map is not None:
         factor = risk.factor(np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]]))
         return factor.T @ factor
+    if not risk.block.any():  # the usual case: one block
+        pull = np.zeros((1, design.n))
+        pull[0, risk.free] = risk.rates * slope[risk.free]
+        total = design.adjoint(pull)[0]
+        return -np.outer(total, total / float(risk.rates.sum()))
     mass = np.bincount(risk.block, weights=risk.rates)
     blocks = sp.csr_matrix((risk.rates * slope[risk.free], (risk.block, risk.free)), (len(mass), design.n))
     sums = np.empty((len(mass), design.p))

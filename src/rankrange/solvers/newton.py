@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.objective import Design, Objective, TopSum
+from ..core.objective import Design, Objective
 from .descent import Log, Metric, Result, cut_is_clean, finish, relative
+from .duality import gap_above_risk
 from .inner.band import near_cut, near_kink, rows_of
-from .inner.bounds import Bounds, balance
+from .inner.bounds import balance
 
 _BLOCK = 1 << 15
 # The largest number of rows near the cut that may cross it, and of these rows times squared parameters.
@@ -463,9 +464,10 @@ def tangents_at(objective: Objective, Z: Array, q: Array) -> tuple[float, Array]
     """
     design, kept = objective.design, objective.kept
     if objective.n_outputs > 1:
-        q = q.astype(np.float64)
-        fixed = TopSum(design, objective.y, objective.loss, objective.C, len(Z), float(q.sum()), kept, q)
-        return Bounds(fixed).bound_of_weights(Z), design.adjoint(objective.losses_and_slopes(Z)[1] * q) / kept
+        q, slopes = q.astype(np.float64) / kept, objective.losses_and_slopes(Z)[1]
+        zero, flat = np.zeros((len(Z), design.p)), np.zeros_like(Z)
+        risk = float(q @ objective.losses(flat))
+        return risk - gap_above_risk(objective, zero, flat, q, slopes, risk), design.adjoint(slopes * q)
     heights, flows = np.zeros(2), np.zeros((2, design.p))
     for start in range(0, design.n, _BLOCK):
         block = slice(start, start + _BLOCK)

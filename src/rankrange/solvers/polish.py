@@ -1,4 +1,8 @@
-"""The last steps: from a point near a minimum to its certificate, and the convex problem (m = 0) from any start."""
+"""The last steps: the convex problem of the rows that are kept, solved until they repeat; and that of m = 0.
+
+The problem with fixed dropped rows is an upper bound on F that equals it at W, so no round increases F. Its duality gap
+is the certificate, if the dropped rows stay dropped nearby.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +12,79 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.cuts import Ranked
-from ..core.objective import MAX_FACTORED, Design, Objective
+from ..core.losses import is_convex, missing_methods
+from ..core.objective import Design, Objective
 from .concentration import concentrate, hessian
-from .descent import Log, Metric, Result, descend
-from .majorise import bilevel, by_products
+from .convex import minimise
+from .descent import Log, Metric, Result, cut_is_clean, descend, finish, relative
 from .newton import applies, close_enough, newton
-from .trivial import constant_is_best, constant_is_best_next_to, equal_scores
 
 # With more columns than this, sparse rows and one score per row, products with X are faster than a factored Hessian.
 PRODUCTS_FROM = 200
-# The number of products with sparse rows in a Newton step, and the cost of their operations relative to a dense
-# Hessian.
-_PRODUCTS, _SLOWER = 40, 5
-# Equal scores are tried as the minimum if a search ends at most this share below them.
-_NEARLY_EQUAL = 1e-3
+# The relative gap of the first round; later rounds are solved to a tenth of the last gain.
+_FIRST_ROUND = 1e-4
 
 
 def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Result:
-    """Minimise for m = 0, where one start is enough: W, or a rough ordinary fit.
-
-    Sparse rows with many columns are first tried by products with X. If k < n, equal scores are returned if they are
-    proved to be the minimum. `settings` is a `rankrange.solvers.Settings`.
-    """
-    rng, tol, max_iter, log = settings.rng, settings.tol, settings.max_iter, settings.log
-    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
-        budget = max(1, max_iter // 2) if objective.design.factored else max_iter
-        result = by_products(objective, W, tol=tol, max_iter=budget, log=log)
-        if result.converged or not objective.design.factored:
-            return result
-        W, max_iter = result.w, max(1, max_iter - result.n_iter)
+    """Minimise for m = 0 from W, or from a rough ordinary fit. `settings` is a `rankrange.solvers.Settings`."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
+    if by_products(objective.design, objective.n_outputs) or not applies(objective):
+        start = zero if W is None else W
+        return bilevel(objective, start, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
     if W is None:
         W = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
-    path = _path_from_constant(objective, W)
-    values = objective.values(path)
-    lowest = int(values.argmin())
-    if hasattr(objective.loss, "margins") and (lowest == len(path) - 1 or not applies(objective)):
-        return bilevel(objective, path[lowest], tol=tol, max_iter=max_iter, log=log, phase="convex")
-    if objective.k < objective.total and objective.loss.targets != "numbers" and _constant_is_lowest(objective, values):
-        trivial = constant_is_best(objective, rng, tol, log)
-        if trivial is not None:
-            return trivial
-    return refine(objective, path[int(values[:-1].argmin())], replace(settings, max_iter=max_iter))
+    return refine(objective, W, settings)
+
+
+def by_products(design: Design, n_outputs: int) -> bool:
+    """Whether products with sparse rows are faster than a factored Hessian."""
+    return design.sparse and design.p > PRODUCTS_FROM and n_outputs == 1
 
 
 def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Minimise from W, which is close to a minimum.
+    """Minimise from W, which is close to a minimum, by quasi-Newton steps and the last steps of `polish`.
+
+    `settings` is a `rankrange.solvers.Settings`; its `n_starts` has no effect.
+    """
+    tol, budget = settings.tol, -(-settings.max_iter // 2)  # the other half is for steps that prove the minimum
+    ends, _, n_iter = descend(
+        objective.batch,
+        W[None],
+        Metric(hessian(objective, W)),
+        max_iter=budget,
+        tol=close_enough(objective, tol) * tol,
+        left=objective.gap_left,
+        on_step=lambda value: settings.log("descent", value),
+    )
+    result = polish(objective, ends[0], settings.rng, tol, max(1, settings.max_iter - n_iter), settings.log)
+    return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def polish(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
+    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, the convex problems."""
+    n_iter = 0
+    if applies(objective) and not by_products(objective.design, objective.n_outputs):
+        steps = min(40, max_iter)
+        result = newton(objective, W, rng=rng, tol=tol, max_iter=steps, log=log, phase="polish", near=True)
+        if result.converged or result.n_iter >= max_iter:
+            return result
+        W, n_iter = result.w, result.n_iter
+    result = bilevel(objective, W, tol=tol, max_iter=max_iter - n_iter, log=log, phase="polish")
+    return replace(result, n_iter=result.n_iter + n_iter)
+
+
+def bilevel(
+    objective: Objective,
+    W: Array,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    log: Log | None = None,
+    phase: str = "bilevel",
+) -> Result:
+    """Drop the rows with the m largest losses, fit the others, and repeat until the same rows are dropped.
+
+    The objective never increases. A fit minimises the mean of the k - m largest losses of the others plus the penalty.
 
     Parameters
     ----------
@@ -62,111 +92,109 @@ def refine(objective: Objective, W: Array, settings: Any) -> Result:
         The objective to minimise.
     W : ndarray of shape (outputs, p)
         The initial coefficients.
-    settings : Settings
-        Tolerance, number of iterations, random number generator and log; `n_starts` has no effect.
+    tol : float
+        The relative duality gap at which to stop.
+    max_iter : int
+        Maximum number of steps of all inner solves together.
+    log : Log, optional
+        Receives progress messages.
+    phase : str
+        The name of these steps in the history.
 
     Returns
     -------
     Result
         The final point and its certificate.
     """
-    tol, budget = settings.tol, -(-settings.max_iter // 2)  # the other half is for steps that prove the minimum
-    metric = Metric(hessian(objective, W))
-    ends, _, n_iter = descend(
-        objective.batch,
-        W[None],
-        metric,
-        max_iter=budget,
-        tol=close_enough(objective, tol) * tol,
-        left=objective.gap_left,
-        on_step=lambda value: settings.log("descent", value),
-    )
-    result = polish(objective, ends[0], settings.rng, tol, max(1, settings.max_iter - n_iter), settings.log, metric)
-    return replace(result, n_iter=result.n_iter + n_iter)
+    log = Log() if log is None else log
+    if by_products(objective.design, objective.n_outputs):
+        objective = replace(objective, design=objective.design.unfactored())
+    Z = objective.design.scores(W)
+    s = objective.losses(Z)
+    value, n_iter = objective.value_at(W, s), 0
+    log(phase, value)
+    first = W
+    # While the dropped rows still change, a rough solution is enough.
+    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol
+    for _ in range(max_iter + 1):
+        problem = objective.cutting(s)
+        found = minimise(problem, W, tol=enough, max_iter=max(1, max_iter - n_iter), scores=Z)
+        n_iter += max(found.n_iter, 1)
+        moved = found.W is not W
+        after = objective.losses(found.scores) if moved else s
+        reached = objective.value_at(found.W, after)
+        gained = relative(value - reached, value)
+        settled = not moved or _same_rows(problem.caps, objective.cutting(after).caps)
+        if reached < value:
+            W, Z, s, value = found.W, found.scores, after, reached
+            log(phase, value)
+        else:
+            settled = True  # at the minimum, up to rounding errors
+        if objective.m == 0:
+            return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
+        if settled and min(enough, found.gap) <= tol:
+            if cut_is_clean(objective, s):
+                return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
+            return _beside_ties(objective, W, first, value, n_iter, tol, max_iter, log)
+        if n_iter >= max_iter:
+            break
+        enough = tol if settled else max(tol, min(enough, 0.1 * gained))
+    reason = "the dropped rows still change"
+    return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s, reason=reason)
 
 
-def polish(
-    objective: Objective,
-    W: Array,
-    rng: np.random.Generator,
-    tol: float,
-    max_iter: int,
-    log: Log,
-    metric: Metric | None = None,
+def _beside_ties(
+    objective: Objective, W: Array, first: Array, value: float, n_iter: int, tol: float, max_iter: int, log: Log
 ) -> Result:
-    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, exact convex problems.
+    """The result at a point next to W, where different losses tie at the upper cut, for example at equal scores.
 
-    Sparse rows with many columns are first tried by products with X, without a Hessian. If Newton steps do not
-    converge, equal scores are returned if they are proved to be the minimum (`_constant`).
+    There no loss ties, and the minimum with the rows dropped there is hardly lower. Without such a point towards
+    `first`, or in a random direction if that is W, nothing is proved.
     """
-    n_iter, by_products = 0, objective.design.sparse and not objective.design.factored
-    if by_products and objective.design.p <= MAX_FACTORED:
-        result = bilevel(
-            objective,
-            W,
-            tol=tol,
-            max_iter=min(_product_steps(objective.design), max_iter),
-            log=log,
-            phase="polish",
-            warm=True,
-            each_step=True,
-        )
-        if result.converged or result.n_iter >= max_iter:
-            return result
-        W, n_iter, metric = result.w, result.n_iter, None
-        objective = replace(objective, design=Design(objective.design.X, objective.design.fit_intercept))
-    if applies(objective):
-        result = newton(
-            objective,
-            W,
-            rng=rng,
-            tol=tol,
-            max_iter=min(40, max_iter - n_iter),
-            log=log,
-            phase="polish",
-            near=True,
-        )
-        result = replace(result, n_iter=result.n_iter + n_iter)
-        if result.converged or result.n_iter >= max_iter:
-            return result
-        W, n_iter = result.w, result.n_iter
-        trivial = _constant(objective, W, result.value, rng, tol, log)
-        if trivial is not None:
-            return replace(trivial, n_iter=trivial.n_iter + n_iter)
-    left = max_iter - n_iter
-    result = bilevel(
-        objective, W, tol=tol, max_iter=left, log=log, phase="polish", metric=metric, warm=True, each_step=by_products
-    )
-    return replace(result, n_iter=result.n_iter + n_iter)
+    design = objective.design
+    if design.X.dtype != np.float64:  # single precision does not tell such losses apart
+        objective = replace(objective, design=Design(design.X.astype(np.float64), design.fit_intercept))
+    towards = first - W
+    if np.allclose(first, W, rtol=1e-3, atol=0.0):
+        units = np.sqrt(objective.design.squares(np.full(design.n, 1.0 / design.n)))
+        towards = np.random.default_rng(0).normal(size=W.shape) / np.where(units > 0, units, 1.0)
+    for share in 10.0 ** -np.arange(4.0, 10.0):
+        V = W + share * towards
+        s = objective.losses(objective.design.scores(V))
+        risen = objective.value_at(V, s)
+        if risen - value > 0.1 * tol * abs(value) or not cut_is_clean(objective, s):
+            continue
+        found = minimise(objective.cutting(s), V, tol=0.5 * tol, max_iter=max(1, max_iter - n_iter))
+        certificate = relative(risen - found.value * (1.0 - found.gap), risen)
+        if certificate <= tol:
+            return finish(V, risen, n_iter + found.n_iter, certificate, tol, max_iter, log, losses=s)
+    s = objective.losses(objective.design.scores(W))
+    return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s)
 
 
-def _constant(
-    objective: Objective, W: Array, value: float, rng: np.random.Generator, tol: float, log: Log
-) -> Result | None:
-    """The minimum next to equal scores, if the value at W is hardly lower and it is proved.
+def certify(objective: Objective, W: Array) -> float:
+    """An upper bound on the relative gap between the objective at W and its minimum with the same rows dropped.
 
-    Otherwise None, also for numeric targets, for m = 0 or k = n, and for aggregates other than the ranked range.
+    Parameters
+    ----------
+    objective : Objective
+        The objective that was minimised.
+    W : ndarray of shape (outputs, p)
+        The coefficients.
+
+    Returns
+    -------
+    float
+        The relative gap; infinite if different rows tie at the upper cut, or if the loss is not convex or has neither
+        curvature nor margins.
     """
-    classes = objective.loss.targets in ("binary", "classes") and type(objective.aggregate) is Ranked
-    if not classes or not objective.total > objective.k > objective.m > 0:
-        return None
-    if value < (1.0 - _NEARLY_EQUAL) * objective.value(equal_scores(objective)):
-        return None
-    return constant_is_best_next_to(objective, W, rng, tol, log)
+    if not is_convex(objective.loss) or missing_methods(objective.loss, objective.n_outputs):
+        return np.inf
+    s = objective.losses(objective.design.scores(W))
+    if objective.m > 0 and not cut_is_clean(objective, s):
+        return np.inf
+    return minimise(objective.cutting(s), W, max_iter=0).gap
 
 
-def _product_steps(design: Design) -> int:
-    """The number of Newton steps by conjugate gradients, at least 10, that cost as much as building one Hessian."""
-    return max(10, int(design.n * design.p**2 / (_PRODUCTS * _SLOWER * design.X.nnz)))
-
-
-def _path_from_constant(objective: Objective, W: Array) -> Array:
-    """Points (5, r, p) on the line from W, the first, to the best model with equal scores for all rows, the last."""
-    constant = equal_scores(objective)
-    return np.array([constant + length * (W - constant) for length in (1.0, 0.3, 0.1, 0.03, 0.0)])
-
-
-def _constant_is_lowest(objective: Objective, values: Array) -> bool:
-    """Whether no value on the path is clearly below the last one, the value at equal scores."""
-    # A subset is fitted better than all rows, by about one row's share per parameter.
-    return float(values[:-1].min()) > (0.999 - 2.0 * objective.design.p / objective.design.n) * float(values[-1])
+def _same_rows(a: Array | None, b: Array | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))

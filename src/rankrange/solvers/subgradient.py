@@ -14,7 +14,7 @@ from ..core.arrays import Array
 from ..core.losses import is_convex
 from ..core.objective import Objective
 from .descent import Log, Result, finish
-from .majorise import certify
+from .polish import certify
 
 
 def subgradient(
