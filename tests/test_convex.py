@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import random_array
 from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.core.losses import LOSSES, Softmax
@@ -97,15 +97,6 @@ def test_average_hinge_equals_scikit_learn():
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
 
 
-def test_average_crammer_singer_equals_scikit_learn():
-    y = RNG.integers(0, 3, N)
-    ours = AoRRClassifier(m=0, k=1.0, C=0.05, loss="hinge", fit_intercept=False, tol=1e-10).fit(X, y)
-    theirs = LinearSVC(
-        multi_class="crammer_singer", C=0.05, fit_intercept=False, tol=1e-12, max_iter=1_000_000, random_state=0
-    ).fit(X, y)
-    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
-
-
 def test_average_squared_equals_ridge():
     ours = AoRRRegressor(m=0, k=1.0, C=0.1, tol=1e-10).fit(X, REAL)
     theirs = Ridge(alpha=1 / (2 * 0.1)).fit(X, REAL)  # C (y - z)^2 + ||w||^2 / 2
@@ -137,7 +128,7 @@ def test_the_convex_settings_end_with_a_certificate(keep, loss):
     assert 0 <= fit.certificate_ <= 1e-6
 
 
-@pytest.mark.parametrize(("loss", "C", "d", "r"), [("logistic", 0.03, 30, 10), ("hinge", 100.0, 12, 5)])
+@pytest.mark.parametrize(("loss", "C", "d", "r"), [("logistic", 0.03, 30, 10), ("squared_hinge", 100.0, 12, 5)])
 def test_several_classes_end_with_a_certificate_in_any_units_of_the_columns(loss, C, d, r):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(500, d))

@@ -140,9 +140,11 @@ def test_clone_and_set_params_and_several_jobs():
     np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
-def test_softmax_and_crammer_singer_learn_iris():
+def test_softmax_and_squared_hinges_learn_iris():
     Z, y = load_iris(return_X_y=True)
-    for loss in ("logistic", "hinge"):
+    with pytest.raises(ValueError, match="hinge"):
+        AoRRClassifier(loss="hinge", m=0.05, k=1.0).fit(Z, y)
+    for loss in ("logistic", "squared_hinge"):
         fit = AoRRClassifier(loss=loss, C=1000.0, m=0.05, k=1.0, random_state=0).fit(Z, y)
         assert fit.score(Z, y) > 0.95
         assert fit.coef_.shape == (3, 4)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rankrange.core.losses import (
     LOSSES,
     TKML,
-    CrammerSinger,
     Hinge,
     Huber,
     Logistic,
@@ -192,7 +191,7 @@ NEAR = [1e4, 1e4 - 0.7, 8191.6, 8191.9, 8192.3, -1e4, -1e4 + 0.3, -8192.3]  # fa
 
 
 # 1 + a difference of scores that nearly cancels keeps the digits of the 1, and cannot keep more.
-FLOORS = {"crammer_singer": 2 * EPS, "tkml": 2 * EPS}
+FLOORS = {"tkml": 2 * EPS}
 
 
 def _table_name(name):
@@ -268,7 +267,6 @@ ORACLES = {
         max(0, 1 - (f if j == y else -f)) ** 2 for j, f in enumerate(z)
     ),
     "softmax": lambda y, z, loss: -mp.log(mp.exp(z[y]) / mp.fsum(map(mp.exp, z))),
-    "crammer_singer": lambda y, z, loss: max(0, 1 + max(f for j, f in enumerate(z) if j != y) - z[y]),
     "squared": lambda y, z, loss: (z - y) ** 2,
     "absolute": lambda y, z, loss: abs(z - y),
     "huber": _huber,
@@ -342,19 +340,6 @@ def test_softmax_matches_scikit_learn():
     y, z = rng.integers(4, size=200), rng.normal(size=(200, 4))
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     assert Softmax().value(y, z).mean() == pytest.approx(log_loss(y, p), rel=1e-12)
-
-
-def test_crammer_singer_matches_scikit_learn():
-    from sklearn.metrics import hinge_loss
-
-    rng = np.random.default_rng(8)
-    y, z = rng.integers(4, size=200), rng.normal(size=(200, 4))
-    assert CrammerSinger().value(y, z).mean() == pytest.approx(hinge_loss(y, z), rel=1e-12)
-
-
-def test_tied_rivals_share_the_slope():
-    slope = CrammerSinger().value_and_derivative(np.array([0]), np.array([[0.0, 2.0, 2.0]]))[1]
-    np.testing.assert_array_equal(slope, [[-1.0, 0.5, 0.5]])
 
 
 @st.composite

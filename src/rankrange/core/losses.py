@@ -461,51 +461,6 @@ class Softmax:
         return p
 
 
-class CrammerSinger:
-    """max(0, 1 + the highest score of another class - the score of class y)."""
-
-    targets: ClassVar[str] = "classes"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return self._rivals(y, z)[1]
-
-    def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The losses, and the derivative: 1 for the highest other class (ties share it) and -1 for class y.
-
-        The derivative is 0 if the loss is 0.
-        """
-        others, s = self._rivals(y, z)
-        slope = (others == others.max(axis=1, keepdims=True)).astype(z.dtype)
-        slope /= slope.sum(axis=1, keepdims=True)
-        slope[np.arange(len(y)), y] = -1
-        slope *= (s > 0)[:, None]
-        return s, slope
-
-    def margins(self, y: Array, z: Array) -> Array:
-        """1 + z_c - z_y for each class c, minus infinity for y itself."""
-        rows = np.arange(len(y))
-        margins = 1 + (z - z[rows, y][:, None])
-        margins[rows, y] = -np.inf  # the class itself is excluded
-        return margins
-
-    def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative of the weighted margins with respect to z."""
-        slope = a.copy()
-        slope[np.arange(len(y)), y] = -a.sum(axis=1)
-        return slope
-
-    def margins_change(self, y: Array, dz: Array) -> Array:
-        """The change of the margins for a change dz of the scores."""
-        return dz - dz[np.arange(len(y)), y][:, None]
-
-    def _rivals(self, y: Array, z: Array) -> tuple[Array, Array]:
-        rows = np.arange(len(y))
-        others = z.copy(order="K")
-        others[rows, y] = -np.inf
-        return others, np.maximum(0, 1 + (others.max(axis=1) - z[rows, y]))
-
-
 class OneVsRestSquaredHinge(_Shrinking):
     """max(0, 1 - z_y)^2 plus max(0, 1 + z_c)^2 over the other classes c: one squared hinge per class."""
 
@@ -621,7 +576,6 @@ LOSSES: dict[str, type[Any]] = {
     "squared_hinge": SquaredHinge,
     "softmax": Softmax,
     "one_vs_rest_squared_hinge": OneVsRestSquaredHinge,
-    "crammer_singer": CrammerSinger,
     "squared": Squared,
     "absolute": Absolute,
     "huber": Huber,
@@ -630,7 +584,6 @@ LOSSES: dict[str, type[Any]] = {
 # By the name of a loss of two classes: its generalisation to more classes, which a classifier uses for these.
 OF_SEVERAL: dict[str, type[Any]] = {
     "logistic": Softmax,
-    "hinge": CrammerSinger,
     "squared_hinge": OneVsRestSquaredHinge,
 }
 

@@ -62,8 +62,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
         training accuracy reaches 70, 80, 90, 95 and 99.5%.
     loss : {"logistic", "hinge", "squared_hinge"}, default="logistic"
-        The loss of one row. With more than two classes these are the softmax cross-entropy, the Crammer-Singer hinge,
-        and the sum of one squared hinge per class. With an intercept the last one may have no certificate.
+        The loss of one row. With more than two classes these are the softmax cross-entropy and the sum of one squared
+        hinge per class; the hinge is for two classes.
     C : float or "auto", default=1.0
         Inverse of regularization strength, as in scikit-learn. "auto" chooses C between 0.001 and 100 by the
         out-of-fold loss, on the folds that also choose m; with fewer than 20 rows C is 1.

@@ -28,7 +28,8 @@ _FIRST_ROUND = 1e-4
 def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Result:
     """Minimise for m = 0 from W, or from a rough ordinary fit. `settings` is a `rankrange.solvers.Settings`."""
     zero = np.zeros((objective.n_outputs, objective.design.p))
-    if by_products(objective.design, objective.n_outputs) or not applies(objective):
+    smooth = objective.n_outputs > 1 and objective.k >= objective.total  # no row is at a cut: a few exact steps
+    if smooth or by_products(objective.design, objective.n_outputs) or not applies(objective):
         start = zero if W is None else W
         return bilevel(objective, start, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
     if W is None:
