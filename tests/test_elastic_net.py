@@ -321,9 +321,7 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"l1_ratio": 1.5}, r"l1_ratio must be a number in \[0, 1\]"),
         ({"m": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
-        ({"solver": "dca", "l1_ratio": 0.5}, "does not support solver"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
-        ({"step": "reweight", "l1_ratio": 0.5}, "does not support reweight"),
     ],
 )
 def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):
