@@ -322,6 +322,7 @@ def test_few_coefficients_can_be_held_sparsely():
         ({"m": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"C": "auto", "l1_ratio": 0.5}, "AoRRRegressorCV"),
         ({"aggregate": "worst-group", "l1_ratio": 0.5}, "does not support aggregate"),
+        ({"step": "reweight", "l1_ratio": 0.5}, "does not support step"),
     ],
 )
 def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):
