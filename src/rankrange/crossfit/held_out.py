@@ -133,6 +133,7 @@ def _closeness(objective: Objective, parts: list[tuple[Array, Array]]) -> list[A
 
 
 def held_out_rows(objective: Objective, rng: np.random.Generator, groups: Array | None, n_jobs: int) -> HeldOut:
+    """The rows with their folds, five of them, drawn twice up to 1,000 rows; C and k are those of the objective."""
     objective, groups = _repeated(objective.ranked(0, objective.k), groups)
     repeats = 2 if objective.design.n <= _TWICE_UP_TO else 1
     folds = folds_of(objective.design.n, rng, strata=objective.strata, groups=groups, n_repeats=repeats)
@@ -150,6 +151,7 @@ def _repeated(objective: Objective, groups: Array | None) -> tuple[Objective, Ar
 
 
 def too_few(objective: Objective, groups: Array | None) -> str:
+    """Why nothing can be chosen on these rows; an empty text if it can."""
     one_group = groups is not None and len(np.unique(groups)) < 2
     few = objective.total < _MIN_ROWS or one_group
     return f"fewer than {_MIN_ROWS} rows, or one group of rows" if few else ""
