@@ -37,7 +37,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     progress("predicting every row out of fold")
     issues = _issues(X, target, plan)
     members = {name: _normalised(P) for name, _, P in issues.members}
-    mean = _normalised(sum(weight * P for _, weight, P in issues.members))
+    mean = _normalised(np.sum([weight * P for _, weight, P in issues.members], axis=0))
     linear = issues if "robust" in members else _linear(X, target, plan)
     both = np.stack([_normalised(P) for name, _, P in linear.members if name in ("ordinary", "robust")])
     progress("fitting the model on all rows")
@@ -46,7 +46,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     probability = mean[np.arange(n), codes].astype(np.float64)
     wrong = np.zeros(n) if plan.observed else np.where(target.relabelled, 0.0, issues.p_wrong)
     action = np.full(n, "", dtype="U7")
-    if not plan.observed:
+    if issues.ranked is not None and not plan.observed:
         action[issues.ranked["row"]] = issues.ranked["action"]
     score = 1.0 - probability if plan.observed else np.where(target.relabelled, -1.0, issues.score)
     order = ranking(score, probability < SURPRISING if plan.observed else (action != "") & (score >= 0), LISTED)

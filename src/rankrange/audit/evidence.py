@@ -91,9 +91,9 @@ class Values:
         """The cell of a row, formatted for a sentence."""
         if self.column.missing[i]:
             return "missing"
-        return (
-            f"'{self.levels[self.codes[i]][:40]}'" if self.numbers is None else self.formatted(float(self.numbers[i]))
-        )  # type: ignore[index]
+        if self.numbers is not None:
+            return self.formatted(float(self.numbers[i]))
+        return f"'{self.levels[self.codes[i]][:40]}'"  # type: ignore[index]
 
     def formatted(self, value: float) -> str:
         """A number or a date, formatted for a sentence."""

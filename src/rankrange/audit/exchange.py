@@ -31,7 +31,7 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     questions = []
     for i, suspect in enumerate(suspects):
         cells = zip(audit.source.names, identified.cells[i], strict=True)
-        score = round(suspect.probability if audit.observed else 1.0 - suspect.p_wrong, 4)
+        score = round(float(suspect.probability or 0.0) if audit.observed else 1.0 - suspect.p_wrong, 4)
         p = {"probability": score} if audit.observed else {"p_wrong": round(suspect.p_wrong, 4)}
         row = {"row": str(plain_name(suspect.row)), "given": identified.given[i], "contents": identified.contents[i]}
         shown = {name: cell for name, cell in cells if name not in apart}

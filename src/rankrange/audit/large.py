@@ -120,7 +120,7 @@ class _Predictor:
             trees = HistGradientBoostingClassifier if self.classes else HistGradientBoostingRegressor
             loss = {} if self.classes else {"loss": "absolute_error"}
             self.trees = trees(early_stopping=False, random_state=0, **loss).fit(X, y)
-        known = self._out_of_fold() if self.classes else self.result.residuals
+        known: Any = self._out_of_fold() if self.classes else self.result.residuals
         self.sides = self._side_of(known, y)
         self.curves = {
             side: IsotonicRegression(increasing=not self.classes, out_of_bounds="clip").fit(

@@ -337,6 +337,7 @@ def _bins(column: Column, sample: Array) -> Array:
     Each text has its own bin; texts after the first 199 share one.
     """
     if column.values is None:
+        assert column.codes is not None  # as all columns of texts have
         return np.asarray(np.minimum(column.codes[sample] + 1, _MAX_BINS))
     x = column.values[sample]
     present = x[~np.isnan(x)]

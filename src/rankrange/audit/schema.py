@@ -70,7 +70,8 @@ def _column(column: Any, kept: Array, pandera: Any) -> Any:
 
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     cells = column.filter(pyarrow.array(kept)).drop_null()
-    dtype, checks, nullable = None, [], column.null_count > 0
+    dtype: Any = None
+    checks, nullable = [], column.null_count > 0
     if types.is_integer(kind):
         checks = [pandera.Check(lambda values: values % 1 == 0, error="whole numbers")]
     elif types.is_floating(kind):

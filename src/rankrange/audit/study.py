@@ -184,8 +184,11 @@ def audit_table(
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features)
     blocks = [read_columns(table.select([c]), dates=dates)[0] if c else None for c in (group, time)]
+    folds, groups, by_time = _folds(found, X, blocks, seed)
     plan = Plan(
-        *_folds(found, X, blocks, seed),
+        folds,
+        groups,
+        by_time,
         seed=seed,
         jobs=jobs or os.cpu_count() or 1,
         texts=_prose(features) if found.task == "classes" and estimator is None and pred_probs is None else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,13 @@ _SHARE = _number(1e-300, 1.0, "a probability above 0 and at most 1; try 0.9", fl
 
 # Each argument: its help, then its metavar (or its choices), then further settings of argparse. A metavar in capitals
 # that names a file is completed by shells.
-FILES = {
+Options = dict[str, tuple[str, Any, dict[str, Any]]]
+FILES: Options = {
     "delimiter": ("the separator of CSV columns (default: comma; tab for .tsv and .tab)", "CHAR", {}),
     "encoding": ("the encoding of CSV (default: utf-8)", "NAME", {"default": "utf-8"}),
     "sheet": ("the sheet to read, if a workbook has several", "NAME", {}),
 }
-READING = {
+READING: Options = {
     "ignore": ("leave this column out; can be repeated", "COL", {"action": "append", "default": []}),
     "task": (
         "what the target is: classes, numbers (regression) or labels (multi-label); default: by its values",
@@ -70,7 +71,7 @@ READING = {
     "pixels": ("the columns are the pixels of N x N images", "N", {"type": _COUNT}),
     "images": ("the folder of the images, if a column holds their file names", "FOLDER", {}),
 }
-RUNNING = {
+RUNNING: Options = {
     "models": (
         "which kinds of models predict the target (default: all; linear is the fastest)",
         ("all", "linear", "trees"),
@@ -85,7 +86,7 @@ RUNNING = {
     "seed": ("the same seed gives the same result (default: 0)", "N", {"type": _SEED, "default": 0}),
     "jobs -j": ("how many models to fit in parallel (default: one per core)", "N", {"type": _JOBS}),
 }
-DECISIONS = {
+DECISIONS: Options = {
     "decisions": (
         "decisions from the page of an earlier audit, or an export of a review tool (.json): decided rows are not "
         "suspects any more, and p(wrong) of the others takes the decisions into account",
@@ -93,8 +94,8 @@ DECISIONS = {
         {},
     ),
 }
-AUDIT = {**READING, **RUNNING, **DECISIONS}
-OUTPUTS = {
+AUDIT: Options = {**READING, **RUNNING, **DECISIONS}
+OUTPUTS: Options = {
     "report": ("the report as a web page: one file, works offline", "HTML", {}),
     "no_rows": ("leave cells of single rows out of the report, for readers without access", None, {}),
     "out -o": ("all suspects with their values, worst first", "CSV", {}),
@@ -119,18 +120,18 @@ OUTPUTS = {
     ),
     "json": ("print the findings as JSON instead of tables", None, {}),
 }
-SHOWING = {
+SHOWING: Options = {
     "top": ("how many suspects to print (default: 10)", "N", {"type": _COUNT, "default": 10}),
     "quiet -q": ("show no progress", None, {}),
 }
-TARGET = {
+TARGET: Options = {
     "target -t": (
         "the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
         "COL",
         {"action": "append", "required": True},
     ),
 }
-APPLY = {
+APPLY: Options = {
     "decisions": (
         "the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and rows with a "
         "tie do not change",
@@ -146,7 +147,7 @@ APPLY = {
     "new_labels": ("allow new labels that no row of the table has (otherwise an error)", None, {}),
     "quiet -q": ("print nothing", None, {}),
 }
-DEMO = {
+DEMO: Options = {
     "report": (
         "where to write the report (default: rankrange-demo.html in this folder)",
         "HTML",
@@ -157,7 +158,7 @@ DEMO = {
 }
 
 
-def add_options(group: Any, options: Mapping[str, tuple[str, Any, dict[str, Any]]]) -> None:
+def add_options(group: Any, options: Options) -> None:
     """Add the arguments of a table; without a metavar an argument is a flag."""
     for names, (help, metavar, settings) in options.items():
         name, *short = names.split()

@@ -157,6 +157,6 @@ def _suspects(audit: Audit, top: int) -> Any:
     for s in audit.suspects(top):
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        p = percent(s.probability if audit.observed else s.p_wrong)
+        p = percent(float(s.probability or 0.0) if audit.observed else s.p_wrong)
         table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))
     return table

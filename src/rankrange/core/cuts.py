@@ -251,8 +251,8 @@ def _cut_at(values: Array, value: float, rank: int) -> Cut:
     above = tied = 0
     for start in range(0, len(values), BLOCK):
         block = values[start : start + BLOCK]
-        above += np.count_nonzero(block > value)
-        tied += np.count_nonzero(block == value)
+        above += int(np.count_nonzero(block > value))
+        tied += int(np.count_nonzero(block == value))
     return Cut(value, rank - above, tied)
 
 
@@ -370,9 +370,9 @@ def _cuts_between(
         block = values[start : start + block_size]
         for i, (low, high) in enumerate(brackets):
             inner = block > low
-            over[i] += np.count_nonzero(inner)
+            over[i] += int(np.count_nonzero(inner))
             if low == high:  # ties fill the bracket: no values lie strictly inside
-                below[i] += np.count_nonzero(block < low)
+                below[i] += int(np.count_nonzero(block < low))
             else:
                 inner &= block < high
                 between[i].append(block[inner])

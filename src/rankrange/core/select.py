@@ -311,7 +311,7 @@ def check_finite(array: NDArray[Any], name: str) -> None:
     for i in range(0, n_rows, step):
         for start in range(0, n, BLOCK):
             block = array[i : i + step, start : start + BLOCK]
-            bad += block.size - np.count_nonzero(np.isfinite(block))
+            bad += block.size - int(np.count_nonzero(np.isfinite(block)))
     if bad:
         raise ValueError(
             f"{name} must be finite, got {bad} NaN or infinite of {array.size}; "

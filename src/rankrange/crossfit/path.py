@@ -76,7 +76,7 @@ def ordinary_fit(objective: Objective, start: Array | None = None) -> Array:
     return concentrate(objective.ranked(0, objective.k), W, rounds=_ORDINARY_STEPS, steps=1, tol=_TOL)[0]
 
 
-def upwards(objective: Objective, shares: Sequence[float], start: Array) -> list[tuple[float, Array]]:
+def upwards(objective: Objective, shares: Sequence[float] | Array, start: Array) -> list[tuple[float, Array]]:
     """The objective and the fit (r, p) at each of these increasing shares; each fit starts at the one before."""
     path = []
     for share in shares:
@@ -85,7 +85,7 @@ def upwards(objective: Objective, shares: Sequence[float], start: Array) -> list
     return path
 
 
-def walk(objective: Objective, shares: Sequence[float]) -> Array:
+def walk(objective: Objective, shares: Sequence[float] | Array) -> Array:
     """The fits (M, r, p) at increasing shares, of which the first is 0, walked in both directions."""
     ordinary = ordinary_fit(objective)
     path = [(objective.value(ordinary), ordinary), *upwards(objective, shares[1:], ordinary)]

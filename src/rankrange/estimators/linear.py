@@ -249,7 +249,7 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 
     def _store_choice(self, choice: Choice) -> None:
         self.path_ = choice.table
-        self._noise = choice.noise
+        self._noise: Any = choice.noise
 
     def _noise_found(self) -> tuple[float, float, float]:
         """The share of errors and its interval, computed when they are first read."""
@@ -259,8 +259,9 @@ class AoRRLinear(SparseCoef, BaseEstimator):
                 "noise_estimate_ and noise_interval_ need a fit that chose m or k, in memory; a model that was loaded "
                 "has them only if they were read before it was saved"
             )
-        self._noise = noise if isinstance(noise, tuple) else tuple(map(float, noise()))
-        return self._noise
+        share, low, high = noise if isinstance(noise, tuple) else map(float, noise())
+        self._noise = share, low, high
+        return share, low, high
 
     @property
     def noise_estimate_(self) -> float:

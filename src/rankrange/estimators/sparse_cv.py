@@ -252,9 +252,7 @@ class _SparseCV(SparseCoef, BaseEstimator):
             cut = cut._replace(C=float(C))
             # The rows are searched anew at the beginning of each third of the path; other fits continue from the last.
             if start is None or (j % third == 0 and j < 3 * third):
-                found = trimmed_net(
-                    net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20
-                )
+                found = trimmed_net(net, cut, start, n_starts=_PATH_STARTS, rng=rng, tol=_TOL, max_iter=20)
             else:
                 found = follow(net, cut, start)
             start = found.coef, found.intercept

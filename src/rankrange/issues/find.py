@@ -175,13 +175,14 @@ def find_label_issues(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
     high_leverage = np.zeros(len(data.codes), dtype=bool)
+    predictions: Any = None
     if pred_probs is not None:
         predictions = given_predictions(pred_probs, data, classes)
         found = _inferred(data, {"model": predictions.member(0)}, high_leverage, neighbours, rng, report)
         return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if by_text:
-        predictions, members = None, {}
+        members = {}
     elif not is_linear:
         predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         members = {"model": predictions.member(0)}

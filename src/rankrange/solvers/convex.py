@@ -174,7 +174,7 @@ class _Smoothing:
         """The centre is the exact weights at the scores Z, and the exact derivative of a piecewise linear loss."""
         s = self._losses(Z)
         self.centre = self.risk.densities(self.risk.exact(s)[1])
-        self.rho = None
+        self.rho: Any = None
         if self.linear:
             margin = self.problem.loss.margins(self.problem.y, Z[0])[:, 0]
             signed = getattr(self.problem.loss, "signed_margins", False)

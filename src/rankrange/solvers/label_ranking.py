@@ -343,7 +343,7 @@ def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.ra
     further ones have random weights of the rows.
     """
     mass = objective.mass.astype(np.float64)
-    settings = [(0.1, mass), (10.0, mass)]
+    settings: list[tuple[float, Array | None]] = [(0.1, mass), (10.0, mass)]
     if objective.m > 0:
         settings.append((1.0, objective.cutting(objective.losses_of(W)).caps))
     settings += [(1.0, mass * rng.exponential(size=len(mass))) for _ in range(n_starts - 1 - len(settings))]

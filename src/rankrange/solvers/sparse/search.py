@@ -129,7 +129,7 @@ def _objective(net: ElasticNet, cut: Cut) -> Objective:
     """The same problem, divided by C times the kept mass; small sparse rows become dense."""
     total = len(net.y) if cut.mass is None else float(cut.mass.sum())
     k = total if cut.k is None else cut.k
-    ranks = {"m": cut.m, "k": k, "sample_weight": cut.mass, "l1_ratio": net.l1_ratio}
+    ranks: dict[str, Any] = {"m": cut.m, "k": k, "sample_weight": cut.mass, "l1_ratio": net.l1_ratio}
     X, small = net.design.X, net.design.n * net.design.d <= _SMALL
     design = Design(X.toarray(), net.fit_intercept) if small and net.design.sparse else net.design
     objective = Objective(design, net.y, net.loss, cut.C * (k - cut.m), net.n_outputs, **ranks)
