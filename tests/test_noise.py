@@ -158,7 +158,7 @@ def test_multilabel_of_a_sparse_matrix_is_that_of_the_dense_one(kind):
         (lambda: noise.asymmetric([0, 1], {}, 0.5), ValueError, "empty"),
         (lambda: noise.asymmetric([0, 1], [(0, 1)], 0.5), TypeError, "must be a dict"),
         (lambda: noise.asymmetric([0, 1], {0: 1}, 2.0), ValueError, "rate=2.0"),
-        (lambda: noise.multilabel([[0, 2]], 0.5), ValueError, "only 0 and 1, got 2"),
+        (lambda: noise.multilabel([[0, 2]], 0.5), ValueError, "only 0 and 1, or NaN for unknown labels, got 2"),
         (lambda: noise.multilabel([0, 1], 0.5), ValueError, r"shape \(2,\)"),
         (lambda: noise.multilabel([[0], [0, 1]], 0.5), ValueError, "MultiLabelBinarizer"),
         (lambda: noise.multilabel([["a", "b"]], 0.5), TypeError, "dtype"),

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
@@ -37,6 +38,8 @@ from .weights import is_whole, scale_of
 _TOL, _PATH_STARTS = 1e-3, 3
 # The tolerance of the path that is reported.
 _LAST_TOL = 1e-6
+# Sparse rows of up to this many entries become dense, so that both forms have the same path.
+_DENSE_UP_TO = 4_000_000
 
 
 class _SparseCV(SparseCoef, BaseEstimator):
@@ -84,7 +87,8 @@ class _SparseCV(SparseCoef, BaseEstimator):
         if sample_weight is not None:
             weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
             weight = weight / scale_of(weight)
-        net = self._net(as_float64(X), y)
+        small = sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO
+        net = self._net(as_float64(X.toarray() if small else X), y)
         rows, mass = _rows_and_mass(net, weight)
         seed = seed_of(self.random_state)
         folds = self._folds(X, y, groups, net, rows, np.random.default_rng(seed))

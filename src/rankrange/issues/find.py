@@ -310,9 +310,9 @@ def _with_high_leverage_rows(
     )
 
 
-# The weight of p_wrong in the score by which rows are ranked. The other half is 1 - P(given label), the out-of-fold
-# error. With planted noise the average precision is the same with .8 or .5, with human errors in texts it is higher.
-P_WRONG_IN_SCORE = 0.5
+# The weight of p_wrong in the score by which rows are ranked; the rest is 1 - P(given label), the out-of-fold error.
+# With errors in one class of breast cancer the average precision is .983 with .8 and .931 with .5.
+P_WRONG_IN_SCORE = 0.8
 _COLUMNS: tuple[tuple[str, Any], ...] = (
     ("p_wrong", np.float64),
     ("loss", np.float64),
