@@ -67,7 +67,6 @@ def test_the_top_rows_print_their_columns_by_name():
 
 def test_a_column_of_one_value_and_a_few_others_draws_no_warning():
     pa = pytest.importorskip("pyarrow")
-    from rankrange.audit.evidence import Groups, Values
     from rankrange.audit.pictures import column_picture
     from rankrange.audit.target import find_target
     from rankrange.tables.columns import Column
@@ -75,11 +74,10 @@ def test_a_column_of_one_value_and_a_few_others_draws_no_warning():
     values = np.zeros(3000)
     values[[5, 9]] = 1e6, -3.0
     target = find_target(pa.table({"y": ["a", "b"] * 1500}), ["y"])
-    groups = Groups(target, np.random.default_rng(0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        picture = column_picture(Values(Column("x", "numbers", values), groups), target, ["a", "b"])
-        spread = column_picture(Values(Column("x", "numbers", np.arange(3000.0)), groups), target, ["a", "b"])
+        picture = column_picture(Column("x", "numbers", values), target, ["a", "b"])
+        spread = column_picture(Column("x", "numbers", np.arange(3000.0)), target, ["a", "b"])
     assert np.sum(picture.counts) == 3000
     assert (np.sum(spread.counts, axis=0) > 100).all()
 
@@ -123,27 +121,6 @@ def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit)
     assert "There is nothing to look at first." in clear.report()
 
 
-@pytest.mark.parametrize(
-    "name", ["=kind", "[kind", *(pytest.param(name, marks=pytest.mark.slow) for name in ("+kind", "@kind", "kind"))]
-)
-def test_decisions_about_a_target_of_any_name_are_applied(name, tmp_path, capsys):
-    pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file, read_decisions
-    from rankrange.cli import main
-
-    x = np.random.default_rng(0).normal(size=80)
-    kind = np.where(x > 0, "a", "b")
-    kind[3] = "a" if kind[3] == "b" else "b"
-    path, decisions = tmp_path / "t.csv", tmp_path / "d.csv"
-    path.write_text("\n".join([f"x,{name}", *(f"{a},{b}" for a, b in zip(x, kind, strict=True))]), encoding="utf-8")
-    audit = audit_file(path, name, models="linear", jobs=1)
-    audit.decide(4, "drop")
-    audit.save_decisions(decisions)
-    assert read_decisions(decisions).target == [name]
-    assert main(["apply", str(path), str(decisions), "--out", str(tmp_path / "fixed.csv")]) == 0
-    assert len((tmp_path / "fixed.csv").read_text(encoding="utf-8").splitlines()) == 80
-
-
 def test_a_csv_scan_refuses_an_empty_label_and_names_a_mistyped_target(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "table.csv"
@@ -171,3 +148,16 @@ def test_a_squared_hinge_that_is_zero_in_all_kept_rows_gives_no_warning(seed):
     model = AoRRClassifier(loss="squared_hinge", m=0.1, C=1e6, random_state=0).fit(X, y)
     assert np.isfinite(model.coef_).all()
     assert model.score(X[~model.dropped_], y[~model.dropped_]) == 1.0
+
+
+def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
+    import sys
+
+    from rankrange import find_label_issues
+
+    x = np.random.default_rng(0).normal(size=60)
+    issues = find_label_issues(y=x > 0, pred_probs=np.column_stack([1 - (x > 0.2), x > 0.2]))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for call in (issues.to_pandas, issues.to_cleanlab):
+        with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install 'rankrange\[data\]'"):
+            call()

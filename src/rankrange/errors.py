@@ -6,7 +6,7 @@ import re
 
 # Parameters of Python functions that are also options of the command line.
 _OPTIONS = (
-    "target|ignore|task|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|estimator|"
+    "target|ignore|task|labels|labels_by|delimiter|encoding|clean_how|sheet|dates|decimal|group|time|models|estimator|"
     "pred_probs"
 )
 # A path such as data/time=2024/x.csv names no option.
@@ -34,8 +34,13 @@ class UserError(Exception):
         >>> UserError("use clean_how='drop'").for_command_line()
         'use --clean-how drop'
         """
-        text = _WITH_VALUE.sub(lambda found: f"{_flag(found[1])} {_word(found[2])}", str(self))
-        return _ALONE.sub(lambda found: _flag(found[1]), text)
+        return with_flags(str(self))
+
+
+def with_flags(text: str) -> str:
+    """A text with options as flags of the command line."""
+    text = _WITH_VALUE.sub(lambda found: f"{_flag(found[1])} {_word(found[2])}", text)
+    return _ALONE.sub(lambda found: _flag(found[1]), text)
 
 
 def _flag(name: str) -> str:

@@ -168,3 +168,14 @@ def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path
     assert re.search(r"^AoRR .* 12 of 12$", out, re.M)
     assert re.search(r"^average .* 0 of 12$", out, re.M)
     assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):
+    from rankrange.cli import terminal
+
+    with terminal.Progress(still=0.02) as progress:
+        progress("reading a long file")
+        for _ in range(200):
+            if progress.over.wait(0.01) or "still running" in (said := capsys.readouterr().err):
+                break
+    assert "reading a long file, still running" in said

@@ -222,3 +222,44 @@ def test_outputs_never_replace_embeddings_or_probabilities(table, tmp_path, caps
     assert cli.main(words) == 2
     assert "tasks.xml would be written beside" in capsys.readouterr().err
     assert (path.read_bytes(), (tmp_path / "tasks.xml").read_text()) == (before, "somebody's own")
+
+
+TEXTS = st.sampled_from(["=1+1", "+cmd", "-x", "@a", "plain", "'quoted", "a,b", "\t=1", "-3.5", ""])
+
+
+@given(st.lists(TEXTS, min_size=5, max_size=5), TEXTS, st.lists(TEXTS, min_size=1, max_size=3))
+def test_no_cell_of_decisions_is_a_formula(cells, table, target):
+    row, said, choice, new, contents = cells
+    made = [Decision(row, said, choice, new, 0.5, contents)]
+    written = Decisions(target, cells[0], table, made).as_csv().decode()
+    lines = list(csv.reader(io.StringIO(written)))
+    assert len(lines[1]) == len(COLUMNS)
+    assert all(cell[:1] == "'" or csv_safe(cell) == cell for line in lines for cell in line)
+
+
+@pytest.mark.parametrize("name", ["=kind", "+kind", "-kind", "@kind", "[kind", "'kind", "kind", "a,b", '"kind"', "-3"])
+def test_decisions_about_a_target_of_any_name_are_carried_out(tmp_path, name):
+    rows = [["x", name], *([str(i), "ab"[i % 2]] for i in range(6))]
+    with open(tmp_path / "t.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    made = [Decision("3", "a", "relabel", "b", 0.9, contents_of_row(rows[3], [1]))]
+    (tmp_path / "d.csv").write_bytes(Decisions([name], "classes", "", made).as_csv())
+    assert read_decisions(tmp_path / "d.csv").target == [name]
+    files = [str(tmp_path / file) for file in ("t.csv", "d.csv", "f.csv")]
+    assert cli.main(["apply", *files[:2], "--out", files[2]]) == 0
+    with open(files[2], newline="") as file:
+        assert list(csv.reader(file)) == [*rows[:3], [rows[3][0], "b"], *rows[4:]]
+
+
+def test_formulas_of_a_typed_table_are_quoted_when_it_is_written_as_csv(tmp_path):
+    import pyarrow.parquet
+
+    table = pa.table({"=x": ["=1+1", "plain", "@cmd", "-2"], "label": ["a", "b", "a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    made = [Decision("2", "b", "relabel", "a", 0.9, contents_of_row(["plain", "b"], [1]))]
+    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "", made).as_csv())
+    command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.csv")]
+    assert cli.main(command) == 0
+    with open(tmp_path / "f.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert lines == [["'=x", "label"], ["'=1+1", "a"], ["plain", "a"], ["'@cmd", "a"], ["-2", "b"]]

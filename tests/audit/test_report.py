@@ -12,13 +12,14 @@ for package in ("jinja2", "pyarrow", "rich"):
     pytest.importorskip(package)
 
 from markupsafe import Markup  # noqa: E402
+from test_files import HARM, harmful_csv  # noqa: E402
 
 from rankrange import find_label_issues  # noqa: E402
 from rankrange.audit import audit_file, audit_table  # noqa: E402
+from rankrange.audit.sentences import groups_note  # noqa: E402
 from rankrange.audit.task_result import Group  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
-from rankrange.pages.text import csv_safe, visible  # noqa: E402
-from test_audit_cli_files import HARM, harmful_csv  # noqa: E402
+from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +326,12 @@ def test_numbers_and_plain_texts_stay_as_they_are(text):
     assert csv_safe(text) == text
 
 
+def test_rounding_never_makes_a_probability_certain():
+    shown = {percent(p) for p in np.linspace(0, 1, 20_001)}
+    assert not shown & {"0%", "100%"}
+    assert {"<1%", "1%", "99%", ">99%"} <= shown
+
+
 # ---- the page as such ------------------------------------------------------------------------------------------------
 
 
@@ -390,12 +397,12 @@ def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
 def test_the_page_comments_on_ignored_and_wrong_rows_of_different_classes(audit):
     groups = [Group("0", 10_000, 739, 60), Group("1", 9_000, 2_075, 0)]
     result = dataclasses.replace(audit.result, groups=groups)
-    note = dataclasses.replace(audit, result=result).groups_note()
+    note = groups_note(dataclasses.replace(audit, result=result))
     assert "labelled '1' (2,075 of 2,814)" in note
     assert "'0' (60 of 60)" in note
     same = [Group("0", 10_000, 2_000, 60), Group("1", 9_000, 75, 0)]
     result = dataclasses.replace(audit.result, groups=same)
-    assert dataclasses.replace(audit, result=result).groups_note() == ""
+    assert groups_note(dataclasses.replace(audit, result=result)) == ""
 
 
 def luminance(colour):

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
@@ -23,14 +24,17 @@ pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):
     pytest.importorskip(package)
 
+from test_report import open_page  # noqa: E402
+
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.applying import _with_cells  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.audit.report import _about  # noqa: E402
-from rankrange.audit.review import Review, _learnt  # noqa: E402
+from rankrange.audit.review import Review, _learnt, match  # noqa: E402
+from rankrange.audit.target import RowNames, find_target  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
+from rankrange.tables.read import open_table  # noqa: E402
 from rankrange.tables.records import records  # noqa: E402
-from test_report import open_page  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
 QUICK = {"models": "linear"}  # how well rows are judged is tested elsewhere
@@ -443,23 +447,6 @@ def test_columns_of_yes_and_no_are_set_in_their_own_words(tmp_path):
 # ---- learning --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("choices", ["kkkkkkkk", "rrrrrrrr", "rkrkrkrk"])
-def test_the_correction_is_the_most_probable_one(choices):
-    p = np.linspace(0.3, 0.95, len(choices))
-    wrong = np.array([c == "r" for c in choices])
-    made = [
-        Decision(str(i), "a", "relabel" if w else "keep", "b" if w else "", q)
-        for i, (q, w) in enumerate(zip(p, wrong, strict=True))
-    ]
-    found = _learnt(Decisions(["y"], "classes", "", made), Review({}))
-    grid = np.linspace(-5, 5, 20001)
-    after = expit(logit(p) + grid[:, None])
-    cost = -np.log(np.where(wrong, after, 1 - after)).sum(axis=1) + grid**2 / 2
-    assert found.shift == pytest.approx(grid[cost.argmin()], abs=1e-3)
-    assert found.expected == pytest.approx(p.sum())
-    assert (found.wrong, found.right) == (wrong.sum(), (~wrong).sum())
-
-
 def test_what_is_kept_lowers_what_is_said_of_the_others(audited):
     folder, audit = audited
     for suspect in audit.suspects(12):
@@ -624,3 +611,46 @@ def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():
     assert all(name in repr(plain) for name in ("category_a", "category_b"))
     with pytest.raises(ValueError, match=r"X must be numeric if no estimator is given.*audit_table"):
         find_label_issues(pandas.DataFrame({"text": ["a b"] * 200}), y)
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path):
+    """Of equal rows the first was dropped since; in whatever order decisions come, each is found or counted as lost."""
+    lines = ["x,y", *["700,a"] * times, *[f"{i},b" for i in range(20)], *[f"{i},a" for i in range(20, 40)]]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    source = open_table(tmp_path / "t.csv")
+    target = find_target(source.read(), ["y"])
+    contents = contents_of_row(["700", "a"], [1])
+    made = [Decision("1", "a", "drop", "", 0.9, contents)]
+    made += [Decision(str(row), "a", "keep", "", 0.9, contents) for row in range(2, times + 2)]
+    for order in permutations(made):
+        review = match(Decisions(["y"], "classes", "r0", list(order)), source, target, RowNames(first=1))
+        found = list(review.decided.values())
+        assert set(review.decided) <= set(range(times))
+        assert len({one.row for one in found}) == len(found)
+        assert sum(one.choice == "keep" for one in found) + review.lost == times
+
+
+def test_of_equal_rows_that_moved_each_has_one_decision(tmp_path):
+    """One of three equal rows stands where it was; the others are found by their contents, beside it."""
+    lines = ["x,y", "700,a", *[f"{i},b" for i in range(20)], "700,a", *[f"{i},a" for i in range(20, 40)], "700,a"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    source = open_table(tmp_path / "t.csv")
+    contents = contents_of_row(["700", "a"], [1])
+    made = [Decision(row, "a", "keep", "", 0.9, contents) for row in ("1", "900", "901")]
+    review = match(
+        Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1)
+    )
+    assert {row: decision.row for row, decision in review.decided.items()} == {0: "1", 21: "900", 42: "901"}
+    assert review.lost == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 0.99), st.booleans()), min_size=1, max_size=30))
+@settings(max_examples=50)
+def test_decisions_move_the_odds_to_the_mode_of_the_posterior(judged):
+    """A normal prior of standard deviation 1 on the shift: at the mode it equals what the decisions say too much."""
+    made = [Decision(str(i), "a", "drop" if wrong else "keep", "", p, "") for i, (p, wrong) in enumerate(judged)]
+    shift = _learnt(Decisions(["y"], "classes", "r0", made), Review({})).shift
+    p, wrong = np.array(judged).T
+    excess = (wrong - expit(logit(p) + shift)).sum()
+    assert shift == pytest.approx(np.clip(excess, -6.0, 6.0), abs=1e-3)

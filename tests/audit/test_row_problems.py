@@ -346,3 +346,28 @@ def test_problems_are_part_of_the_result_of_an_audit():
     listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
     assert listed["counts"]["outlier"] == 1
     assert set(listed["counts"]) <= set(KINDS)
+
+
+def measured(n=400, seed=0):
+    """Four columns that depend on each other, on scales of their own."""
+    rng = np.random.default_rng(seed)
+    height = rng.normal(170, 10, n)
+    weight = 70 + 0.9 * (height - 170) + rng.normal(0, 6, n)
+    return {
+        "height": height,
+        "weight": weight,
+        "income": rng.lognormal(10, 0.7, n),
+        "balance": rng.normal(0, 1, n),
+        "y": np.where(rng.random(n) < 0.5, "u", "v"),
+    }
+
+
+def test_zero_and_minus_zero_are_one_value():
+    table = measured()
+    for name in ("height", "weight", "income", "balance"):
+        table[name][7] = table[name][300]
+    table["balance"][7], table["balance"][300] = 0.0, -0.0
+    for target in ("u", "v"):
+        table["y"][300] = target
+        kind = "duplicate" if table["y"][7] == target else "conflicting duplicate"
+        assert [(problem.kind, problem.rows) for problem in problems(table)] == [(kind, (8, 301))]

@@ -9,8 +9,6 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rankrange import cli
 from rankrange.errors import UserError
@@ -21,8 +19,6 @@ for package in ("jinja2", "rich", "skops"):
     pytest.importorskip(package)
 
 from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.audit.target import find_target, folds_by_group, folds_by_time  # noqa: E402
-from rankrange.tables.columns import read_columns  # noqa: E402
 
 ROWS = [{"a": i, "b": f"x{i % 3}", "c": i / 2, "y": ["no", "yes"][i % 2]} for i in range(40)]
 
@@ -37,34 +33,6 @@ def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
 # ---- groups, time, columns -------------------------------------------------------------------------------------------
 
 
-def a_target(n=60):
-    return find_target(pa.table({"y": ["u", "v"] * (n // 2)}), ["y"])
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 12), min_size=60, max_size=60))
-def test_a_group_is_never_in_two_parts(groups):
-    target = find_target(pa.table({"y": np.arange(60.0)}), ["y"])
-    groups = np.array(groups)
-    if len(set(groups)) < 5:
-        with pytest.raises(UserError, match="needs at least 5 groups"):
-            folds_by_group(groups, "g", target, 5, 0)
-        return
-    tests = folds_by_group(groups, "g", target, 5, 0).test > 0
-    assert (tests.sum(axis=0) == 1).all()
-    for g in set(groups):
-        assert (tests[:, groups == g].any(axis=1) == tests[:, groups == g].all(axis=1)).all()
-
-
-def test_folds_along_time_are_in_order_and_the_past_predicts_the_future():
-    when = np.random.default_rng(0).permutation(60)
-    folds, periods = folds_by_time(read_columns(pa.table({"when": when}))[0], a_target(), 5)
-    assert all(when[periods == f].max() < when[periods == f + 1].min() for f in range(4))
-    for f in range(1, 5):
-        assert when[folds.train[f] > 0].max() < when[folds.test[f] > 0].min()
-    assert not ((folds.train > 0) & (folds.test > 0)).any()
-
-
 @pytest.mark.parametrize("option", ["group", "time"])
 def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
     rng = np.random.default_rng(0)
@@ -77,9 +45,9 @@ def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
     named = audit_table(table, "kind", models="linear", **{option: "part b"})
     matched = audit_table(table, "kind", models="linear", **{option: "*b"})
     np.testing.assert_array_equal(matched.result.wrong, named.result.wrong)
-    assert matched.feature_columns == named.feature_columns
+    assert matched.columns == named.columns
     with pytest.raises(
-        UserError, match=rf"{option} must be one column, got 'part\*', which matches 'part a', 'part b'"
+        UserError, match=rf"{option}= must be one column, got 'part\*', which matches 'part a', 'part b'"
     ):
         audit_table(table, "kind", **{option: "part*"})
     assert audited(tmp_path, table, f"--{option}", "*b") == audited(tmp_path, table, f"--{option}", "part b")
@@ -93,7 +61,7 @@ def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
     [
         ({"pred_probs": np.full((39, 2), 0.5)}, "with the 40 rows of the table"),
         ({"pred_probs": np.full((40, 3), 0.5)}, "a column per class"),
-        ({"pred_probs": np.full((40, 2), 0.5), "estimator": "GaussianNB"}, "by estimator or by pred_probs, got both"),
+        ({"pred_probs": np.full((40, 2), 0.5), "estimator": "GaussianNB"}, "by estimator= or by pred_probs=, got both"),
         ({"embeddings": np.full((40, 2), np.nan)}, "must be finite"),
         ({"group": "a", "time": "c"}, "by group or by time, got both"),
         ({"time": "b"}, "time needs a date or a number in each row, got texts"),
@@ -184,14 +152,6 @@ def test_the_reason_of_a_text_is_a_word_that_its_label_hardly_has(tickets):
         has = np.array([word in text.split() for text in texts])
         assert has[suspect.row]
         assert has[queue == suspect.given].mean() < has[queue == suspect.suggested].mean()
-
-
-@pytest.mark.parametrize("task", ["auto", "numbers"])
-def test_money_is_a_target_of_numbers(tickets, task):
-    target = find_target(tickets, ["amount"], task)
-    plain = [float(cell.replace("$", "").replace(",", "")) for cell in tickets.column("amount").to_pylist()]
-    assert target.task == "numbers"
-    np.testing.assert_allclose(target.y, plain)
 
 
 # ---- whole audits of what an option brings ---------------------------------------------------------------------------

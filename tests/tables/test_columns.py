@@ -104,49 +104,7 @@ def test_native_cells_and_their_texts_are_the_same_column():
         np.testing.assert_array_equal(one.values, other.values)
 
 
-def test_a_model_reads_a_new_table_in_the_form_of_the_first():
-    when = [f"{day:02d}/{1 + day % 12:02d}/2024" for day in range(1, 29)]
-    encoder = TableEncoder().fit(pa.table({"when": when}))
-    early, late = encoder.transform(pa.table({"when": ["01/02/2024", "01/03/2024"]}))[:, 0]
-    assert late > early  # February and March, not 2 and 3 January
-    assert late - early == pytest.approx(29 / encoder.columns_[0]["scale"])
-
-
 # ---- prose and many values -------------------------------------------------------------------------------------------
-
-GOOD = ["great phone works well", "really nice and good quality", "excellent product love it"]
-POOR = ["terrible waste of money", "bad quality broke at once", "awful do not buy it"]
-
-
-def reviews(n, rng):
-    y = rng.integers(0, 2, n)
-    extra = ["the", "item", "bought", "last", "week", "from", "shop", "town"]
-    return y, [
-        f"{(GOOD if v else POOR)[rng.integers(3)]} {' '.join(rng.choice(extra, 4))} {i}" for i, v in enumerate(y)
-    ]
-
-
-def test_prose_becomes_informative_features():
-    from sklearn.linear_model import LogisticRegression
-
-    y, texts = reviews(300, np.random.default_rng(0))
-    encoder = TableEncoder().fit(pa.table({"review": texts[:200]}))
-    X = [encoder.transform(pa.table({"review": part})) for part in (texts[:200], texts[200:])]
-    assert LogisticRegression().fit(X[0], y[:200]).score(X[1], y[200:]) > 0.95
-    assert np.isfinite(encoder.transform(pa.table({"review": ["", "???", None]}))).all()
-
-
-def test_names_and_numbers_of_rows_are_no_prose():
-    names = [f"row {i:05d}" for i in range(100)]
-    keys = [f"{i * 7919 % 10007:x}-{i:x}" for i in range(100)]
-    encoder = TableEncoder().fit(pa.table({"x": np.arange(100.0) ** 2, "name": names, "key": keys}))
-    assert [report.used for report in encoder.report_] == [True, False, False]
-
-
-def test_a_feature_does_not_depend_on_the_target():
-    table = pa.table({"value": [f"v{i}" for i in np.random.default_rng(0).integers(0, 900, 4000)]})
-    X = TableEncoder().fit_transform(table, np.arange(4000) % 2)
-    np.testing.assert_array_equal(X, TableEncoder().fit_transform(table))
 
 
 @pytest.mark.parametrize(
@@ -206,16 +164,6 @@ def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
     found = column(texts)
     assert {moment.year for moment in moments(found)} == {2003}
     assert moments(column([*texts, stray], found.form)) == [*moments(found), None]
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9])
-def test_a_new_cell_outside_of_the_fitted_values_is_encoded_as_the_nearest_of_them(scale):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
-    encoder = TableEncoder().fit({"x": x.tolist(), "z": rng.normal(size=200).tolist()})
-    for new, nearest in ((x.max() + scale, x.max()), (x.min() - scale, x.min())):
-        found, expected = (encoder.transform({"x": [cell], "z": [0.0]}) for cell in (new, nearest))
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_tables_that_scikit_learn_ships_are_read_or_refused_with_the_reason():

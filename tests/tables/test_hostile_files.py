@@ -14,7 +14,6 @@ pa = pytest.importorskip("pyarrow")
 
 from rankrange.tables import formats  # noqa: E402
 from rankrange.tables.read import open_table, rows_as_text  # noqa: E402
-from rankrange.tables.write import check_paths  # noqa: E402
 
 
 def workbook(path, sheets):
@@ -150,20 +149,6 @@ def test_whole_numbers_beyond_floats_are_texts(tmp_path):
     path = tmp_path / "t.json"
     path.write_text('[{"a": 1' + "0" * 400 + ', "y": 1}, {"a": 2, "y": 2}]')
     assert open_table(path).read()["a"].to_pylist() == ["1" + "0" * 400, "2"]
-
-
-def test_outputs_never_replace_what_is_read_or_an_unnamed_file(tmp_path):
-    embeddings, tasks = tmp_path / "e.npy", tmp_path / "tasks.json"
-    embeddings.write_bytes(b"x")
-    with pytest.raises(UserError, match=r"--out must not be --embeddings, got .* for both"):
-        check_paths({"--out": embeddings}, {"--embeddings": embeddings})
-    beside = {tasks.with_suffix(".xml"): tasks}
-    check_paths({"--export label-studio": tasks}, {}, beside)
-    tasks.with_suffix(".xml").write_text("somebody's own")
-    with pytest.raises(UserError, match=r"tasks.xml would be written beside .*tasks.json, got a file that exists"):
-        check_paths({"--export label-studio": tasks}, {}, beside)
-    tasks.write_text("[]")  # both from an earlier run
-    check_paths({"--export label-studio": tasks}, {}, beside)
 
 
 @pytest.mark.parametrize(

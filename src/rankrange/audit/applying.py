@@ -6,6 +6,7 @@ If a CSV file is written as CSV, rows without a change are copied byte for byte,
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 from collections import Counter
 from collections.abc import Callable
@@ -29,8 +30,6 @@ from .decisions import (
     NO_LABELS,
     Decision,
     Decisions,
-    contents_of_row,
-    given_of,
     identify_rows,
     same_label,
     same_number,
@@ -116,21 +115,34 @@ def changes_of(
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
     columns = [source.names.index(name) for name in decisions.target]
+    labels, n_rows = _labels_in(source, decisions.target)
     positions = [(position_of or _row_in_file)(made) for made in decisions.made]
-    rows, labels, n_rows = _scan(source, positions, columns)
+    found = identify_rows(source, decisions.target, n_rows, positions)
     cells: Cells = {}
     dropped = np.zeros(n_rows, dtype=bool)
-    for row, made in zip(positions, decisions.made, strict=True):
-        if row not in rows:
+    for i, (row, made) in enumerate(zip(positions, decisions.made, strict=True)):
+        if not found.cells[i]:
             raise UserError(
                 f"decisions must be about rows of the table, got row {made.row} of a table of {n_rows:,} rows; "
                 "give the decisions that were made on this table"
             )
-        _check_row(made, rows[row], columns, decisions, source)
-        if made.choice == "relabel":
-            cells[row] = _new_cells(made, rows[row], columns, labels, decisions, new_labels)
+        if found.contents[i] != made.contents:
+            raise UserError(
+                f"a decision applies to the row that was reviewed, but row {made.row} of {source.path} has other cells "
+                "now: the table has changed, or the decisions belong to another table; audit it again with --decisions"
+            )
+        if not same_label(found.given[i], made.given):
+            raise UserError(
+                f"a decision applies to the label that was reviewed, '{visible(made.given, 60)}', but row {made.row} "
+                f"of {source.path} has '{visible(found.given[i], 60)}' now; check whether the decisions were already "
+                "applied"
+            )
+        if made.choice == "relabel" and len(columns) > 1:
+            cells[row] = _yes_and_no(made, found.cells[i], columns, labels, decisions.target)
+        elif made.choice == "relabel":
+            cells[row] = {columns[0]: _new_cell(made, sorted(labels[0]), decisions.task, new_labels)}
         dropped[row] = made.choice == "drop"
-    if decisions.table and identify_rows(source, decisions.target, n_rows, []).table != decisions.table:
+    if decisions.table and found.table != decisions.table:
         raise UserError(
             f"decisions apply to the table that was audited, but {source.path} has other rows or columns now; audit it "
             "again with --decisions"
@@ -146,71 +158,38 @@ def _row_in_file(made: Decision) -> int:
     return int(made.row) - 1
 
 
-def _scan(source: Source, positions: list[int], columns: list[int]) -> tuple[dict[int, list[str]], list[set[str]], int]:
-    """The cells of the rows at these positions, the distinct texts of each target column, and the number of rows.
-
-    The cells are a dict by position, in which positions outside the table are left out.
-    """
-    sought, start = np.unique(np.array(positions, dtype=np.int64)), 0
-    rows: dict[int, list[str]] = {}
-    labels: list[set[str]] = [set() for _ in columns]
-    for batch in source.batches(as_written=True):
-        in_batch = sought[(sought >= start) & (sought < start + batch.num_rows)]
-        rows.update(zip(in_batch.tolist(), texts_of(batch.take(in_batch - start)), strict=True))
-        for texts, column in zip(labels, columns, strict=True):
-            texts.update("" if v is None else str(v) for v in _distinct(batch.column(column)))
-        start += batch.num_rows
-    return rows, labels, start
+def _labels_in(source: Source, target: list[str]) -> tuple[list[set[str]], int]:
+    """The distinct texts of each target column, and the number of rows."""
+    labels: list[set[str]] = [set() for _ in target]
+    n_rows = 0
+    for batch in source.batches(target, as_written=True):
+        for texts, name in zip(labels, target, strict=True):
+            column = batch.column(name)
+            with contextlib.suppress(NotImplementedError):  # lists of labels
+                column = column.unique()
+            texts.update("" if v is None else str(v) for v in column.to_pylist())
+        n_rows += batch.num_rows
+    return labels, n_rows
 
 
-def _distinct(column: Any) -> list[Any]:
-    try:
-        return list(column.unique().to_pylist())
-    except NotImplementedError:  # lists of labels
-        return list(column.to_pylist())
-
-
-def _check_row(made: Decision, cells: list[str], columns: list[int], decisions: Decisions, source: Source) -> None:
-    if contents_of_row(cells, columns) != made.contents:
-        raise UserError(
-            f"a decision applies to the row that was reviewed, but row {made.row} of {source.path} has other cells "
-            "now: the table has changed, or the decisions belong to another table; audit it again with --decisions"
-        )
-    now = given_of(cells, columns, decisions.target)
-    if not same_label(now, made.given):
-        raise UserError(
-            f"a decision applies to the label that was reviewed, '{visible(made.given, 60)}', but row {made.row} of "
-            f"{source.path} has '{visible(now, 60)}' now; check whether the decisions were already applied"
-        )
-
-
-def _new_cells(
-    made: Decision,
-    cells: list[str],
-    columns: list[int],
-    labels: list[set[str]],
-    decisions: Decisions,
-    new_labels: bool,
-) -> dict[int, str]:
-    """The new target cells of a relabelled row, by column. A label that the table has is spelt as there.
+def _new_cell(made: Decision, given_labels: list[str], task: str, new_labels: bool) -> str:
+    """The new target cell of a relabelled row. A label that the table has is spelt as there.
 
     "(none)" becomes an empty cell. A label that the target cannot have, has hidden characters or looks like a formula
     is an error.
     """
-    if len(columns) > 1:
-        return _yes_and_no(made, cells, columns, labels, decisions.target)
-    label, given_labels = made.new_label, sorted(labels[0])
+    label = made.new_label
     spelt = (
         [text for text in given_labels if text in (label, csv_safe(label))]
-        or [text for text in given_labels if decisions.task == "classes" and same_number(text, label)]
+        or [text for text in given_labels if task == "classes" and same_number(text, label)]
         or [text for text in given_labels if visible(text) == label]  # as review tools show it
     )
     if spelt:
-        return {columns[0]: spelt[0]}
+        return spelt[0]
     shown = f"'{visible(label, 60)}' for row {made.row}"
-    if decisions.task == "numbers" and not same_number(label, label):
+    if task == "numbers" and not same_number(label, label):
         raise UserError(f"the target of a row needs a number, got {shown}; correct the decision")
-    if decisions.task == "classes" and not new_labels:
+    if task == "classes" and not new_labels:
         examples = ", ".join(f"'{visible(text, 30)}'" for text in given_labels[:5])
         raise UserError(
             f"a new label must be one that the table has ({examples}{' ...' if len(given_labels) > 5 else ''}), got "
@@ -220,7 +199,7 @@ def _new_cells(
         raise UserError(f"a new label must be text without hidden characters, got {shown}; correct the decision")
     if csv_safe(label) != label:
         raise UserError(f"a new label must not look like a formula, got {shown}; correct it")
-    return {columns[0]: "" if label == NO_LABELS else label}
+    return "" if label == NO_LABELS else label
 
 
 def _yes_and_no(
@@ -326,10 +305,8 @@ def _write_typed(source: Source, changes: Changes, file: BinaryIO, suffix: str) 
     import pyarrow
     import pyarrow.parquet
 
-    if source.data is None:
-        tables = iter([source.read()])
-    else:
-        tables = (pyarrow.Table.from_batches([batch]) for batch in source.batches())
+    batches = [] if source.data is None else source.batches()
+    tables = [source.read()] if source.data is None else (pyarrow.Table.from_batches([one]) for one in batches)
     start, writer = 0, None
     for table in tables:
         rows = range(start, start + table.num_rows)

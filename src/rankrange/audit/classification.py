@@ -9,9 +9,21 @@ from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
 from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY
+from ..pages.text import percent
 from .plan import Plan, Progress
 from .target import Target
-from .task_result import LISTED, SURPRISING, Group, Interval, Measure, TaskResult, at_chance, facts_of, ranking
+from .task_result import (
+    LISTED,
+    SURPRISING,
+    Interval,
+    Measure,
+    TaskResult,
+    at_chance,
+    facts_of,
+    groups_of,
+    ranking,
+    without_decided,
+)
 
 # If two probabilities are this close, neither label is preferred.
 _MIN_DISAGREEMENT = 0.1
@@ -44,7 +56,9 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     share, labels = float(linear.dropped_share), np.array(names, dtype=str)[codes]
     model = AoRRClassifier(share, 1.0, C=linear.C, n_starts=2, tol=1e-3, random_state=plan.seed).fit(X, labels)
     probability = mean[np.arange(n), codes].astype(np.float64)
-    wrong = np.zeros(n) if plan.observed else np.where(target.relabelled, 0.0, issues.p_wrong)
+    noise = Interval(issues.noise_estimate, *issues.noise_interval)
+    wrong, noise = without_decided(issues.p_wrong, noise, target, plan)
+    losses = -np.log(np.clip(probability, 1e-30, 1.0))
     action = np.full(n, "", dtype="U7")
     if issues.ranked is not None and not plan.observed:
         action[issues.ranked["row"]] = issues.ranked["action"]
@@ -52,15 +66,14 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     order = ranking(score, probability < SURPRISING if plan.observed else (action != "") & (score >= 0), LISTED)
     suggested = _other_class(np.asarray(issues.suggested), codes, mean)
     weights = _weights(model, names)
-    groups = _groups(codes, names, model.dropped_, wrong)
     result = TaskResult(
         task="classes",
         ordinary_name="logistic regression, all rows",
         robust_name="AoRR, worst rows ignored",
         model=model,
-        **facts_of(model, [round(share * int(rows.sum())) for rows in plan.folds.once().train]),
+        **facts_of(model, share, plan),
         measures=_measures(both, codes, K, wrong < LIKELY),
-        losses=-np.log(np.clip(probability, 1e-30, 1.0)),
+        losses=losses,
         wrong=wrong,
         probability=probability,
         order=order,
@@ -68,8 +81,8 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         suggested=[names[c] for c in suggested[order]],
         expected=[_explanation(members, mean, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
-        groups=groups,
-        noise=Interval(issues.noise_estimate, *issues.noise_interval).without(float(target.relabelled.mean())),
+        groups=groups_of(names, codes, model.dropped_, wrong, losses),
+        noise=noise,
         contradicted=float((mean.argmax(axis=1) != codes).mean()),
         loss_name="log loss",
         posterior=issues,
@@ -177,14 +190,4 @@ def _explanation(
 
 
 def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:
-    return ", ".join(f"'{names[c]}' {_percent(p)}" for c, p in zip(pair, shares, strict=True))
-
-
-def _percent(p: float) -> str:
-    p = 100 * p
-    return f"{p:.0f}%" if 1 <= p <= 99 else ("under 1%" if p < 1 else "over 99%")
-
-
-def _groups(codes: Array, names: list[str], dropped: Array, wrong: Array) -> list[Group]:
-    counts = [np.bincount(codes[mask], minlength=len(names)) for mask in (slice(None), dropped, wrong >= LIKELY)]
-    return [Group(name, *(int(count[c]) for count in counts)) for c, name in enumerate(names)]
+    return ", ".join(f"'{names[c]}' {percent(p)}" for c, p in zip(pair, shares, strict=True))

@@ -268,19 +268,21 @@ def given_of(cells: list[str], columns: Sequence[int], target: Sequence[str]) ->
     return join_labels([name for column, name in zip(columns, target, strict=True) if means_one(cells[column])])
 
 
-def join_labels(labels: Sequence[str]) -> str:
-    """Join labels into one text for `split_labels`: with commas if that can be split again, otherwise as JSON.
+def join_labels(labels: Sequence[str], separator: str = "") -> str:
+    """Join labels into one text for `split_labels`; "(none)" if there are none.
 
-    The text is "(none)" if there are no labels.
+    Without a separator they are joined with commas if that can be split again, otherwise as JSON.
     """
-    text = ", ".join(labels) or NO_LABELS
-    return text if split_labels(text) == list(labels) else json.dumps(list(labels), ensure_ascii=False)
+    text = (separator or ", ").join(labels) or NO_LABELS
+    return text if separator or split_labels(text) == list(labels) else json.dumps(list(labels), ensure_ascii=False)
 
 
-def split_labels(text: str) -> list[str]:
+def split_labels(text: str, separator: str = "") -> list[str]:
     """Split a text of `join_labels` into labels; "" and "(none)" have none."""
     if text in ("", NO_LABELS, "[]"):
         return []
+    if separator:
+        return [label.strip() for label in text.split(separator) if label.strip()]
     found = _json_texts(text) if text.startswith("[") else []
     return found or [label.strip() for label in text.split(",")]
 

@@ -10,13 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..label_noise import POSSIBLE
+from ..pages.text import percent
 from ..tables.columns import Column
 from .pictures import ColumnPicture, colours, column_picture, points_of
 from .target import Target
@@ -44,169 +44,114 @@ class Near:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence that the page shows.
+    """The evidence that the page shows."""
 
-    Attributes
-    ----------
-    reasons : list of str
-        For each suspect, worst first: a sentence about up to two values that are unusual for its target, or "".
-    marks : list of dict
-        For each suspect on the page: a dict from column names to the reason why the cell is unusual.
-    near : list of list of Near
-        For the first suspects: the nearest rows that are not suspects. If the target has classes, they have the given
-        or the suggested label.
-    columns : list of ColumnPicture
-        The distribution of each column on the page that can be compared (numbers, repeated texts), for the overview.
-    labels : list of str
-        The label that each colour of the charts stands for.
-    points : dict
-        The scatter plot: "x" and "y" from 0 to 1, the "label" of each point as a position in `labels`, and its "rank"
-        among the suspects (0 for other rows). Empty if the model has no scores.
-    axes : tuple of str
-        The axis labels of the scatter plot.
-    """
-
+    # For each suspect, worst first: a sentence about up to two values that are unusual for its target, or "".
     reasons: list[str] = field(default_factory=list)
+    # For each suspect on the page: why a cell is unusual, by the name of its column.
     marks: list[dict[str, str]] = field(default_factory=list)
+    # For the first suspects: the nearest rows that are no suspects; of classes, with the given or the suggested label.
     near: list[list[Near]] = field(default_factory=list)
-    columns: list[ColumnPicture] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
+    columns: list[ColumnPicture] = field(default_factory=list)  # those on the page that can be compared
+    labels: list[str] = field(default_factory=list)  # the label that each colour of the charts stands for
+    # The scatter plot: "x" and "y" from 0 to 1, the "label" of each point as a position in `labels`, and its "rank"
+    # among the suspects, 0 for other rows; empty if the model has no scores.
     points: dict[str, list[Any]] = field(default_factory=dict)
     axes: tuple[str, str] = ("", "")
 
 
-class Values:
-    """One column, with its usual values in each group of rows (`Groups`).
+class Groups:
+    """The rows to compare a row with: those of its class, or all rows if the target has no classes."""
 
-    `numbers` is None for texts, which have `codes` and `levels` instead; `prose` marks free text.
-    """
+    def __init__(self, target: Target, rng: np.random.Generator) -> None:
+        self.names = target.names if target.task == "classes" else None
+        self.of_row = np.zeros(len(target.y), dtype=np.intp) if self.names is None else target.y
+        self.counts = np.bincount(self.of_row, minlength=1 if self.names is None else len(self.names))
+        rows = [np.flatnonzero(self.of_row == group) for group in range(len(self.counts))]
+        self.samples = [one if len(one) <= _SAMPLE else rng.choice(one, _SAMPLE, replace=False) for one in rows]
+
+    def of(self, group: int, short: bool = False) -> str:
+        """The group in words; `short` leaves out the number of its rows."""
+        label = "" if self.names is None else f"labelled '{self.names[group][:40]}'"
+        return label if short else f"the {int(self.counts[group]):,} rows {label}".rstrip()
+
+
+class Values:
+    """One column, with its usual values in each group of rows."""
 
     def __init__(self, column: Column, groups: Groups) -> None:
-        self.column, self.name, self.groups = column, column.name, groups
-        self.numbers, self.codes, self.levels, self.prose = column.values, column.codes, column.levels, column.is_prose
+        self.column, self.groups = column, groups
+        self.numbers, self.codes = column.values, column.codes
         self._usual: dict[int, Any] = {}
-        self._word_shares: dict[int, dict[str, float]] = {}
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""
         if self.column.missing[i]:
             return "missing"
         if self.numbers is not None:
-            return self.formatted(float(self.numbers[i]))
-        return f"'{self.levels[self.codes[i]][:40]}'"  # type: ignore[index]
-
-    def formatted(self, value: float) -> str:
-        """A number or a date, formatted for a sentence."""
-        return self.column.value_text(value, 4)
+            return self.column.value_text(float(self.numbers[i]), 4)
+        return f"'{self.column.levels[self.codes[i]][:40]}'"  # type: ignore[index]
 
     def usual(self, group: int) -> Any:
-        """The quantiles `_TAILS` of the numbers of a group, or the share of each text; last, that of missing cells."""
+        """What is usual in a group: the quantiles `_TAILS` of numbers, or the share of each text or word.
+
+        The last entry of the first two is the share of missing cells.
+        """
         if group not in self._usual:
-            rows = self.groups.sample(group)
-            if self.numbers is not None:
-                values = self.numbers[rows]
-                present = values[~np.isnan(values)]
-                levels = [q for pair in _TAILS for q in pair]
-                quantiles = np.quantile(present, levels) if len(present) else np.full(len(levels), np.nan)
-                self._usual[group] = np.append(quantiles, np.isnan(values).mean())
-            else:
-                codes = self.codes[rows]  # type: ignore[index]
-                counts = np.bincount(np.where(codes < 0, len(self.levels), codes), minlength=len(self.levels) + 1)
-                self._usual[group] = counts / max(len(rows), 1)
+            self._usual[group] = self._usual_in(self.groups.samples[group])
         return self._usual[group]
+
+    def _usual_in(self, rows: Array) -> Any:
+        if self.column.is_prose:
+            counts = Counter(word for i in rows.tolist() for word in self._words(i))
+            return {word: count / len(rows) for word, count in counts.items()}
+        if self.numbers is None:
+            n_levels = len(self.column.levels)
+            codes = self.codes[rows]  # type: ignore[index]
+            return np.bincount(np.where(codes < 0, n_levels, codes), minlength=n_levels + 1) / max(len(rows), 1)
+        missing = np.isnan(self.numbers[rows])
+        levels = np.ravel(_TAILS)
+        present = self.numbers[rows][~missing]
+        return np.append(np.quantile(present, levels) if len(present) else np.full(len(levels), np.nan), missing.mean())
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
         """The share of a group that has cells like that of row i, or more extreme ones, and a sentence about it.
 
         The share of a number is that of its tail: 0.01, 0.05, 0.1 or 0.25, or 0.5 for the middle half. The share of a
-        text is that of equal cells; see `_unusual_word` for free text. For texts and missing cells the sentence also
-        compares with the group `other`, unless it is None.
+        text is that of equal cells. For texts and missing cells the sentence also compares with the group `other`,
+        unless it is None. Free text needs it: its share is that of the word of the row whose share in `other` exceeds
+        that in the group most, 1 without such a word.
         """
-        if self.prose:
-            return self._unusual_word(i, group, other)
-        usual, of = self.usual(group), self.groups.of(group)
-        if self.numbers is None or np.isnan(self.numbers[i]):
-            code = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
-            share = float(usual[code])
-            sentence = f"{_percent(share)} of {of}"
-            if other is None:
-                return share, sentence
-            return (
-                share,
-                f"{sentence}, {_percent(float(self.usual(other)[code]))} of those {self.groups.of(other, True)}",
+        usual, of, value_text = self.usual(group), self.groups.of(group), self.column.value_text
+        what, key = "", None
+        if self.column.is_prose:
+            shares: dict[str, float] = {} if other is None else self.usual(other)
+            typical = {word: shares.get(word, 0.0) - usual.get(word, 0.0) for word in sorted(self._words(i))}
+            key = max(typical, key=lambda word: typical[word], default=None)
+            if key is None or typical[key] <= 0.0:
+                return 1.0, ""
+            what, share = f"the word '{key[:40]}' is in ", usual.get(key, 0.0)
+        elif self.numbers is None or np.isnan(self.numbers[i]):
+            key = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
+            share = float(usual[key])
+        if key is not None:
+            compared = (
+                ""
+                if other is None
+                else f", {_share(float(self.usual(other)[key]))} of those {self.groups.of(other, True)}"
             )
-        value = float(self.numbers[i])
-        for t, (low, high) in enumerate(_TAILS):
-            if value > usual[2 * t + 1]:
-                return 1.0 - high, f"{high:.0%} of {of} are at or below {self.formatted(usual[2 * t + 1])}"
-            if value < usual[2 * t]:
-                return low, f"{high:.0%} of {of} are at or above {self.formatted(usual[2 * t])}"
-        middle = f"{self.formatted(usual[-3])} to {self.formatted(usual[-2])}"
-        return 0.5, f"the middle half of {of} is {middle}"
-
-    def _unusual_word(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The share of `group` that has the word of row i most typical of the group `other`, and a sentence about it.
-
-        It is the word whose share in `other` exceeds that in `group` most. The sentence has both shares.
-        Without such a word the result is 1 and "".
-        """
-        words = set() if other is None else self._words(i)
-        if other is None or not words:
-            return 1.0, ""
-        shares, other_shares = self._shares(group), self._shares(other)
-        best = max(sorted(words), key=lambda word: other_shares.get(word, 0.0) - shares.get(word, 0.0))
-        share, of = shares.get(best, 0.0), self.groups.of(group)
-        if other_shares.get(best, 0.0) <= share:
-            return 1.0, ""
-        other_share = f"{_percent(other_shares[best])} of those {self.groups.of(other, True)}"
-        return share, f"the word '{best[:40]}' is in {_percent(share)} of {of}, {other_share}"
+            return share, f"{what}{_share(share)} of {of}{compared}"
+        value = float(self.numbers[i])  # type: ignore[index]
+        for (low, high), below, above in zip(_TAILS, usual[::2], usual[1::2], strict=False):
+            if value > above:
+                return 1.0 - high, f"{high:.0%} of {of} are at or below {value_text(above, 4)}"
+            if value < below:
+                return low, f"{high:.0%} of {of} are at or above {value_text(below, 4)}"
+        return 0.5, f"the middle half of {of} is {value_text(usual[-3], 4)} to {value_text(usual[-2], 4)}"
 
     def _words(self, i: int) -> set[str]:
         code = int(self.codes[i])  # type: ignore[index]
-        return set() if code < 0 else set(_WORD.findall(self.levels[code].casefold()))
-
-    def _shares(self, group: int) -> dict[str, float]:
-        """The share of the rows of a group that have each word."""
-        if group not in self._word_shares:
-            rows = self.groups.sample(group).tolist()
-            counts = Counter(word for i in rows for word in self._words(i))
-            self._word_shares[group] = {word: count / len(rows) for word, count in counts.items()}
-        return self._word_shares[group]
-
-
-class Groups:
-    """The groups of rows to compare a row with: the rows of each class, or all rows if the target has no classes."""
-
-    def __init__(self, target: Target, rng: np.random.Generator) -> None:
-        self.target, self.rng = target, rng
-        self.by_class = target.task == "classes"
-        self._samples: dict[int, Array] = {}
-
-    @cached_property
-    def counts(self) -> Array:
-        """The number of rows in each group."""
-        if not self.by_class:
-            return np.array([len(self.target.y)])
-        return np.bincount(self.target.y, minlength=len(self.target.names))
-
-    def group(self, i: int) -> int:
-        """The group of a row."""
-        return int(self.target.y[i]) if self.by_class else 0
-
-    def sample(self, group: int) -> Array:
-        """A sample of 20,000 rows of a group, or all if there are fewer."""
-        if group not in self._samples:
-            rows = np.flatnonzero(self.target.y == group) if self.by_class else np.arange(len(self.target.y))
-            sample = self.rng.choice(len(rows), _SAMPLE, replace=False) if len(rows) > _SAMPLE else slice(None)
-            self._samples[group] = rows[sample]
-        return self._samples[group]
-
-    def of(self, group: int | None, short: bool = False) -> str:
-        """The group in words; `short` leaves out the number of its rows."""
-        if not self.by_class or group is None:
-            return f"the {int(self.counts[0]):,} rows"
-        label = f"labelled '{self.target.names[group][:40]}'"
-        return label if short else f"the {int(self.counts[group]):,} rows {label}"
+        return set() if code < 0 else set(_WORD.findall(self.column.levels[code].casefold()))
 
 
 def gather(
@@ -227,22 +172,22 @@ def gather(
     rng = np.random.default_rng([seed, 15])
     groups = Groups(target, rng)
     columns = {column.name: Values(column, groups) for column in features}
-    others = _suggested_groups(target, result)
-    order = result.order
-    names, weight = _by_column(result.against, owners)
-    reasons = [
-        _reason([columns[names[c]] for c in best], int(i), groups, other)
-        for i, other, best in zip(order, others, _strongest(weight), strict=True)
-    ]
+    code_of = {name: code for code, name in enumerate(target.names)} if target.task == "classes" else {}
+    others = [code_of.get(name) for name in result.suggested]  # the group of the suggested label
     usable = [columns[name] for name in table.column_names if _comparable(columns[name].column)]
-    labels = colours(target)
+    names, labels = list(dict.fromkeys(owners)), colours(target)
+    against = np.stack([result.against[:, np.array(owners) == name].sum(axis=1) for name in names], axis=1)
+    reasons = [
+        _reason([columns[names[c]] for c in _strongest(weight)], i, groups, other)
+        for i, other, weight in zip(result.order.tolist(), others, against, strict=True)
+    ]
     pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
     points, axes = points_of(X, target, result, labels, rng)
     return Evidence(
         reasons=reasons,
-        marks=[_marks(usable, int(i), groups) for i in order[:SHOWN]],
+        marks=[_marks(usable, i, groups) for i in result.order[:SHOWN].tolist()],
         near=_nearest(table, X, target, result, others, rng, pixels),
-        columns=[column_picture(column, target, labels) for column in usable],
+        columns=[column_picture(one.column, target, labels) for one in usable],
         labels=labels,
         points=points,
         axes=axes,
@@ -258,31 +203,10 @@ def _comparable(column: Column) -> bool:
 # ---- reasons ---------------------------------------------------------------------------------------------------------
 
 
-def _suggested_groups(target: Target, result: TaskResult) -> list[int | None]:
-    """The group of the suggested label of each suspect; None if the target has no classes."""
-    if target.task != "classes":
-        return [None] * len(result.order)
-    code_of = {name: code for code, name in enumerate(target.names)}
-    return [code_of.get(name) for name in result.suggested]
-
-
-def _by_column(against: Any, owners: Sequence[str]) -> tuple[list[str], Array]:
-    """The names of the columns, and array (suspects, columns): the sum of `against` over the features of each."""
-    names = list(dict.fromkeys(owners))
-    column_of = {name: c for c, name in enumerate(names)}
-    total = np.zeros((against.shape[0], len(names)))
-    against = against.toarray() if hasattr(against, "toarray") else np.asarray(against)
-    for j, owner in enumerate(owners[: against.shape[1]]):
-        total[:, column_of[owner]] += against[:, j]
-    return names, total
-
-
-def _strongest(weight: Array, most: int = 3) -> list[list[int]]:
-    """For each row up to `most` columns with the strongest evidence, each with over a tenth of that of the first."""
-    top = np.argsort(-weight, axis=1, kind="stable")[:, :most]
-    return [
-        [int(c) for c in best if row[c] > 0 and row[c] > 0.1 * row.max()] for row, best in zip(weight, top, strict=True)
-    ]
+def _strongest(weight: Array) -> list[int]:
+    """Up to three columns with the strongest evidence against a label, each with over a tenth of that of the first."""
+    best = np.argsort(-weight, kind="stable")[:3]
+    return [c for c in best.tolist() if weight[c] > max(0.0, 0.1 * weight.max())]
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
@@ -290,24 +214,18 @@ def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) ->
 
     `other` is the group of the suggested label, for comparison, or None.
     """
-    if not columns:
-        return ""
-    found = sorted(((*column.unusual(i, groups.group(i), other), column) for column in columns), key=lambda one: one[0])
-    found = [one for one in found if one[1]]
-    return "; ".join(f"{column.name[:60]} {column.text(i)}: {words}" for _, words, column in found[:2])
+    found = [(*one.unusual(i, int(groups.of_row[i]), other), one) for one in columns]
+    found = sorted((one for one in found if one[1]), key=lambda one: one[0])
+    return "; ".join(f"{one.column.name[:60]} {one.text(i)}: {words}" for _, words, one in found[:2])
 
 
 def _marks(columns: list[Values], i: int, groups: Groups) -> dict[str, str]:
-    marks = {}
-    for column in columns:
-        share, words = column.unusual(i, groups.group(i), None)
-        if share <= _RARE:
-            marks[column.name] = words
-    return marks
+    found = {one.column.name: one.unusual(i, int(groups.of_row[i]), None) for one in columns}
+    return {name: words for name, (share, words) in found.items() if share <= _RARE}
 
 
-def _percent(share: float) -> str:
-    return "none" if share == 0 else "under 1%" if share < 0.01 else f"{share:.0%}"
+def _share(share: float) -> str:
+    return percent(share) if share else "none"
 
 
 # ---- the nearest rows ------------------------------------------------------------------------------------------------
@@ -348,8 +266,6 @@ def _nearest(
 
 def _distances(A: Any, B: Any) -> Array:
     """Squared distances (rows of A, rows of B), up to a constant for each row of A."""
-    if hasattr(B, "multiply"):
-        return np.asarray(B.multiply(B).sum(axis=1)).ravel() - 2.0 * (A @ B.T).toarray()
     A, B = (np.asarray(M, dtype=np.float32) for M in (A, B))
     return np.einsum("ij,ij->i", B, B) - 2.0 * (A @ B.T)
 

@@ -31,7 +31,7 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
     questions = []
     for i, suspect in enumerate(suspects):
         cells = zip(audit.source.names, identified.cells[i], strict=True)
-        score = round(float(suspect.probability or 0.0) if audit.observed else 1.0 - suspect.p_wrong, 4)
+        score = round(suspect.probability if audit.observed else 1.0 - suspect.p_wrong, 4)
         p = {"probability": score} if audit.observed else {"p_wrong": round(suspect.p_wrong, 4)}
         row = {"row": str(plain_name(suspect.row)), "given": identified.given[i], "contents": identified.contents[i]}
         shown = {name: cell for name, cell in cells if name not in apart}
@@ -43,13 +43,8 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
 def _suggested(text: str, audit: Audit) -> list[str]:
     if audit.target.task != "labels":
         return [text]
-    found = set(audit.target.labels_in(text))
+    found = set(split_labels(text, audit.target.separator))
     return [name for name in audit.target.names if name in found]
-
-
-def export_contents(audit: Audit, format: str, path: Path) -> dict[Path, bytes]:
-    """The contents of the two files of an export to Label Studio, by path: tasks and the labelling configuration."""
-    return audit.to_label_studio().contents(path)
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -145,15 +140,14 @@ def _decision(answer: Answer) -> Decision:
         return row
     if _is_given(answer.labels, about):
         return row._replace(choice="keep")
-    separator = about["separator"]
-    several = separator.join(answer.labels) or NONE_OF_THEM if separator else join_labels(answer.labels)
-    return row._replace(choice="relabel", new_label=several if about["task"] == "labels" else answer.labels[0])
+    several = about["task"] == "labels"
+    new = join_labels(answer.labels, about["separator"]) if several else answer.labels[0]
+    return row._replace(choice="relabel", new_label=new)
 
 
 def _is_given(labels: list[str], about: dict[str, Any]) -> bool:
     """Whether the labels are the given labels of the row, in the format of the review tool."""
     given = about["given"]
     if about["task"] == "labels":
-        parts = given.split(about["separator"]) if about["separator"] else split_labels(given)
-        return set(labels) == {part.strip() for part in parts if part.strip()} - {NONE_OF_THEM}
+        return set(labels) == set(split_labels(given, about["separator"])) - {NONE_OF_THEM}
     return same_label(given, labels[0]) or visible(given) == labels[0]

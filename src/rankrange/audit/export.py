@@ -17,13 +17,12 @@ from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
 from .applying import changes_of, fixed_contents
 from .decisions import Decision, decisions_about, target_as_text
+from .findings import RECORDS
 
 if TYPE_CHECKING:
     from .findings import Audit
 
-_ADDED = ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "decision", "new_label", "why", "residual")
-_SURPRISING = ("rank", "row", "given", "expected", "probability", "loss", "why", "residual")
-_ABOUT = ("contents", "table", "target", "task")
+_ABOUT: tuple[str, ...] = ("contents", "table", "target", "task")
 # Rows with at least this probability of being wrong are changed without a review.
 CLEAN_IF = 0.9
 # Types that a model file may contain besides those that skops trusts by default.
@@ -45,7 +44,7 @@ def contents_of(
     clean_if: float = CLEAN_IF,
     rows: bool = True,
 ) -> dict[Path, bytes | Writer]:
-    """The contents of each output file, by path: bytes, or a function that writes them.
+    """The contents of each output file, by path: bytes, or a function that writes them. An export has two files.
 
     `outputs` has the path of each output by its option, such as "--clean". The cleaned table is the table after the
     decision to drop the rows with a p_wrong of at least `clean_if`; with `relabel`, to relabel those of them for which
@@ -61,7 +60,10 @@ def contents_of(
         "--model": lambda path: _model(audit),
         "--problems": lambda path: packed(path, lambda file: _write_problems(audit, file)),
     }
-    return {path: made[option](path) for option, path in outputs.items()}
+    files: dict[Path, bytes | Writer] = {}
+    for option, path in outputs.items():
+        files |= audit.to_label_studio().contents(path) if option not in made else {path: made[option](path)}
+    return files
 
 
 def _write_problems(audit: Audit, file: BinaryIO) -> None:
@@ -138,28 +140,24 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     With its column `decision` filled in, `rankrange apply` reads the file; observed outcomes have no such column. A
     column of the table with the name of a finding is renamed, such as "row in the file".
     """
-    identified = audit.identified
-    added, about = (_SURPRISING, ()) if audit.observed else (_ADDED, _ABOUT)
+    identified, added, about = audit.identified, list(RECORDS[audit.labels]), _ABOUT
+    if audit.observed:
+        about = ()
+    else:
+        at = added.index("why")
+        added[at:at] = ["decision", "new_label"]
     names = [f"{name} in the file" if name in (*added, *about) else name for name in source.names]
     file.write(csv_lines([[*added, *map(csv_safe, names), *about]], ","))
     of_table = (identified.table, target_as_text(audit.target.columns), audit.target.task)
-    for i, suspect in enumerate(audit.suspects()):
-        row = {
-            "rank": str(suspect.rank),
-            "row": str(suspect.row),
-            "given": identified.given[i],
-            "suggested": suspect.suggested,
-            "expected": suspect.suggested,
-            "p_wrong": f"{suspect.p_wrong:.4f}",
-            "probability": f"{suspect.probability or 0.0:.4f}",
-            "loss": f"{suspect.loss:.6g}",
-            "action": suspect.action,
-            "why": visible(suspect.why),
-            "residual": "" if suspect.residual is None else f"{suspect.residual:.6g}",
-        }
+    for i, record in enumerate(audit.records()):
+        row = {**record, "given": identified.given[i], "why": visible(record["why"])}
         ending = (identified.contents[i], *of_table) if about else ()
-        cells = [*(row.get(name, "") for name in added), *identified.cells[i], *ending]
+        cells = [*(_as_cell(row.get(name)) for name in added), *identified.cells[i], *ending]
         file.write(csv_lines([list(map(csv_safe, cells))], ","))
+
+
+def _as_cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 # ---- the cleaned table -----------------------------------------------------------------------------------------------

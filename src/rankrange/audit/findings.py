@@ -15,7 +15,6 @@ from ..label_noise import LIKELY, POSSIBLE
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from . import sentences
-from .by_group import GroupRow
 from .decisions import Decision, Decisions, IdentifiedRows, decisions_of, identify_rows, record
 from .evidence import Evidence
 from .exchange import questions_of
@@ -24,49 +23,32 @@ from .problems import RowProblem, count_problems
 from .review import Review
 from .schema import pandera_schema
 from .target import RowNames, Target, plain_name
-from .task_result import SURPRISING, TaskResult
+from .task_result import SURPRISING, Group, TaskResult
 
 # An interval of the share of wrong targets that is wider than this is reported as uncertain.
 _WIDE = 0.1
 _WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
+# The fields of a listed row. Nothing is wrong with an observed outcome, and nothing is to be done.
+RECORDS = {
+    "annotated": ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why", "residual"),
+    "observed": ("rank", "row", "given", "expected", "probability", "loss", "why", "residual"),
+}
 
 
 class Suspect(NamedTuple):
-    """A row in the list of suspects: its target may be wrong.
+    """A row in the list of suspects: its target may be wrong."""
 
-    Attributes
-    ----------
-    rank : int
-        The rank in the list; 1 is the first row to look at.
-    row : int or label
-        The name of the row: its index label in a data frame, its number in a file (from 1, below the header), or its
-        position from 0 in other tables.
-    given, suggested : str
-        The target of the row, and the one that fits best instead.
-    p_wrong : float
-        The probability that the target is wrong.
-    loss : float
-        The out-of-fold loss.
-    action : str
-        "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few.
-    why : str
-        The reasons, in words.
-    residual : float or None
-        The given minus the expected value, in the unit of the target; None unless the target is numeric.
-    probability : float
-        The out-of-fold probability that models gave the target (for numbers: a residual as large).
-    """
-
-    rank: int
+    rank: int  # 1 is the first row to look at
+    # The index label in a data frame, the number in a file (from 1, below the header), or the position from 0.
     row: Any
     given: str
-    suggested: str
+    suggested: str  # the target that fits best instead
     p_wrong: float
-    loss: float
-    action: str
+    loss: float  # out of fold
+    action: str  # "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few
     why: str
-    residual: float | None = None
-    probability: float | None = None
+    residual: float | None = None  # of a numeric target: the given minus the expected value
+    probability: float = 1.0  # that models gave the target; for numbers, a residual as large
 
 
 @dataclass(frozen=True)
@@ -85,8 +67,6 @@ class Audit:
         Results for each row: probabilities, losses, scores of both models, the fitted model.
     columns : list of ColumnReport
         How each column was encoded.
-    feature_columns : list of str
-        The column from which each feature was made.
     pipeline : sklearn.pipeline.Pipeline
         The robust model, which takes a table.
     settings : dict of str
@@ -105,9 +85,8 @@ class Audit:
         Problems other than wrong targets, for example outliers, repeated rows, and columns that leak the target.
     labels : {"annotated", "observed"}
         How the target came about, as given.
-    by_group : list of GroupRow
-        For each group of the column `group`, the largest mean out-of-fold loss first: rows, the share that the robust
-        model ignores, the expected share of wrong targets, the mean loss.
+    by_group : list of Group
+        The groups of the column `group`, the largest mean out-of-fold loss first.
     source : Source or Held
         The rows as written in the file or table.
     row_names : RowNames
@@ -137,17 +116,16 @@ class Audit:
     target: Target
     result: TaskResult
     columns: list[ColumnReport]
-    feature_columns: list[str]  # the column that each feature belongs to
     pipeline: Any
     settings: dict[str, str]
     notes: list[str]
-    cells: dict[str, list[str]] = field(default_factory=dict)  # of the suspects that are shown, by column
-    images: list[bytes] = field(default_factory=list)  # of the suspects that are shown, side * side bytes each
+    cells: dict[str, list[str]] = field(default_factory=dict)
+    images: list[bytes] = field(default_factory=list)
     image_side: int = 0
     seconds: float = 0.0
     row_problems: list[RowProblem] = field(default_factory=list)
     labels: str = "annotated"
-    by_group: list[GroupRow] = field(default_factory=list)
+    by_group: list[Group] = field(default_factory=list)
     source: Any = None
     row_names: RowNames = field(default_factory=RowNames)
     review: Review | None = None
@@ -237,6 +215,11 @@ class Audit:
             )
         return found
 
+    def records(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The listed rows as plain values, worst first, with the names that `labels` implies (`RECORDS`)."""
+        rows = [{**s._asdict(), "expected": s.suggested, "row": plain_name(s.row)} for s in self.suspects(limit)]
+        return [{name: row[name] for name in RECORDS[self.labels]} for row in rows]
+
     # ---- decisions
 
     def decide(self, row: Any, decision: str, label: str | None = None) -> None:
@@ -313,17 +296,9 @@ class Audit:
         """A description of the list: the suspects, and the next rows of the ranking."""
         return sentences.listed_in_words(self)
 
-    def without_suspects(self) -> str:
-        """Advice if there are no suspects."""
-        return sentences.without_suspects(self)
-
     def review_in_words(self) -> list[str]:
         """Sentences about earlier decisions, their effect and the likely wrong rows; empty without decisions."""
         return [] if self.review is None else self.review.in_words(self.n_likely)
-
-    def groups_note(self) -> str:
-        """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
-        return sentences.groups_note(self)
 
     # ---- export
 
@@ -333,7 +308,7 @@ class Audit:
         Parameters
         ----------
         limit : int or None, default=None
-            Maximum number of suspects, and of other problems, to include.
+            The largest number of suspects, and of other problems, to include.
 
         Returns
         -------
@@ -342,6 +317,23 @@ class Audit:
         """
         j = self.result
         model = {"m": j.m, "m_of_folds": j.fold_m, "k": j.k, "lambda": _finite(j.lam), "lambda_hat": _finite(j.lam_hat)}
+        of_groups, by_group = ("name", "rows", "cut", "suspects"), ("name", "rows", "ignored", "loss", "wrong")
+        if self.observed:
+            of_groups, by_group = of_groups[:-1], by_group[:-1]
+            facts: dict[str, Any] = {
+                "n_surprising": self.n_suspects,
+                "expected_by_chance": j.expected_surprises,
+                "surprising": self.records(limit),
+            }
+        else:
+            facts = {
+                "review": self.review_in_words(),
+                "noise": {"estimate": j.noise.value, "low": j.noise.low, "high": j.noise.high},
+                "contradicted": j.contradicted,
+                "n_suspects": self.n_suspects,
+                "n_likely_wrong": self.n_likely,
+                "suspects": self.records(limit),
+            }
         return {
             "file": self.name,
             "rows": self.n_rows,
@@ -367,42 +359,13 @@ class Audit:
                 "counts": count_problems(self.row_problems),
                 "list": [problem.to_dict() for problem in self.row_problems[:limit]],
             },
+            "groups": [{name: getattr(group, name) for name in of_groups} for group in j.groups],
+            "by_group": [{name: getattr(group, name) for name in by_group} for group in self.by_group],
             "columns": [vars(column) for column in self.columns],
             "notes": self.notes,
             "settings": self.settings,
             "seconds": round(self.seconds, 2),
-            **(self._surprises(limit) if self.observed else self._suspicions(limit)),
-        }
-
-    def _suspicions(self, limit: int | None) -> dict[str, Any]:
-        """The entries of `to_dict` about targets that may be wrong."""
-        noise = self.result.noise
-        hidden = ("probability",)
-        return {
-            "review": self.review_in_words(),
-            "noise": {"estimate": noise.value, "low": noise.low, "high": noise.high},
-            "contradicted": self.result.contradicted,
-            "groups": [vars(group) for group in self.result.groups],
-            "by_group": [vars(group) for group in self.by_group],
-            "n_suspects": self.n_suspects,
-            "n_likely_wrong": self.n_likely,
-            "suspects": [
-                _plain(s, {key: key for key in Suspect._fields if key not in hidden}) for s in self.suspects(limit)
-            ],
-        }
-
-    def _surprises(self, limit: int | None) -> dict[str, Any]:
-        """The entries of `to_dict` about observed outcomes."""
-        names = {
-            "suggested": "expected",
-            **{key: key for key in ("rank", "row", "given", "probability", "loss", "why")},
-        }
-        return {
-            "n_surprising": self.n_suspects,
-            "expected_by_chance": self.result.expected_surprises,
-            "groups": [{"name": g.name, "rows": g.rows, "cut": g.cut} for g in self.result.groups],
-            "by_group": [{"name": g.name, "rows": g.rows, "ignored": g.ignored, "loss": g.loss} for g in self.by_group],
-            "surprising": [_plain(s, names) for s in self.suspects(limit)],
+            **facts,
         }
 
     def to_label_studio(
@@ -484,12 +447,6 @@ class Audit:
 
     def __repr__(self) -> str:
         return "\n".join([f"Audit of {self.name}", *self.sentences()])
-
-
-def _plain(suspect: Suspect, names: dict[str, str]) -> dict[str, Any]:
-    """These fields of a suspect under other names, as plain values."""
-    found = {**suspect._asdict(), "row": plain_name(suspect.row)}
-    return {new: found[old] for old, new in names.items()}
 
 
 def _finite(value: float) -> float | None:

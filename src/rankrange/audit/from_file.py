@@ -1,21 +1,38 @@
-"""An audit of a file: in memory (`study`), or if it is large by a sample and one pass (`large`)."""
+"""An audit of a file: in memory (`study`), or if it is large by a sample and one pass that predicts all other rows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..tables.columns import find_columns
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.isotonic import IsotonicRegression
+
+from ..core.arrays import Array
+from ..errors import UserError
+from ..label_noise import POSSIBLE, actions
+from ..pages.text import number
+from ..tables.columns import Column, read_columns
 from ..tables.read import Source, open_table
+from .evidence import SHOWN, short_text
 from .findings import Audit
-from .large import LARGE, SAMPLE_ROWS, audit_large, is_large
 from .plan import Progress
-from .study import audit_table
+from .study import audit_table, column_roles
+from .target import RowNames, target_of
+from .task_result import LISTED, SURPRISING, Interval, groups_of, ranking
+
+# Larger files, in bytes of text or of uncompressed columns, are audited by a sample of this many rows and one pass.
+LARGE, SAMPLE_ROWS = 200_000_000, 100_000
+# Options of `audit_table` that need the table in memory.
+_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs")
+_NEED_ALL_ROWS += ("embeddings", "images", "pixels")
 
 
 def audit_file(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source,
     target: str | Sequence[str],
     *,
     delimiter: str | None = None,
@@ -34,10 +51,10 @@ def audit_file(
 
     Parameters
     ----------
-    path : path, or sequence of paths
+    path : path, sequence of paths, or Source
         A file in one of the formats CSV, JSON lines, JSON array (these also as gzip), Parquet, Arrow, Feather, ORC or
         Excel; a folder with a saved Hugging Face data set or Parquet files; or several files with the same columns. "-"
-        is standard input.
+        is standard input. A file that was opened by `rankrange.tables.read.open_table` is a Source.
     target : str or sequence of str
         The column to predict, or several columns of 0 and 1; ``"label:*"`` stands for all columns that match.
     delimiter : str, optional
@@ -77,25 +94,187 @@ def audit_file(
     >>> audit.n_rows, audit.n_suspects
     (40, 0)
     """
-    source = open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
-    wanted = [target] if isinstance(target, str) else list(target)
-    columns = find_columns(source.names, wanted, source.path)  # before the whole file is read
-    limits = {"large_from": large_from, "sample_rows": sample_rows}
-    return audit_source(source, columns, progress=progress or (lambda words: None), **limits, **options)
-
-
-def audit_source(
-    source: Source,
-    target: Sequence[str],
-    *,
-    progress: Progress,
-    large_from: int = LARGE,
-    sample_rows: int = SAMPLE_ROWS,
-    **options: Any,
-) -> Audit:
-    """Audit a file; the parameters are those of `audit_file` and `audit_table`."""
-    if is_large(source, target, options, large_from):
-        return audit_large(source, target[0], progress, sample_rows, **options)
+    source = path if isinstance(path, Source) else open_table(path, delimiter=delimiter, encoding=encoding, sheet=sheet)
+    columns, _, _, rest = column_roles(source.names, target, options, source.path)  # before the whole file is read
+    progress = progress or (lambda words: None)
+    # With one target and no option that needs all rows.
+    held = options.get("task") == "labels" or any(options.get(name) is not None for name in _NEED_ALL_ROWS)
+    if source.n_bytes > large_from and len(columns) == 1 and not held:
+        return _audit_large(source, columns[0], rest, progress, sample_rows, **options)
     progress(f"reading {source.path.name}")
     table = source.read()
-    return audit_table(table, target, name=source.path.name, source=source, progress=progress, **options)
+    return audit_table(table, columns, name=source.path.name, source=source, progress=progress, **options)
+
+
+def _audit_large(
+    source: Source, target: str, rest: list[str], progress: Progress, sample_rows: int, **options: Any
+) -> Audit:
+    """Audit a sample of the rows, and predict all other rows in one pass over the file."""
+    import pyarrow
+
+    columns = [name for name in source.names if name == target or name in rest]
+    progress(f"reading {source.path.name}: a sample of {sample_rows:,} rows")
+    sample, rows, n = _sample(source, columns, sample_rows, options.get("seed", 0))
+    options["ignore"] = [name for name in rest if _counts_rows(sample.column(name), rows)]
+    audit = audit_table(
+        sample, target, source=source, row_names=RowNames(rows + 1), name=source.path.name, progress=progress, **options
+    )
+    progress(f"predicting all {n:,} rows of {source.path.name}")
+    predictor = _Predictor(audit, sample, options.get("models", "all"))
+    form = read_columns(sample.select([target]), dates=options.get("dates"), decimal=options.get("decimal"))[0].form
+    found, at = [], 0
+    for batch in (pyarrow.Table.from_batches([one]) for one in source.batches(columns)):
+        y = target_of(batch.column(target), audit.target, form)
+        kept = np.flatnonzero(~np.isnan(y) if audit.target.task == "numbers" else y >= 0)
+        found.append((at + kept, *predictor.judge(batch.take(kept), y[kept])))
+        at += batch.num_rows
+    return _all_rows(audit, [np.concatenate(part) for part in zip(*found, strict=True)], n)
+
+
+def _sample(source: Source, columns: list[str], size: int, seed: int) -> tuple[Any, Array, int]:
+    """A random sample of rows (pyarrow Table), their positions, and the number of rows, in one pass.
+
+    Every row gets a random key, and the rows with the smallest keys are kept.
+    """
+    import pyarrow as pa
+
+    rng, parts, limit, n = np.random.default_rng(seed), [], 1.0, 0
+    keys, rows = np.empty(0), np.empty(0, dtype=np.intp)
+    for batch in source.batches(columns):
+        drawn = rng.random(batch.num_rows)
+        chosen = np.flatnonzero(drawn <= limit)
+        parts.append(pa.Table.from_batches([batch]).take(chosen))
+        keys, rows, n = np.append(keys, drawn[chosen]), np.append(rows, n + chosen), n + batch.num_rows
+        if len(keys) > 2 * size:
+            kept = np.sort(np.argpartition(keys, size)[:size])
+            parts, keys, rows = [pa.concat_tables(parts).take(kept).combine_chunks()], keys[kept], rows[kept]
+            limit = float(keys.max())
+    if not parts:
+        raise UserError(f"a table needs rows, got none in {source.path}; add rows")
+    kept = np.sort(np.argsort(keys, kind="stable")[:size])
+    return pa.concat_tables(parts).take(kept), rows[kept], n
+
+
+def _counts_rows(cells: Any, rows: Array) -> bool:
+    """Whether a sampled column has row numbers, which the encoder cannot recognise in a sample."""
+    values = Column.of("", cells).values
+    return values is not None and len(set((values - rows).tolist())) == 1
+
+
+class _Predictor:
+    """Predicts further rows with models of the sample: the robust linear one and, unless "linear", boosted trees.
+
+    p(wrong) is a monotone function of the predicted probability of the given class, or of the residual on each side,
+    which is fitted to the sample.
+    """
+
+    def __init__(self, audit: Audit, sample: Any, models: str) -> None:
+        self.result, y = audit.result, audit.target.y
+        self.encoder, self.linear = audit.pipeline.named_steps["encode"], audit.result.model
+        self.classes, self.trees, self.share = audit.target.task == "classes", None, 0.0
+        if self.classes:
+            members = {name: (weight, P) for name, weight, P in self.result.posterior.members}
+            weight = {name: members.get(name, (0.0,))[0] for name in ("ordinary", "robust", "boosting")}
+            self.order = [self.linear.classes_.tolist().index(name) for name in audit.target.names]
+            self.share = weight["boosting"] / max(sum(weight.values()), 1e-12)
+            P = members["robust"][1]
+            P = P + self.share * (members.get("boosting", members["robust"])[1] - P)
+            known = P[np.arange(len(y)), y] / P.sum(axis=1)
+        else:
+            linear, boosted = self.result.posterior[:2]
+            self.share = float(boosted / (linear + boosted))
+            known = self.result.residuals
+        if models != "linear" and self.share > 0:
+            trees: Any = HistGradientBoostingClassifier() if self.classes else HistGradientBoostingRegressor()
+            trees.set_params(
+                early_stopping=False, random_state=0, **({} if self.classes else {"loss": "absolute_error"})
+            )
+            self.trees = trees.fit(self.encoder.transform(sample.take(audit.target.rows)), y)
+        sides, wrong = self._sides(known, y), self.result.wrong
+        self.curves = {
+            side: IsotonicRegression(increasing=not self.classes, out_of_bounds="clip").fit(
+                np.abs(known[sides == side]), wrong[sides == side]
+            )
+            for side in np.unique(sides).tolist()
+        }
+
+    def _sides(self, known: Array, y: Array) -> Array:
+        return y if self.classes else (known >= 0).astype(np.intp)
+
+    def _predict(self, X: Array) -> Array:
+        """The probability of each class, or the expected value, of each row."""
+        found = self.linear.predict_proba(X)[:, self.order] if self.classes else self.linear.predict(X)
+        if self.trees is None:
+            return np.asarray(found)
+        other = self.trees.predict_proba(X) if self.classes else self.trees.predict(X)
+        return np.asarray((1.0 - self.share) * found + self.share * other)
+
+    def judge(self, table: Any, y: Array) -> tuple[Array, ...]:
+        """y, p(wrong), probability, loss, suggestion and its probability or the residual of rows with the target y."""
+        found, rows = self._predict(self.encoder.transform(table)), np.arange(len(y))
+        known = found[rows, y] if self.classes else y - found
+        sides, wrong = self._sides(known, y), np.zeros(len(y))
+        for side, curve in self.curves.items():
+            if (sides == side).any():
+                wrong[sides == side] = curve.predict(np.abs(known[sides == side]))
+        if not self.classes:
+            return y, wrong, 1.0 - wrong, (known / float(self.linear.transformer_.scale_[0])) ** 2, found, known
+        found[rows, y] = -1.0
+        return y, wrong, known, -np.log(np.maximum(known, 1e-30)), found.argmax(axis=1), found.max(axis=1)
+
+
+def _all_rows(audit: Audit, found: list[Array], n: int) -> Audit:
+    """The audit with the results of all rows; those of the sample stay as they are."""
+    rows, y, wrong, probability, losses, suggested, other = found
+    j, sampled, names = (
+        audit.result,
+        np.searchsorted(rows, audit.row_names.numbers(audit.target.rows) - 1),
+        audit.target.names,
+    )
+    wrong[sampled], probability[sampled], losses[sampled] = j.wrong, j.probability, j.losses
+    classes, dropped = j.task == "classes", np.zeros(len(rows), dtype=bool)
+    dropped[sampled] = j.dropped
+    if audit.observed:
+        order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
+    else:
+        score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
+        order = ranking(score, wrong >= POSSIBLE, LISTED if classes else 0)
+    texts = [names[int(c)] if classes else number(float(c), 4) for c in suggested[order]]
+    result = replace(
+        j,
+        wrong=wrong,
+        probability=probability,
+        losses=losses,
+        dropped=dropped,
+        order=order,
+        suggested=texts,
+        actions=actions(wrong[order], wrong[order] * (other[order] > 0.5) if classes else np.zeros(len(order))),
+        expected=[
+            f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"
+            if classes
+            else f"expected {text} by models of other rows; the value is off by {number(abs(float(other[i])), 4)}"
+            for i, text in zip(order.tolist(), texts, strict=True)
+        ],
+        against=np.zeros((len(order), 0)),
+        residuals=None if classes else other,
+        groups=groups_of(names, y, dropped, wrong, losses) if classes else j.groups,
+        noise=Interval(float(wrong.mean()), j.noise.low, j.noise.high),
+    )
+    note = (
+        f"The file is large: models, scores, the description of columns and the checks of rows come from a sample of "
+        f"{len(sampled):,} rows; all {n:,} rows were then predicted in one pass."
+    )
+    target = replace(audit.target, y=y.astype(audit.target.y.dtype), rows=rows, notes=[])
+    evidence = replace(audit.evidence, reasons=[], marks=[], near=[], points={})
+    whole = replace(
+        audit,
+        n_rows=n,
+        target=target,
+        result=result,
+        row_names=RowNames(None, 1),
+        notes=[note, *audit.notes],
+        evidence=evidence,
+    )
+    cells = zip(*whole.identified.cells[:SHOWN], strict=True)
+    shown = dict(zip(whole.source.names, cells, strict=False))
+    return replace(whole, cells={name: [short_text(cell) for cell in shown.get(name, ())] for name in audit.cells})

@@ -18,7 +18,18 @@ from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
 from .plan import TUNED_ON, Plan, Progress
 from .target import Target
-from .task_result import LISTED, SURPRISING, Group, Interval, Measure, TaskResult, at_chance, facts_of, ranking
+from .task_result import (
+    LISTED,
+    SURPRISING,
+    Interval,
+    Measure,
+    TaskResult,
+    at_chance,
+    facts_of,
+    groups_of,
+    ranking,
+    without_decided,
+)
 
 # Candidates for C, and for the share of rows to ignore: TKML has no path over m, so each needs a fit.
 _PENALTIES, _SHARES = (0.01, 0.1, 1.0, 10.0), (0.0, 0.05, 0.1, 0.2)
@@ -36,18 +47,17 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     model = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X, labels, groups=plan.groups)
     progress("looking for unlikely labels")
     P = expit(scores[0])
-    cells, noise = _wrong_cells(X, target.original, P, plan)
-    cells[target.relabelled] = 0.0
+    cells, noise = without_decided(*_wrong_cells(X, target.original, P, plan), target, plan)
     probability = np.where(Y, P, 1.0 - P).min(axis=1)
     if plan.observed:
         order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
-        changed, cells, noise = np.where(Y, P, 1.0 - P)[order] < 0.5, np.zeros(Y.shape), Interval(0.0, 0.0, 0.0)
+        changed = np.where(Y, P, 1.0 - P)[order] < 0.5
     else:
         order = ranking(cells.max(axis=1), cells.max(axis=1) >= POSSIBLE, 0)
         # Labels that are almost certainly wrong are corrected, so the row itself is kept.
         most = cells[order].max(axis=1)
         changed = cells[order] >= np.where(most >= SURE, SURE, np.minimum(LIKELY, most))[:, None]
-    wrong = cells.max(axis=1)
+    wrong, losses = cells.max(axis=1), _losses(Y, scores[1], top_k)
     worst = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order].argmax(axis=1)
     index = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
     sign = np.where(Y[order, worst], -1.0, 1.0)
@@ -56,9 +66,9 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         ordinary_name="one logistic regression per label",
         robust_name=f"top-{top_k} learning with the ranked range",
         model=model,
-        **facts_of(model, [round(share * int(rows.sum())) for rows in plan.folds.once().train]),
+        **facts_of(model, share, plan),
         measures=_measures(Y, scores, top_k, wrong < LIKELY),
-        losses=_losses(Y, scores[1], top_k),
+        losses=losses,
         wrong=wrong,
         probability=probability,
         order=order,
@@ -66,8 +76,13 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         suggested=[target.labels_text(mask) for mask in Y[order] ^ changed],
         expected=[_explanation(Y[i], P[i] if plan.observed else cells[i], names, plan.observed) for i in order],
         against=sign[:, None] * X[order] * model.coef_[index[worst]],
-        groups=_groups(Y, cells, names, model.dropped_),
-        noise=noise.without(float((target.original != Y).mean())),
+        groups=[
+            groups_of(
+                names[j : j + 1], np.zeros(int(has.sum()), dtype=int), model.dropped_[has], cells[has, j], losses[has]
+            )[0]
+            for j, has in enumerate(Y.T)
+        ],
+        noise=noise,
         contradicted=float(((P > 0.5) != Y).mean()),
         expected_surprises=float(np.minimum(P, 1.0 - P)[np.minimum(P, 1.0 - P) < SURPRISING].sum()),
         loss_name=f"top-{top_k} multi-label loss",
@@ -186,11 +201,3 @@ def _explanation(true: Array, p: Array, names: list[str], observed: bool) -> str
     for i in [i for i in order[:3] if POSSIBLE <= p[i] < SURE]:
         parts.append(f"'{names[i]}' may be {'wrong' if true[i] else 'missing'} ({p[i]:.0%})")
     return "; ".join(parts)
-
-
-def _groups(Y: Array, cells: Array, names: list[str], dropped: Array) -> list[Group]:
-    likely = cells >= LIKELY
-    return [
-        Group(name, int(Y[:, j].sum()), int((Y[:, j] & dropped).sum()), int((Y[:, j] & likely[:, j]).sum()))
-        for j, name in enumerate(names)
-    ]

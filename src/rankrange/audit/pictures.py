@@ -115,19 +115,19 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
 
 
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
-    """The distribution of a column (`evidence.Values`) by label: a histogram, or counts of the 8 most frequent texts.
+    """The distribution of a column (`Column`) by label: a histogram, or counts of the 8 most frequent texts.
 
     Missing cells are not counted. The outer bars of a histogram include the numbers beyond the central 99%.
     """
-    if column.numbers is not None:
-        present = ~np.isnan(column.numbers)
-        values = column.numbers[present]
+    if column.values is not None:
+        present = ~column.missing
+        values = column.values[present]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         bars, names = (_BARS if low < high else 1), []
         # Clipped before the division: an extreme value would overflow the integer.
         inside = (np.clip(values, low, high) - low) / (high - low if high > low else 1.0)
         bar = np.minimum((inside * bars).astype(int), bars - 1)
-        ends = (column.formatted(float(low)), column.formatted(float(high)))
+        ends = (column.value_text(float(low), 4), column.value_text(float(high), 4))
     else:
         present = column.codes >= 0
         order = np.argsort(-np.bincount(column.codes[present], minlength=len(column.levels)), kind="stable")[:_VALUES]
@@ -175,8 +175,8 @@ def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[s
         both = _principal(scores, 2)
         return both, ("first component of the scores", "second component of the scores")
     score = scores.ravel() if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
-    dense = X.toarray() if hasattr(X, "toarray") else np.asarray(X, dtype=np.float64)
-    rest = dense - dense.mean(axis=0)
+    rest = np.asarray(X, dtype=np.float64)
+    rest = rest - rest.mean(axis=0)
     centred = score - score.mean()
     rest = rest - np.outer(centred, centred @ rest) / max(float(centred @ centred), 1e-12)
     axes = ("score of the model", "first component of the other directions")

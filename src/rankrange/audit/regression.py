@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,18 @@ from ..pages.text import number
 from .plan import Plan, Progress
 from .problems import RowProblem
 from .target import Target
-from .task_result import LISTED, SURPRISING, Group, Interval, Measure, TaskResult, facts_of, ranking
+from .task_result import (
+    LISTED,
+    SURPRISING,
+    Group,
+    Interval,
+    Measure,
+    TaskResult,
+    facts_of,
+    groups_of,
+    ranking,
+    without_decided,
+)
 
 _GROUPS = 5
 # The largest number of rows for boosted trees and for extra trees, and the number of extra trees.
@@ -42,8 +53,8 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     given = (scaler.transform(target.original[:, None])[:, 0] - best) / width
-    wrong, noise = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
-    wrong, noise = np.where(target.relabelled, 0.0, wrong), noise.without(float(target.relabelled.mean()))
+    outliers = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
+    wrong, noise = without_decided(*outliers, target, plan)
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
     probability = 2.0 * norm.sf(np.abs(residual / width) / usual)
     flagged = probability < SURPRISING if plan.observed else wrong >= POSSIBLE
@@ -55,7 +66,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         ordinary_name="least squares, all rows",
         robust_name="AoRR, worst rows ignored",
         model=_in_units(fitted, scaler),
-        **facts_of(fitted, [round(share * int(rows.sum())) for rows in plan.folds.once().train]),
+        **facts_of(fitted, share, plan),
         measures=_measures(scale * (y - predicted), wrong < LIKELY),
         losses=residual**2,
         wrong=wrong,
@@ -63,11 +74,11 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         order=order,
         # a numeric target is never replaced: no prediction is certain enough
         actions=actions(wrong[order], np.zeros(len(order))),
-        suggested=[number(value) for value in expected.tolist()],
+        suggested=[number(value, 4) for value in expected.tolist()],
         residuals=scale * residual,
         expected=_explanation(expected, scale * off, scale * usual * width[order]),
         against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
-        groups=_groups(target.y, fitted.dropped_, wrong),
+        groups=_groups(target.y, fitted.dropped_, wrong, residual**2),
         noise=noise,
         contradicted=float((np.abs(residual / width) > 3.0 * usual).mean()),
         posterior=weights,
@@ -162,14 +173,12 @@ def _measures(errors: Array, kept: Array) -> list[Measure]:
     return [*found, Measure.of_rows("mean squared error", *(errors**2), higher=False)]
 
 
-def _groups(y: Array, dropped: Array, wrong: Array) -> list[Group]:
+def _groups(y: Array, dropped: Array, wrong: Array, losses: Array) -> list[Group]:
+    """Up to five ranges of the target with about equal numbers of rows."""
     edges = np.unique(np.quantile(y, np.linspace(0, 1, _GROUPS + 1)))
-    bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, max(len(edges) - 2, 0))
-    counts = [np.bincount(bins[mask], minlength=len(edges)) for mask in (slice(None), dropped, wrong >= LIKELY)]
-    return [
-        Group(f"{edges[g]:.4g} to {edges[min(g + 1, len(edges) - 1)]:.4g}", *(int(count[g]) for count in counts))
-        for g in range(max(len(edges) - 1, 1))
-    ]
+    bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
+    names = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
+    return groups_of(names, bins, dropped, wrong, losses)
 
 
 def bad_leverage_points(result: TaskResult, target: Target, numbers: Array) -> list[RowProblem]:

@@ -11,12 +11,12 @@ from markupsafe import Markup
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import number, percent, visible
-from .decisions import IdentifiedRows, target_as_text
+from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
+from .sentences import groups_note, without_suspects
 from .target import plain_name
-from .task_result import show, show_gain, show_range, unit
 
 if TYPE_CHECKING:
     from .findings import Audit, Suspect
@@ -86,10 +86,8 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
         "with_rows": rows and bool(audit.cells or audit.images),
         "chart": histogram(audit.distribution(), cuts),
         "measures": [(m, whiskers(m)) for m in j.measures],
-        "show": show,
-        "show_gain": show_gain,
-        "show_range": show_range,
-        "unit": unit,
+        "groups_note": groups_note(audit),
+        "without_suspects": without_suspects(audit),
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
         "p_of": lambda suspect: _p_of(audit, suspect),
@@ -188,7 +186,7 @@ def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
     """
     if audit.target.task != "labels":
         return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
-    given, suggested = (audit.target.labels_in(text) for text in (suspect.given, suspect.suggested))
+    given, suggested = _labels_of(audit, suspect)
     plus, minus = [x for x in suggested if x not in given], [x for x in given if x not in suggested]
     parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
     return visible(suspect.given, _TEXT), visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
@@ -235,7 +233,7 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
 
 def _p_of(audit: Audit, suspect: Suspect) -> float:
     """The probability to show: that the target is wrong or, of observed outcomes, that models gave it."""
-    return suspect.probability or 0.0 if audit.observed else suspect.p_wrong
+    return suspect.probability if audit.observed else suspect.p_wrong
 
 
 def _near(audit: Audit, near: Near) -> dict[str, Any]:
@@ -252,12 +250,18 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
 
     `cell` is the given one. Without any label the new one is "(none)".
     """
-    if audit.target.task != "labels" or not audit.target.separator:
+    separator = audit.target.separator
+    if audit.target.task != "labels" or not separator:
         return suspect.suggested
-    given, suggested = (audit.target.labels_in(text) for text in (suspect.given, suspect.suggested))
-    stays = [part.strip() for part in cell.split(audit.target.separator) if part.strip()]
-    stays = [part for part in stays if part not in given or part in suggested]
-    return audit.target.separator.join([*stays, *(label for label in suggested if label not in stays)]) or "(none)"
+    given, suggested = _labels_of(audit, suspect)
+    stays = [part for part in split_labels(cell, separator) if part not in given or part in suggested]
+    return join_labels([*stays, *(label for label in suggested if label not in stays)], separator)
+
+
+def _labels_of(audit: Audit, suspect: Suspect) -> tuple[list[str], list[str]]:
+    """The given and the suggested labels."""
+    separator = audit.target.separator
+    return split_labels(suspect.given, separator), split_labels(suspect.suggested, separator)
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:

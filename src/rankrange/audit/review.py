@@ -26,28 +26,14 @@ from .task_result import TaskResult
 
 @dataclass(frozen=True)
 class Review:
-    """Decisions matched to the rows of an audited table. Rows are positions from 0.
+    """Decisions matched to the rows of an audited table."""
 
-    Attributes
-    ----------
-    decided : dict of int to Decision
-        The decisions whose rows were found.
-    lost : int
-        The number of decisions whose rows were not found, except decisions to drop a row.
-    wrong, right : int
-        The number of decisions to relabel or drop a row, and of decisions to keep it.
-    expected : float
-        The expected number of wrong rows among them, the sum of p_wrong; NaN if no decision has a p_wrong.
-    shift : float
-        The correction that is added to the log odds of all rows that are undecided or "unsure".
-    """
-
-    decided: dict[int, Decision]
-    lost: int = 0
-    wrong: int = 0
-    right: int = 0
-    expected: float = float("nan")
-    shift: float = 0.0
+    decided: dict[int, Decision]  # those whose rows were found, by the position of the row
+    lost: int = 0  # decisions whose rows were not found, except decisions to drop a row
+    wrong: int = 0  # decisions to relabel or drop a row
+    right: int = 0  # decisions to keep it
+    expected: float = float("nan")  # wrong rows among them, the sum of p_wrong; NaN if no decision has a p_wrong
+    shift: float = 0.0  # the correction of the log odds of all rows that are undecided or "unsure"
 
     def in_words(self, left: int) -> list[str]:
         """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong.
@@ -172,7 +158,7 @@ def _coded(target: Target, label: str) -> Any:
         return None if np.isnan(number) else number
     if target.task == "classes":
         return next((code for code, name in enumerate(target.names) if same_label(name, label)), None)
-    labels = [part.strip() for part in label.split(target.separator)] if target.separator else split_labels(label)
+    labels = split_labels(label, target.separator)
     return np.array([any(same_label(name, one) for one in labels) for name in target.names])
 
 

@@ -11,10 +11,9 @@ from ..label_noise import LIKELY
 from ..pages.text import number, percent, plural, share_of, visible
 from .problems import problems_in_words
 from .target import row_text
-from .task_result import TaskResult, show, show_gain, show_range, unit
+from .task_result import Group, TaskResult
 
 if TYPE_CHECKING:
-    from .by_group import GroupRow
     from .findings import Audit
 
 # Groups with fewer rows are listed, but none is reported as the worst, because their mean losses vary too much.
@@ -81,21 +80,17 @@ def _found(audit: Audit) -> str:
 def _better(audit: Audit) -> str:
     """Whether the robust linear model is better or worse than the ordinary one; "" if that does not matter."""
     j, first = audit.result, audit.result.measures[0]
-    worse = [m for m in j.measures[1:] if m.gain.high < 0]
-    if j.m == 0 or (first.gain.low <= 0 <= first.gain.high and not worse):
+    worse = [m.name for m in j.measures if m.gain.high < 0]
+    if j.m == 0 or (first.gain.low <= 0 and not worse):
         return ""
-    ours, ordinary = show(first, first.robust.value), show(first, first.ordinary.value)
-    change = f"{first.name} {ours} instead of {ordinary}, {show_gain(first, first.gain.value)}{unit(first)}"
-    well = "better" if first.gain.low > 0 else "worse" if first.gain.high < 0 else "neither better nor worse"
-    drawback = "".join(
-        f"; {m.name} gets worse, {show(m, m.robust.value)} instead of {show(m, m.ordinary.value)} ({show_range(m)})"
-        for m in worse
-    )
-    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst, which need not be errors"
-    return (
-        f"The robust linear model predicts {well} out of fold than the ordinary one: {change} ({show_range(first)})"
-        f"{drawback}. It ignores the {ignored}."
-    )
+    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst"
+    model = f"The robust linear model, which ignores the {ignored},"
+    change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
+    change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
+    if first.gain.low <= 0:
+        return f"{model} does not predict better than the ordinary one: {change}."
+    drawback = f", but {' and '.join(worse)} get{'s' * (len(worse) == 1)} worse" if worse else ""
+    return f"{model} predicts better than the ordinary one: {change}{drawback}. These rows need not be errors."
 
 
 def _next(audit: Audit) -> str:
@@ -153,7 +148,7 @@ def ignored_groups(result: TaskResult) -> list[str]:
     ]
 
 
-def group_notes(groups: list[GroupRow], name: str, result: TaskResult) -> list[str]:
+def group_notes(groups: list[Group], name: str, result: TaskResult) -> list[str]:
     """A note on the group with the largest loss, of those with at least 20 rows; empty if at most one is that large.
 
     `groups` must be sorted by loss, as `by_group` returns them.

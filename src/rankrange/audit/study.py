@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
@@ -29,12 +32,10 @@ from ..tables.columns import Column, find_columns, find_one_column, read_columns
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import in_memory
-from .by_group import by_group
 from .classification import study_classification
 from .decisions import Decisions
 from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, pixels_of
 from .findings import Audit
-from .fit_warnings import recorded_warnings, warning_texts
 from .multilabel import study_multilabel
 from .plan import LABELS, MODELS, Plan, Progress
 from .regression import bad_leverage_points, study_regression
@@ -42,7 +43,7 @@ from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .sentences import group_notes, ignored_groups
 from .target import RowNames, Target, find_target, folds_by_group, folds_by_time, group_numbers
-from .task_result import TaskResult
+from .task_result import Group, TaskResult, groups_of
 
 _STUDIES: dict[str, Callable[..., TaskResult]] = {
     "classes": study_classification,
@@ -165,14 +166,15 @@ def audit_table(
     [(3, 'a')]
     """
     start, progress = perf_counter(), progress or (lambda words: None)
-    check_choice("models", models, MODELS)
-    check_choice("labels", labels, LABELS)
+    _check_choice("models", models, MODELS)
+    _check_choice("labels", labels, LABELS)
+    if estimator is not None and pred_probs is not None:
+        raise UserError("labels are predicted by estimator= or by pred_probs=, got both; leave one of them out")
     names, table = row_names or RowNames(index_of(table), int(source is not None)), as_table(table)
     held, n_rows = source or in_memory(table), table.num_rows
     table = _with_arrays(table, embeddings, images)
-    columns = find_columns(table.column_names, [target] if isinstance(target, str) else target, Path(name))
-    group, time = (find_one_column(table.column_names, c, Path(name), o) for c, o in ((group, "group"), (time, "time")))
-    rest = _other_columns(table, columns, {"ignore": ignore, "group": group, "time": time}, name)
+    roles = {"ignore": ignore, "group": group, "time": time}
+    columns, group, time, rest = column_roles(table.column_names, target, roles, Path(name))
     found = find_target(table, columns, task, labels_by, (dates, decimal))
     if check is not None:
         check(found.task)
@@ -197,7 +199,7 @@ def audit_table(
     )
     result, warned = _run_task(X, found, plan, progress)
     result = result if review is None else apply_review(result, found, review)
-    by_groups = [] if blocks[0] is None else by_group(table.column(str(group)), group_numbers(blocks[0]), result)
+    by_groups = [] if blocks[0] is None else _by_group(table.column(str(group)), blocks[0], result)
     progress("checking rows for other problems")
     numbers = names.numbers(found.rows)
     problems = find_row_problems(features, found, row_numbers=numbers)
@@ -213,7 +215,6 @@ def audit_table(
         target=found,
         result=result,
         columns=encoder.report_,
-        feature_columns=owners,
         pipeline=Pipeline([("encode", encoder), ("model", result.model)]),
         settings=_settings(found, plan, X, table, ignore, labels),
         notes=notes,
@@ -231,22 +232,55 @@ def audit_table(
     )
 
 
-def check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
+def _by_group(cells: Any, column: Column, result: TaskResult) -> list[Group]:
+    """The groups of a column, the one with the largest mean loss first; a row with a missing cell is its own group."""
+    _, first, codes = np.unique(group_numbers(column), return_index=True, return_inverse=True)
+    names = [str(value) for value in cells.take(first).to_pylist()]
+    found = groups_of(names, codes, result.dropped, result.wrong, result.losses)
+    return sorted(found, key=lambda group: -group.loss)
+
+
+def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
     """Raise an error unless the value of an option is allowed."""
     if value not in allowed:
         raise UserError(f"{option} is one of {', '.join(allowed)}, got {value!r}; leave it out for {allowed[0]}")
 
 
+# ---- fits and their warnings -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _recording() -> Iterator[list[Any]]:
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        yield raised
+
+
+_recorded_warnings = SharedContext(_recording)
+_one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
+
+
 def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
     """The result of the task, and the warnings of its fits."""
     # One thread per matrix product: folds are fitted in parallel, and results must not depend on the number of threads.
-    with one_thread(), _one_openmp_thread(), recorded_warnings() as raised:
+    with one_thread(), _one_openmp_thread(), _recorded_warnings() as raised:
         before = len(raised)
         result = _STUDIES[found.task](X, found, plan, progress)
         return result, warning_texts(raised[before:])
 
 
-_one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp"))
+def warning_texts(raised: Sequence[Any]) -> list[str]:
+    """Up to five distinct UserWarnings of the fits, and one sentence for all convergence warnings.
+
+    Warnings about classes that lost most of their rows are left out, because the audit has a note on these.
+    """
+    unproved = [w for w in raised if issubclass(w.category, ConvergenceWarning)]
+    others = [str(w.message) for w in raised if issubclass(w.category, UserWarning) and w not in unproved]
+    kept = list(dict.fromkeys(text for text in others if "aggregate=" not in text))[:5]
+    return [*kept, *(["Some fits ended without a certificate of optimality."] if unproved else [])]
+
+
+# ---- parts of the plan -----------------------------------------------------------------------------------------------
 
 
 def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) -> tuple[Any, ...]:
@@ -276,23 +310,24 @@ def _prose(features: Sequence[Column]) -> list[str] | None:
     return ["\n".join(cells) for cells in zip(*columns, strict=True)] if columns else None
 
 
-def _other_columns(table: Any, columns: Sequence[str], others: dict[str, Any], name: str) -> list[str]:
-    """Validate all column names, and return the columns for the models: all but the target `columns` and `others`.
+def column_roles(
+    names: Sequence[str], target: str | Sequence[str], options: Mapping[str, Any], path: Path
+) -> tuple[list[str], str | None, str | None, list[str]]:
+    """The target columns, those of groups and times, and the columns for the models: all but these and `ignore`.
 
-    `others` has a name or names by option. A clash with the target, and no column left, are errors.
+    A clash with the target, and no column left, are errors.
     """
-    taken = set(columns)
-    for option, value in others.items():
-        wanted = [value] if isinstance(value, str) else value or []
-        found = find_columns(table.column_names, wanted, Path(name), option)
-        clash = [column for column in found if column in columns]
-        if clash:
-            raise UserError(f"a column cannot be both target and {option}, got {clash[0]!r} for both; leave one out")
-        taken.update(found)
-    rest = [c for c in table.column_names if c not in taken]
+    columns = find_columns(names, [target] if isinstance(target, str) else target, path)
+    group, time = (find_one_column(names, options.get(option), path, f"{option}=") for option in ("group", "time"))
+    ignored = find_columns(names, options.get("ignore") or [], path, "ignore=")
+    for option, taken in (("ignore", ignored), ("group", [group]), ("time", [time])):
+        for column in taken:
+            if column in columns:
+                raise UserError(f"a column cannot be both target and {option}, got {column!r} for both; leave one out")
+    rest = [name for name in names if name not in (*columns, *ignored, group, time)]
     if not rest:
-        raise UserError(f"a table needs a column besides the target, got only {', '.join(taken)} in {name}; add one")
-    return rest
+        raise UserError(f"a table needs a column besides the target, got only {', '.join(columns)} in {path}; add one")
+    return columns, group, time, rest
 
 
 def _image_side(features: Sequence[Column], pixels: int | None) -> int:
@@ -348,8 +383,6 @@ def _prediction_settings(
         raise UserError(
             f"with time=, labels are predicted by linear fits on earlier rows, got {got}; leave one of them out"
         )
-    if estimator is not None and pred_probs is not None:
-        raise UserError("labels are predicted by estimator or by pred_probs, got both; leave one of them out")
     if (estimator is not None or pred_probs is not None) and found.task != "classes":
         raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
     if pred_probs is None:

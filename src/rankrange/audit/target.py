@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,10 +12,10 @@ import numpy as np
 from ..core.arrays import Array
 from ..crossfit.folds import Folds, draw_folds
 from ..errors import UserError
-from ..pages.text import number, visible
+from ..pages.text import number, plural, visible
 from ..tables.cell_formats import TEXT, plain_number
 from ..tables.columns import Column
-from .decisions import NO_LABELS, join_labels, split_labels
+from .decisions import join_labels
 
 TASKS = ("classes", "numbers", "labels")
 # The least number of rows of a table, and of a class, which must be in every fold.
@@ -68,14 +67,7 @@ class Target:
 
     def labels_text(self, mask: Array) -> str:
         """The labels of a mask as text; "(none)" if there are none."""
-        labels = [name for name, true in zip(self.names, mask, strict=True) if true]
-        return (self.separator.join(labels) or NO_LABELS) if self.separator else join_labels(labels)
-
-    def labels_in(self, text: str) -> list[str]:
-        """The labels in a text of `labels_text`."""
-        if not self.separator:
-            return split_labels(text)
-        return [] if text == NO_LABELS else text.split(self.separator)
+        return join_labels([name for name, true in zip(self.names, mask, strict=True) if true], self.separator)
 
 
 def find_target(
@@ -85,30 +77,11 @@ def find_target(
     separator: str | None = None,
     reading: tuple[str | None, str | None] = (None, None),
 ) -> Target:
-    """Determine the learning task from the target columns, and encode the target.
+    """Determine the learning task from the target columns, and encode the target of the rows that have one.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        All columns.
-    columns : sequence of str
-        The target column, or several columns of 0 and 1.
-    task : str, default="auto"
-        "classes", "numbers" or "labels"; "auto" decides by the values.
-    separator : str or None
-        The separator of labels within one cell.
-    reading : tuple of str or None
-        The options `dates` and `decimal` of `tables.columns.read_columns`, which resolve ambiguous dates and numbers.
-
-    Returns
-    -------
-    Target
-        The targets of the rows that have one, without classes and labels that are too rare.
-
-    Raises
-    ------
-    UserError
-        If the target cannot be used; the message contains the remedy.
+    `columns` is the target column, or several columns of 0 and 1. The task "auto" decides by the values. `separator`
+    separates labels within one cell, and `reading` has the options `dates` and `decimal` of `read_columns`. Classes and
+    labels that are too rare are left out.
     """
     if task not in ("auto", *TASKS):
         raise UserError(f"task must be one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to detect it")
@@ -216,7 +189,7 @@ def _indicators(table: Any, columns: list[str]) -> Target:
         masks.append(np.array([f in _YES for f in folded] + [False])[column.codes])
         complete &= column.codes >= 0
     target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(complete)))
-    return _kept(target, complete, "{:,} rows with a missing target are left out")
+    return _kept(target, complete, "with a missing target")
 
 
 def _split(column: Column, separator: str) -> list[list[str] | None]:
@@ -242,28 +215,17 @@ def _multilabel(name: str, sets: Sequence[list[str] | None], separator: str) -> 
 # ---- rows that cannot be used ----------------------------------------------------------------------------------------
 
 
-def _kept(target: Target, keep: Array, note: str, y: Array | None = None, names: list[str] | None = None) -> Target:
-    n_missing = int((~keep).sum())
-    notes = target.notes + ([_in_words(note, n_missing)] if n_missing else [])
-    return replace(
-        target,
-        y=(target.y if y is None else y)[keep],
-        names=target.names if names is None else names,
-        rows=target.rows[keep],
-        notes=notes,
-    )
-
-
-def _in_words(note: str, rows: int) -> str:
-    """A note about this many rows, in the singular for one row."""
-    text = re.sub(r"\b1 classes\b", "1 class", note.format(rows))
-    return text.replace("1 rows", "1 row").replace(" are left out", " is left out") if rows == 1 else text
+def _kept(target: Target, keep: Array, why: str, **changed: Any) -> Target:
+    """The target of these rows, with a note on the others if there are any: that they are left out, and why."""
+    left_out = int((~keep).sum())
+    notes = target.notes + ([f"Left out: {plural(left_out, 'row')} {why}"] if left_out else [])
+    return replace(target, **{"y": target.y[keep], "rows": target.rows[keep], "notes": notes, **changed})
 
 
 def _without_missing(target: Target, n_rows: int) -> Target:
     if target.task != "labels":
         labelled = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
-        target = _kept(target, labelled, "{:,} rows without a target are left out")
+        target = _kept(target, labelled, "without a target")
     if len(target.y) < MIN_ROWS:
         raise UserError(
             f"an audit needs at least {MIN_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
@@ -288,9 +250,10 @@ def _without_rare(target: Target) -> Target:
         )
     new_code = np.cumsum(common) - 1
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
-    rare = int((~common & (counts > 0)).sum())
-    note = f"{{:,}} rows of {rare} classes with fewer than {MIN_OF_CLASS} rows are left out"
-    return _kept(target, common[target.y], note, new_code[target.y], names)
+    rare = plural(int((~common & (counts > 0)).sum()), "class")
+    kept = common[target.y]
+    why = f"of {rare} with fewer than {MIN_OF_CLASS} rows"
+    return _kept(target, kept, why, y=new_code[target.y[kept]], names=names)
 
 
 def _without_rare_labels(target: Target) -> Target:
@@ -306,7 +269,7 @@ def _without_rare_labels(target: Target) -> Target:
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
     notes = [*target.notes]
     if not common.all():
-        notes.append(f"{int((~common).sum())} labels that nearly all or nearly no rows have are left out")
+        notes.append(f"Left out: {plural(int((~common).sum()), 'label')} that nearly all or nearly no rows have")
     return replace(target, y=target.y[:, common], names=names, notes=notes)
 
 

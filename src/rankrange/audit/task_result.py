@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..issues.sentences import SURPRISING as SURPRISING
+from ..label_noise import LIKELY
 from ..pages.text import number
+from .plan import Plan
+from .target import Target
 
-# The half-width of a 95% interval in standard errors.
-_WIDTH = 1.96
 # At least this many rows are listed, however small their p_wrong.
 LISTED = 20
 
@@ -29,7 +31,7 @@ class Interval:
     def of_mean(cls, values: Array) -> Interval:
         """The mean of some values with its 95% interval, which has no width for a single value."""
         mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        return cls(mean, mean - _WIDTH * error, mean + _WIDTH * error)
+        return cls(mean, mean - 1.96 * error, mean + 1.96 * error)
 
     def without(self, share: float) -> Interval:
         """The remaining share of wrong targets, at least 0, after this share was corrected."""
@@ -63,119 +65,110 @@ class Measure:
         `higher`: whether higher values are better. The intervals of the scores are clipped to [0, 1] if `percent`, and
         to numbers of at least 0 otherwise.
         """
-        sign = 1.0 if higher else -1.0
-        both = [Interval.of_mean(np.asarray(v, dtype=np.float64)) for v in (ordinary, robust)]
-        both = [i.within(0.0, 1.0) if percent else i.within(0.0, np.inf) for i in both]
-        gain = Interval.of_mean(sign * (np.asarray(robust, dtype=np.float64) - np.asarray(ordinary, dtype=np.float64)))
-        return cls(name, percent, higher, both[0], both[1], gain)
+        one, other = (np.asarray(values, dtype=np.float64) for values in (ordinary, robust))
+        both = [Interval.of_mean(v).within(0.0, 1.0 if percent else np.inf) for v in (one, other)]
+        return cls(name, percent, higher, *both, Interval.of_mean(other - one if higher else one - other))
+
+    def text(self, value: float) -> str:
+        """A score as text, in percent or with four significant digits."""
+        return f"{100 * value:.1f}%" if self.percent else number(value, 4)
+
+    def gain_text(self, value: float) -> str:
+        """A gain as text, with its sign."""
+        text = f"{100 * value:+.1f}" if self.percent else ("+" if value >= 0 else "") + number(value, 3)
+        return text.replace("-", "\N{MINUS SIGN}")
+
+    @property
+    def gain_range(self) -> str:
+        """The 95% interval of the gain as text."""
+        return f"{self.gain_text(self.gain.low)} to {self.gain_text(self.gain.high)}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of a gain: " points" for a score in percent, otherwise ""."""
+        return " points" if self.percent else ""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A class, label or range of the target: the number of rows, of ignored rows (`cut`) and of likely wrong rows."""
+    """A class, a label, a range of the target, or a value of the column `group`."""
 
     name: str
     rows: int
-    cut: int
-    suspects: int
+    cut: int  # rows that the robust model ignores
+    suspects: int  # rows that are likely wrong
+    wrong: float = 0.0  # the expected share of wrong targets
+    loss: float = 0.0  # the mean out-of-fold loss
+
+    @property
+    def ignored(self) -> float:
+        """The share of the rows that the robust model ignores."""
+        return self.cut / self.rows
+
+
+def groups_of(names: Sequence[str], codes: Array, dropped: Array, wrong: Array, losses: Array) -> list[Group]:
+    """The groups with these names; `codes` has the group of each row, and the other arrays a value of each row."""
+    values = (np.ones(len(codes)), dropped, wrong >= LIKELY, wrong, losses)
+    sums = [np.bincount(codes, weights=np.asarray(v, dtype=np.float64), minlength=len(names)) for v in values]
+    means = [total / np.maximum(sums[0], 1.0) for total in sums[3:]]
+    return [
+        Group(name, *(int(count[c]) for count in sums[:3]), *(float(mean[c]) for mean in means))
+        for c, name in enumerate(names)
+    ]
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The result for the n rows that have a target. The suspects are all listed rows (`Audit.suspects`).
+    """The result for the n rows that have a target. The suspects are all listed rows (`Audit.suspects`)."""
 
-    Attributes
-    ----------
-    task : str
-        "classes", "numbers" or "labels".
-    ordinary_name, robust_name, loss_name : str
-        The two models and the loss in words.
-    model : estimator
-        The robust model, fitted to all rows; `m`, `k`, `lam`, `lam_hat` and `C` are its fitted values (`m_` and so on).
-    fold_m : list of int
-        m of the robust fit without each fold.
-    measures : list of Measure
-        The scores of both models.
-    losses : ndarray of shape (n,)
-        Out-of-fold losses: of the ensemble mean for classes, of the robust model for a multi-label target, and for a
-        numeric target the squares of the scaled `residuals`.
-    wrong : ndarray of shape (n,)
-        The probability that the target is wrong; 0 for observed outcomes.
-    probability : ndarray of shape (n,)
-        The out-of-fold probability of the given target: of the given class, of the least probable label, or of a
-        residual at least as large.
-    dropped : ndarray of shape (n,)
-        Mask of the rows that the robust model ignores.
-    order, actions : ndarray of shape (suspects,)
-        The positions of the listed rows among the n rows, worst first, and the action for each; "" if they are only
-        listed because there are few suspects.
-    suggested, expected : list of str
-        For each suspect, the suggested target (for observed outcomes, the expected one), and what the models predict,
-        in words.
-    against : ndarray of shape (suspects, features)
-        The evidence of each feature against the given target: its contribution to the linear score, positive if it
-        favours another target.
-    groups : list of Group
-        The classes, the labels, or up to five ranges of a numeric target.
-    noise : Interval
-        The share of wrong targets; for a multi-label target, of wrong cells.
-    contradicted : float
-        The share of targets that the predictions contradict, with or without confidence.
-    posterior : LabelIssues or None
-        For classes: the members of the ensemble and the posterior of wrong labels.
-    residuals : ndarray of shape (n,) or None
-        For a numeric target: the target minus its out-of-fold prediction.
-    top_k : int
-        k of the top-k loss of a multi-label target; otherwise 0.
-    blind : str
-        That no model predicts the target better than chance, with the scores; otherwise "".
-    notes : list of str
-        Further remarks for the reader.
-    """
-
-    task: str
+    task: str  # "classes", "numbers" or "labels"
     ordinary_name: str
     robust_name: str
-    model: Any
+    model: Any  # the robust model, fitted to all rows; m, k, lam, lam_hat and C are its fitted values
     m: int
     k: int
     fold_m: list[int]  # m of the robust fit without each fold; the scores come from these fits
     lam: float
     lam_hat: float
     C: float
-    measures: list[Measure]
+    measures: list[Measure]  # the scores of both models
+    # (n,): out-of-fold losses, of the ensemble mean for classes and of the robust model for a multi-label target; for a
+    # numeric target the squares of the scaled residuals
     losses: Array
-    wrong: Array
+    wrong: Array  # (n,): the probability that the target is wrong; 0 for observed outcomes
+    # (n,): the out-of-fold probability of the given class, of the least probable label, or of a residual as large
     probability: Array
-    dropped: Array
-    order: Array
-    actions: Array
-    suggested: list[str]
-    expected: list[str]
-    against: Array
-    groups: list[Group]
-    noise: Interval
-    contradicted: float
+    dropped: Array  # (n,): mask of the rows that the robust model ignores
+    order: Array  # (listed,): the positions of the listed rows among the n rows, worst first
+    actions: Array  # (listed,): the action for each; "" if it is only listed because there are few suspects
+    suggested: list[str]  # for each listed row the suggested target; for observed outcomes the expected one
+    expected: list[str]  # what the models predict for each listed row, in words
+    against: Array  # (listed, features): contributions to the linear score, positive if they favour another target
+    groups: list[Group]  # the classes, the labels, or up to five ranges of a numeric target
+    noise: Interval  # the share of wrong targets; for a multi-label target, of wrong cells
+    contradicted: float  # the share of targets that the predictions contradict, with or without confidence
     loss_name: str
-    posterior: Any = None
+    posterior: Any = None  # for classes: the members of the ensemble and the posterior of wrong labels
     expected_surprises: float = 0.0  # the number of targets with a probability below 5% if predictions are calibrated
     residuals: Array | None = None  # for numeric targets: the target minus its out-of-fold prediction
-    top_k: int = 0
+    top_k: int = 0  # of the top-k loss of a multi-label target
     blind: str = ""  # that no model predicts the target better than chance, with the scores
     notes: list[str] = field(default_factory=list)
 
 
-def facts_of(model: Any, fold_m: list[int]) -> dict[str, Any]:
-    """The attributes of the fitted model that a `TaskResult` has, and `fold_m`, by name."""
-    return {
-        "m": int(model.m_),
-        "k": int(model.k_),
-        "fold_m": fold_m,
-        "lam": float(model.lam_),
-        "lam_hat": float(model.lam_hat_),
-        "C": float(model.C_),
-        "dropped": model.dropped_,
-    }
+def facts_of(model: Any, share: float, plan: Plan) -> dict[str, Any]:
+    """The attributes of the fitted model that a `TaskResult` has; `share` is the share of the rows that it ignores."""
+    values = {name: float(getattr(model, f"{name}_")) for name in ("lam", "lam_hat", "C")}
+    fold_m = [round(share * int(rows.sum())) for rows in plan.folds.once().train]
+    return {**values, "m": int(model.m_), "k": int(model.k_), "fold_m": fold_m, "dropped": model.dropped_}
+
+
+def without_decided(wrong: Array, noise: Interval, target: Target, plan: Plan) -> tuple[Array, Interval]:
+    """p(wrong) and the share of wrong targets after rows were relabelled; both are 0 for observed outcomes."""
+    if plan.observed:
+        return np.zeros_like(wrong), Interval(0.0, 0.0, 0.0)
+    decided = target.relabelled if wrong.ndim == 1 else target.relabelled[:, None]
+    return np.where(decided, 0.0, wrong), noise.without(float((target.original != target.y).mean()))
 
 
 def ranking(score: Array, flagged: Array, least: int) -> Array:
@@ -199,24 +192,3 @@ def at_chance(result: TaskResult, chance: float, measure: Measure, ensemble: Int
     return replace(
         result, blind=f"the other columns do not predict the target better than chance ({measure.name}: {shares})"
     )
-
-
-def show(measure: Any, value: float) -> str:
-    """A score as text, in percent or with four significant digits."""
-    return f"{100 * value:.1f}%" if measure.percent else number(value, 4)
-
-
-def show_gain(measure: Any, value: float) -> str:
-    """A gain as text, with its sign."""
-    text = f"{100 * value:+.1f}" if measure.percent else ("+" if value >= 0 else "") + number(value, 3)
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def show_range(measure: Any) -> str:
-    """The 95% interval of a gain as text."""
-    return f"{show_gain(measure, measure.gain.low)} to {show_gain(measure, measure.gain.high)}"
-
-
-def unit(measure: Any) -> str:
-    """The unit of a gain: " points" for a score in percent, otherwise ""."""
-    return " points" if measure.percent else ""

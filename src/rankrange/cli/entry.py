@@ -7,7 +7,6 @@ of the package only when they run, so help is fast.
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -16,12 +15,9 @@ from typing import Any
 from .. import __version__
 from ..errors import UserError, missing_package
 from ..pages.text import visible
+from . import run_apply, run_audit, run_demo
 
-_COMMANDS = {
-    "audit": "rankrange.cli.run_audit",
-    "apply": "rankrange.cli.run_apply",
-    "demo": "rankrange.cli.run_demo",
-}
+_COMMANDS: dict[str, Any] = {"audit": run_audit, "apply": run_apply, "demo": run_demo}
 _PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "skops")
 _DESCRIPTION = """\
 Learning with the ranked range: find the rows of a table that are wrong, and train models that ignore them.
@@ -36,9 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     As usual with argparse, --help, --version and bad options raise SystemExit.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = _parser(words).parse_args(words)
+        arguments = _parser().parse_args(argv)
         return int(arguments.run(arguments) or 0)
     except UserError as error:
         return _fail(error.for_command_line())
@@ -63,14 +58,14 @@ def _fail(message: str) -> int:
     return 2
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The argument parser; only the subcommand in `words` gets its arguments, or all of them for --print-completion."""
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
         prog="rankrange",
         description=_DESCRIPTION,
         epilog="`rankrange COMMAND --help` lists the options of a command. Exit codes: 0 done, "
         "2 bad input, 130 interrupted.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=raw,
     )
     parser.add_argument("--version", action="version", version=f"rankrange {__version__}")
     parser.add_argument(
@@ -80,25 +75,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help='print a completion script for the shell, for example: eval "$(rankrange --print-completion bash)"',
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    every = "--print-completion" in words or any(word.startswith("--print-completion=") for word in words)
     for name, module in _COMMANDS.items():
-        wanted = every or name in words
-        _add_command(commands, name, module, wanted)
+        texts = {"help": module.HELP, "description": module.DESCRIPTION, "epilog": getattr(module, "EPILOG", None)}
+        command = commands.add_parser(name, formatter_class=raw, **texts)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return parser
-
-
-def _add_command(commands: Any, name: str, module: str, wanted: bool) -> None:
-    facts = vars(importlib.import_module(module))
-    parser = commands.add_parser(
-        name,
-        help=facts["HELP"],
-        description=facts["DESCRIPTION"],
-        epilog=facts.get("EPILOG"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    if wanted:
-        facts["add_arguments"](parser)
-        parser.set_defaults(run=facts["run"])
 
 
 class _PrintCompletion(argparse.Action):

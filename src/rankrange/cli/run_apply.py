@@ -64,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_paths(outputs, read)
     by_reviewer = read_reviews(reviews)
     merged = merge_decisions(by_reviewer)
-    how = {"delimiter": arguments.delimiter, "encoding": arguments.encoding, "sheet": arguments.sheet}
-    source = open_table(arguments.file, **how)
+    source = open_table(arguments.file, **{name: getattr(arguments, name) for name in FILES})
     changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)
     files: dict[Path, Any] = {arguments.out: fixed_contents(source, changes, arguments.out)}
     if arguments.conflicts is not None:

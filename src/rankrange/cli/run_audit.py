@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Audit the file, write the requested outputs, print the findings, and return the exit code."""
     outputs, source = _checked(arguments)
     # Imported after the checks, so errors in the arguments are reported immediately.
-    from ..audit.exchange import export_contents, read_reviews
+    from ..audit.exchange import read_reviews
     from ..audit.export import CLEAN_IF, check_relabel, contents_of
-    from ..audit.from_file import audit_source
+    from ..audit.from_file import audit_file
     from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
 
@@ -71,15 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     with Progress(quiet=arguments.quiet) as progress:
         options = {name.split()[0]: getattr(arguments, name.split()[0]) for name in AUDIT} | {"decisions": decisions}
         check = check_relabel if how["relabel"] else (lambda task: None)
-        audit = audit_source(source, arguments.target, check=check, progress=progress, **options)
+        audit = audit_file(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
             progress("writing")
-            exported = {option: path for option, path in outputs.items() if option.startswith("--export")}
-            named = {key: outputs[key] for key in outputs if key not in exported}
-            files = contents_of(audit, source, named, rows=not arguments.no_rows, **how)
-            for option, path in exported.items():
-                files.update(export_contents(audit, option.partition(" ")[2], path))
-            write_whole(files)
+            write_whole(contents_of(audit, source, outputs, rows=not arguments.no_rows, **how))
     if arguments.json:
         json.dump(audit.to_dict(), sys.stdout, ensure_ascii=True, indent=1, allow_nan=False)
         print()
@@ -89,44 +84,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
-    """The paths of the outputs, by option, and the opened table, after all quick checks.
-
-    Patterns in the arguments target, ignore, group and time are replaced by the names of columns.
-    """
+    """The paths of the outputs, by option, and the opened table, after all quick checks."""
     from ..errors import UserError
-    from ..tables.columns import find_columns, find_one_column
     from ..tables.read import open_table
     from ..tables.write import check_paths
 
     paths = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     outputs = {option: path for option, path in paths.items() if path is not None}
-    tools = [tool for tool, _ in arguments.export]
-    if len(set(tools)) < len(tools):
-        raise UserError(f"--export takes each tool once, got {tools[-1]} twice; leave one of them out")
+    if len(arguments.export) > 1:
+        raise UserError("--export takes each tool once, got label-studio twice; leave one of them out")
     outputs.update({f"--export {tool}": path for tool, path in arguments.export})
     read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
     inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
     inputs |= {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in ("embeddings", "pred_probs")}
     beside = {path.with_suffix(".xml"): path for _, path in arguments.export}
     check_paths(outputs, {name: path for name, path in inputs.items() if path is not None}, beside)
-    if arguments.clean is None and arguments.clean_if is not None:
-        raise UserError("--clean-if needs --clean, got it without --clean; add --clean clean.csv")
-    if arguments.clean is None and arguments.clean_how == "relabel":
-        raise UserError("--clean-how needs --clean, got it without --clean; add --clean clean.csv")
-    if arguments.estimator is not None and arguments.pred_probs is not None:
-        raise UserError("--estimator and --pred-probs exclude each other, got both; leave one of them out")
-    source = open_table(
-        arguments.file, delimiter=arguments.delimiter, encoding=arguments.encoding, sheet=arguments.sheet
-    )
-    arguments.target = find_columns(source.names, arguments.target, source.path, "--target")
-    arguments.ignore = find_columns(source.names, arguments.ignore, source.path, "--ignore")
-    for option in ("group", "time"):
-        column = find_one_column(source.names, getattr(arguments, option), source.path, f"--{option}")
-        setattr(arguments, option, column)
-    clash = [column for column in arguments.ignore if column in arguments.target]
-    if clash:
-        raise UserError(f"a column cannot be both --target and --ignore, got {clash[0]!r} for both; leave one out")
-    return outputs, source
+    how = {"--clean-if": arguments.clean_if is not None, "--clean-how": arguments.clean_how == "relabel"}
+    for option, given in how.items():
+        if given and arguments.clean is None:
+            raise UserError(f"{option} needs --clean, got it without --clean; add --clean clean.csv")
+    return outputs, open_table(arguments.file, **{name: getattr(arguments, name) for name in FILES})
 
 
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:

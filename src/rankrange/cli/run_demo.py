@@ -19,7 +19,6 @@ labels planted at random. Report how many of these errors were found, and write 
 suspects with the true labels, as a reviewer of the images would, apply the decisions, and audit again. It takes a few
 seconds and needs no network.
 """
-_DIGITS, _ROWS, _SHARE, _DECIDED = (3, 5, 8, 9), 500, 0.08, 15
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,41 +29,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Audit the digits, write the report, review, apply and audit again, and return the exit code."""
     from ..audit import audit_table
+    from ..label_noise import LIKELY
     from ..tables.write import check_paths, write_whole
 
     check_paths({"--report": arguments.report}, {})
-    table, planted = digits_with_errors(arguments.seed)
-    print(f"{_ROWS:,} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")
+    table, truth = digits_with_errors(arguments.seed)
+    planted = table["digit"] != truth
+    print(f"{len(truth)} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")
     with Progress(quiet=arguments.quiet) as progress:
         audit = audit_table(
             table, "digit", pixels=8, seed=arguments.seed, name="digits with planted errors", progress=progress
         )
         write_whole({arguments.report: audit.report().encode()})
     print_audit(audit, 5, [("the report", arguments.report.resolve().as_uri())])
-    print(f"\n{found_in_words(audit, planted)}")
+    likely = audit.result.order[audit.result.wrong[audit.result.order] >= LIKELY]
+    print(
+        f"\n{plural(len(likely), 'row')} are flagged as likely wrong; {int(planted[likely].sum())} of these are "
+        f"planted errors. The list of {audit.n_listed} rows has {int(planted[audit.result.order].sum())} of the "
+        f"{int(planted.sum())} planted errors."
+    )
     with Progress(quiet=arguments.quiet) as progress:
-        print("\n".join(_reviewed(audit, table, planted, progress)))
+        print("\n".join(_reviewed(audit, table, truth, progress)))
     return 0
 
 
-def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) -> list[str]:
+def _reviewed(audit: Audit, table: dict[str, Any], truth: Any, progress: Any) -> list[str]:
     """Review the first suspects with the true labels, apply the decisions, audit again, and return the sentences."""
-    import numpy as np
-
     from ..audit import apply_decisions, audit_table
 
-    truth = true_digits()
-    suspects = audit.suspects(_DECIDED)
-    for suspect in suspects:
-        wrong = bool(planted[suspect.row])
-        audit.decide(suspect.row, "relabel" if wrong else "keep", str(truth[suspect.row]) if wrong else None)
-    relabelled = sum(bool(planted[suspect.row]) for suspect in suspects)
+    planted, rows = table["digit"] != truth, [suspect.row for suspect in audit.suspects(15)]
+    for row in rows:
+        audit.decide(row, "relabel" if planted[row] else "keep", str(truth[row]) if planted[row] else None)
+    relabelled = int(planted[rows].sum())
     fixed = apply_decisions(table, audit.decisions)
     again = audit_table(fixed, "digit", decisions=audit.decisions, progress=progress)
-    left = int((np.asarray(fixed["digit"]).astype(int) != truth).sum())
+    left = sum(int(given) != true for given, true in zip(fixed["digit"], truth, strict=True))
     return [
-        f"\nA reviewer looks at the first {len(suspects)} images: {relabelled} are relabelled, "
-        f"{len(suspects) - relabelled} kept. {left} of the {int(planted.sum())} errors remain. The next audit:",
+        f"\nA reviewer looks at the first {len(rows)} images: {relabelled} are relabelled, {len(rows) - relabelled} "
+        f"kept. {left} of the {int(planted.sum())} errors remain. The next audit:",
         *(f"  {sentence}" for sentence in again.review_in_words()),
         "On your own table: decide on the page, download decisions.csv, then",
         "  rankrange apply table.csv decisions.csv --out fixed.csv",
@@ -73,41 +75,13 @@ def _reviewed(audit: Audit, table: dict[str, Any], planted: Any, progress: Any) 
 
 
 def digits_with_errors(seed: int) -> tuple[dict[str, Any], Any]:
-    """The digits with 8% wrong labels, as a dict of columns, and a mask of the wrong labels."""
+    """The first 500 threes, fives, eights and nines with 8% wrong labels, as a dict of columns, and the true labels."""
+    import numpy as np
     from sklearn.datasets import load_digits
 
     from ..noise import symmetric
 
-    digits, truth = load_digits(), true_digits()
-    rows = _chosen(digits.target)
-    given = symmetric(truth, _SHARE, seed)
+    digits = load_digits()
+    rows = np.flatnonzero(np.isin(digits.target, (3, 5, 8, 9)))[:500]
     columns: dict[str, Any] = {name: digits.data[rows, i] for i, name in enumerate(digits.feature_names)}
-    columns["digit"] = given
-    return columns, given != truth
-
-
-def true_digits() -> Any:
-    """The true labels of the digits of the demo."""
-    from sklearn.datasets import load_digits
-
-    target = load_digits().target
-    return target[_chosen(target)]
-
-
-def _chosen(target: Any) -> Any:
-    import numpy as np
-
-    return np.flatnonzero(np.isin(target, _DIGITS))[:_ROWS]
-
-
-def found_in_words(audit: Audit, planted: Any) -> str:
-    """How many of the planted errors are among the rows flagged as likely wrong, and in the whole list, in words."""
-    from ..label_noise import LIKELY
-
-    j = audit.result
-    likely = j.order[j.wrong[j.order] >= LIKELY]
-    total, found, flagged = int(planted.sum()), int(planted[likely].sum()), len(likely)
-    return (
-        f"{plural(flagged, 'row')} are flagged as likely wrong; {found} of these are planted errors. "
-        f"The list of {len(j.order)} rows has {int(planted[j.order].sum())} of the {total} planted errors."
-    )
+    return columns | {"digit": symmetric(digits.target[rows], 0.08, seed)}, digits.target[rows]

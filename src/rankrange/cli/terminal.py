@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..errors import with_flags
 from ..pages.text import number, percent, plural, visible
 
 if TYPE_CHECKING:
@@ -82,10 +82,12 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
 
     console = Console(markup=False, highlight=False, emoji=False)
     for sentence in [*audit.sentences(), *audit.review_in_words()]:
-        console.print(visible(re.sub(r"labels='(\w+)'", r"--labels \1", sentence)))
-    console.print()
+        console.print(visible(with_flags(sentence)))
+    console.print("\nOut-of-fold scores: ordinary model, and AoRR, which ignores the worst rows", style="bold")
     console.print(_scores(audit))
     if audit.n_listed and top:
+        first = f"The first {min(top, audit.n_listed):,} of {plural(audit.n_listed, 'row')}"
+        console.print(f"\n{first}: {audit.listed_in_words()}", style="bold")
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None
         meaning = "off by: given minus expected" if numbers else f"loss: {audit.result.loss_name}"
@@ -119,11 +121,11 @@ def _columns(audit: Audit, most: int = 5) -> list[str]:
     return found + ([f"Missing: {plural(missing, 'cell')}, filled in and marked."] if missing else [])
 
 
-def _table(title: str, columns: dict[str, bool]) -> Any:
+def _table(columns: dict[str, bool]) -> Any:
     """An empty table; the values of `columns` are whether a column is aligned to the right."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name, right in columns.items():
         table.add_column(name, justify="right" if right else "left", no_wrap=name == "score")
     return table
@@ -132,14 +134,11 @@ def _table(title: str, columns: dict[str, bool]) -> Any:
 def _scores(audit: Audit) -> Any:
     from rich.text import Text
 
-    from ..audit.task_result import show, show_gain, show_range
-
-    title = "Out-of-fold scores: ordinary model, and AoRR, which ignores the worst rows"
-    table = _table(title, {"score": False, "ordinary": True, "AoRR": True, "gain": True})
+    table = _table({"score": False, "ordinary": True, "AoRR": True, "gain": True})
     for m in audit.result.measures:
-        gain = Text(f"{show_gain(m, m.gain.value)} ({show_range(m)})")
+        gain = Text(f"{m.gain_text(m.gain.value)} ({m.gain_range})")
         gain.stylize("green" if m.gain.low > 0 else "red" if m.gain.high < 0 else "")
-        table.add_row(Text(m.name), Text(show(m, m.ordinary.value)), Text(show(m, m.robust.value)), gain)
+        table.add_row(Text(m.name), Text(m.text(m.ordinary.value)), Text(m.text(m.robust.value)), gain)
     return table
 
 
@@ -151,12 +150,10 @@ def _suspects(audit: Audit, top: int) -> Any:
     numbers = audit.result.residuals is not None
     better, off = ("expected", "off by") if numbers else (audit.words.suggested, "loss")
     columns = {"row": True, "given": False, better: False, audit.words.p: True, off: True}
-    count = min(top, audit.n_listed)
-    title = f"\nThe first {count:,} of {plural(audit.n_listed, 'row')}: {audit.listed_in_words()}"
-    table = _table(title, columns if audit.observed else {**columns, "action": False})
+    table = _table(columns if audit.observed else {**columns, "action": False})
     for s in audit.suspects(top):
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
-        p = percent(float(s.probability or 0.0) if audit.observed else s.p_wrong)
+        p = percent(s.probability if audit.observed else s.p_wrong)
         table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))
     return table

@@ -25,21 +25,10 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&'\u2028\u2029\x7f"}
 
 
 def page(title: str, body: Markup, *, script: str = "") -> str:
-    """A whole HTML page.
+    """A whole HTML page without external resources.
 
-    Parameters
-    ----------
-    title : str
-        The title of the page.
-    body : Markup
-        The body, already escaped; other types raise an error.
-    script : str, default=""
-        JavaScript code of this package, never data; "</script" or "<!--" in it raises an error.
-
-    Returns
-    -------
-    str
-        The page, without external resources.
+    The body is already escaped Markup; other types raise an error. `script` is JavaScript of this package, never data;
+    "</script" or "<!--" in it raises an error.
     """
     if not isinstance(body, Markup):
         raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")

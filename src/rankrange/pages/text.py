@@ -45,7 +45,7 @@ def share_of(value: float) -> str:
 
 def percent(p: float) -> str:
     """A probability in whole percent. Rounding never makes it certain: it is <1% or >99% instead."""
-    return "<1%" if p < 0.005 else ">99%" if p > 0.995 else f"{100 * p:.0f}%"
+    return "<1%" if p <= 0.005 else ">99%" if p >= 0.995 else f"{100 * p:.0f}%"
 
 
 def csv_safe(text: str) -> str:

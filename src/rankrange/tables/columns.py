@@ -29,32 +29,17 @@ _WORDS_OF_PROSE = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of a table, converted once.
-
-    Attributes
-    ----------
-    name : str
-        The name of the column.
-    kind : str
-        "numbers", "whole numbers", "yes or no", "dates", "times", "empty" (only nulls), "text", or "other" for cells
-        that are neither, such as lists.
-    values : ndarray or None
-        The numbers as floats, NaN if missing; dates are days since 1970. None for texts and other cells.
-    codes : ndarray or None
-        Of cells that are texts, also if they were read as numbers: positions in `levels`, -1 if missing. Other cells
-        all have code 0.
-    levels : list of str
-        The distinct texts as written, in the order of their first cells.
-    form : str
-        The format of the texts (`cell_formats.find_form`), by which another table is read in the same way.
-    """
+    """One column of a table, converted once."""
 
     name: str
+    # "numbers", "whole numbers", "yes or no", "dates", "times", "empty" (only nulls), "text", or "other" for cells that
+    # are neither, such as lists.
     kind: str
-    values: Array | None = None
+    values: Array | None = None  # numbers, NaN if missing; dates are days since 1970; None for texts and other cells
+    # Of texts, also if they were read as numbers: positions in `levels`, -1 if missing. Other cells have 0.
     codes: Array | None = None
-    levels: list[str] = field(default_factory=list)
-    form: str = TEXT
+    levels: list[str] = field(default_factory=list)  # the distinct texts as written, in the order of their first cells
+    form: str = TEXT  # the format of the texts (`find_form`), by which another table is read in the same way
 
     @classmethod
     def of(
@@ -174,26 +159,9 @@ def read_columns(
 ) -> list[Column]:
     """Convert the columns of a pyarrow Table or record batch.
 
-    Parameters
-    ----------
-    table : pyarrow.Table or RecordBatch
-        The table.
-    forms : mapping of str to str, optional
-        The `form` of each column of an earlier call: texts are read in the same formats.
-    dates : {"day-first", "month-first"}, optional
-        The meaning of 03/04/2025, if the column is ambiguous.
-    decimal : {"point", "comma"}, optional
-        The meaning of 1,234, if the column is ambiguous.
-
-    Returns
-    -------
-    list of Column
-        The columns in the order of the table.
-
-    Raises
-    ------
-    UserError
-        If a column is ambiguous and the option was not given, or if an option has another value.
+    With the `form` of each column of an earlier call in `forms`, texts are read in the same formats. `dates` is the
+    meaning of 03/04/2025 ("day-first" or "month-first"), and `decimal` that of 1,234 ("point" or "comma"): without them
+    an ambiguous column is an error.
     """
     for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in allowed:
@@ -269,10 +237,10 @@ def _codes_of(column: Any) -> tuple[Array, list[str]]:
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
-def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target") -> list[str]:
+def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target=") -> list[str]:
     """Find columns by name or by patterns with *, ? or [...], without repetition.
 
-    A name that is itself a column is not a pattern. `path` and `option` are for the error message.
+    A name that is itself a column is not a pattern. `path` and `option` are for the message.
     """
     found: dict[str, None] = {}
     for name in wanted:
@@ -301,7 +269,7 @@ def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option
     return found[0]
 
 
-def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target") -> str:
+def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "target=") -> str:
     """Return the name if there is such a column; otherwise raise an error with a hint, such as a similar name."""
     if wanted in names:
         return wanted

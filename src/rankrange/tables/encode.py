@@ -78,25 +78,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.decimal = decimal
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
-        """Determine the encoding of each column of a table.
-
-        Parameters
-        ----------
-        X : table
-            The columns, without the target.
-        y : object
-            Not used: no label reaches a feature.
-
-        Returns
-        -------
-        TableEncoder
-            The encoder itself.
-
-        Raises
-        ------
-        UserError
-            If no column can be used, or if a column is ambiguous and `dates` or `decimal` is not given.
-        """
+        """Determine the encoding of each column of a table without the target; y is not used, so no label leaks."""
         columns = _columns_of(X, dates=self.dates, decimal=self.decimal)
         self.forms_ = {column.name: column.form for column in columns}
         self.columns_: list[dict[str, Any]] = []
@@ -118,22 +100,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Array:
-        """Encode the columns of a table with the fitted encoding.
+        """Encode a table: an array (rows, features) of float64, or of float32 from 4 million entries on.
 
-        Parameters
-        ----------
-        X : table
-            A table with the columns that the fit uses, of the same types; other columns are ignored.
-
-        Returns
-        -------
-        ndarray of shape (rows, features)
-            float64, or float32 if it has at least 4 million entries.
-
-        Raises
-        ------
-        ValueError
-            If one of these columns is absent or has another type.
+        The table must have the columns that the fit uses, of the same types; other columns are ignored.
         """
         check_is_fitted(self, "columns_")
         found = {column.name: column for column in _columns_of(X, [c["name"] for c in self.columns_], self.forms_)}
@@ -148,20 +117,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return result
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
-        """Fit the encoder to a table and encode it.
-
-        Parameters
-        ----------
-        X : table
-            The columns, without the target.
-        y : object
-            Not used.
-
-        Returns
-        -------
-        ndarray of shape (rows, features)
-            float64, or float32 if it has at least 4 million entries.
-        """
+        """Fit the encoder to a table and encode it."""
         columns = _columns_of(X, dates=self.dates, decimal=self.decimal)
         return self.fit(columns).transform(columns)
 

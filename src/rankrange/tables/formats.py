@@ -114,29 +114,10 @@ def kind_of(path: Path, head: bytes) -> str:
 
 
 def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
-    """Read a file of one of the formats of this module.
+    """Read a file of the kind "json", "excel" or a name in `FORMATS` as a pyarrow Table or Dataset.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str
-        "json", "excel" or a name in `FORMATS`.
-    zipped : bool
-        Whether the file is compressed with gzip.
-    sheet : str or None
-        The sheet of a workbook; required if several sheets have rows below a header.
-
-    Returns
-    -------
-    pyarrow.Table or pyarrow.dataset.Dataset
-        The table. Nested JSON objects become columns such as "a.b", up to five levels deep.
-
-    Raises
-    ------
-    UserError
-        If the file is damaged, has no rows, has more than 2 GB after decompression, or if it is not clear which sheet
-        to read.
+    Nested JSON objects become columns such as "a.b", up to five levels deep. `sheet` is required if several sheets of a
+    workbook have rows below a header. At most 2 GB after decompression are read.
     """
     try:
         if kind in FORMATS:

@@ -93,26 +93,17 @@ class Source:
         import pyarrow as pa
         import pyarrow.csv
 
-        markers = [] if as_written else list(MISSING)
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()),
-            include_columns=columns,
-            strings_can_be_null=bool(markers),
-            null_values=markers,
-        )
+        texts = {"column_types": dict.fromkeys(columns, pa.string()), "null_values": [] if as_written else MISSING}
         with self._stream() as file:
-            yield from pyarrow.csv.open_csv(file, *self._csv_options(), convert)
+            yield from pyarrow.csv.open_csv(file, *self._csv_options(columns, **texts))
 
     def _table(self, columns: list[str]) -> Any:
         import pyarrow.csv
 
         if self.data is not None:
             return self.data.to_table(columns=columns)
-        convert = pyarrow.csv.ConvertOptions(
-            null_values=list(MISSING), strings_can_be_null=True, include_columns=columns
-        )
         with self._stream() as file:
-            return pyarrow.csv.read_csv(file, *self._csv_options(), convert)
+            return pyarrow.csv.read_csv(file, *self._csv_options(columns, null_values=MISSING))
 
     def _joined(self, columns: list[str]) -> Any:
         import pyarrow as pa
@@ -130,14 +121,16 @@ class Source:
 
         return pyarrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
 
-    def _csv_options(self) -> tuple[Any, Any]:
+    def _csv_options(self, columns: list[str], **converting: Any) -> tuple[Any, Any, Any]:
         import pyarrow.csv
 
         # The names are passed, because a header may have blank ones.
         reading = pyarrow.csv.ReadOptions(
             column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=_BLOCK
         )
-        return reading, pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        parsing = pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        found = pyarrow.csv.ConvertOptions(include_columns=columns, strings_can_be_null=True, **converting)
+        return reading, parsing, found
 
     def _unreadable(self, error: BaseException) -> UserError:
         text = str(error)
@@ -186,28 +179,10 @@ def open_table(
 ) -> Source:
     """Open a file: detect its format and its column names. CSV, Parquet, Arrow and ORC are not read as a whole.
 
-    Parameters
-    ----------
-    path : path, or sequence of paths
-        CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by content.
-        "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must have
-        the same columns.
-    delimiter : str or None
-        The separator of CSV columns, one character or "tab"; None is the comma, or the tab for .tsv and .tab.
-    encoding : str
-        The encoding of CSV.
-    sheet : str or None
-        The sheet of a workbook that has several.
-
-    Returns
-    -------
-    Source
-        The source, from which the table can be read.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be used; the message contains the remedy.
+    It is CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by its
+    content. "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must
+    have the same columns. `delimiter` (one character or "tab"; by default the comma, or the tab for .tsv and .tab) and
+    `encoding` are those of CSV, and `sheet` is that of a workbook that has several.
     """
     if not isinstance(path, str | os.PathLike):
         parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]

@@ -1,0 +1,402 @@
+"""The result of an audit: planted errors are found, and reason, loss, suggestion, probability and groups agree."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+for package in ("jinja2", "rich", "skops"):
+    pytest.importorskip(package)
+
+from rankrange import cli  # noqa: E402
+from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.classification import _other_class  # noqa: E402
+from rankrange.audit.target import find_target  # noqa: E402
+from rankrange.audit.task_result import Interval, Measure  # noqa: E402
+from rankrange.errors import UserError  # noqa: E402
+
+pa = pytest.importorskip("pyarrow")
+
+
+SHARE = r"'{}' ([<>]?)(\d+)%"
+
+
+def outlying(seed, n=150):
+    """Rows whose label is flipped are far out in one column, which misleads the ordinary model."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    y = X @ np.linspace(1, 0.3, 3) + 0.5 * rng.normal(size=n) > 0
+    flip = rng.random(n) < 0.08
+    X[flip, 0] *= 10
+    return {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "diagnosis": np.where(y ^ flip, "sick", "well")}
+
+
+def shares(why, given, suggested):
+    """Of each opinion in the reason: (share of the given label, share of the suggested one)."""
+    found = [[int(p) / 100 for _, p in re.findall(SHARE.format(name), why)] for name in (given, suggested)]
+    return list(zip(*found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def audits():
+    return [audit_table(outlying(seed), "diagnosis", jobs=1) for seed in (1, 2, 3)]
+
+
+def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audits):
+    checked = 0
+    for suspect in (s for audit in audits for s in audit.suspects()):
+        told = shares(suspect.why, suspect.given, suspect.suggested)
+        if "disagree" in suspect.why:
+            assert {own > other for own, other in told} == {True, False}
+            checked += 1
+            continue
+        [(own, other)] = told
+        assert own == pytest.approx(np.exp(-suspect.loss), abs=0.011)
+        if suspect.p_wrong >= 0.5:
+            assert own < other or "is often wrong in this table" in suspect.why
+            checked += 1
+    assert checked > 5
+
+
+def test_if_members_of_the_ensemble_disagree_each_is_named():
+    from rankrange.audit.classification import _explanation
+
+    def explanation(wrong, **members):
+        members = {name: np.array([shares]) for name, shares in members.items()}
+        return _explanation(members, np.mean(list(members.values()), axis=0), 0, (0, 1), wrong, ["sick", "well"])
+
+    why = explanation(0.4, ordinary=[0.03, 0.97], robust=[0.995, 0.005])
+    assert "disagree: the linear model 'sick' 3%, 'well' 97%" in why
+    assert "the robust linear model 'sick' >99%, 'well' <1%" in why
+    assert "'sick' is often wrong" in explanation(0.9, ordinary=[0.03, 0.97], robust=[0.995, 0.005])
+    agreed = explanation(0.9, ordinary=[0.03, 0.97], neighbours=[0.13, 0.87])
+    assert agreed.endswith("predict 'sick' 8%, 'well' 92%")
+
+
+def with_measures(audit, *measures, **more):
+    return dataclasses.replace(audit, result=dataclasses.replace(audit.result, measures=list(measures), **more))
+
+
+def test_the_headline_names_a_measure_that_gets_worse(audits):
+    at = lambda v: Interval(v, v - 0.01, v + 0.01)  # noqa: E731
+    better = Measure("accuracy", True, True, at(0.6), at(0.7), Interval(0.1, 0.05, 0.15))
+    worse = Measure("log loss", False, False, at(0.28), at(0.72), Interval(-0.44, -0.6, -0.3))
+    even = dataclasses.replace(worse, gain=Interval(-0.1, -0.3, 0.1))
+    headline = with_measures(audits[0], better, worse, m=9).sentences()[-2]
+    assert "but log loss gets worse" in headline
+    assert "9 rows" in headline
+    assert "need not be errors" in headline
+    assert "worse" not in with_measures(audits[0], better, even, m=9).sentences()[-2]
+
+
+def test_rows_that_the_linear_model_ignores_are_mentioned_only_if_that_matters(audits):
+    level = Measure("accuracy", True, True, *[Interval(0.6, 0.5, 0.7)] * 2, Interval(0.0, -0.1, 0.1))
+    assert "ignores" not in " ".join(with_measures(audits[0], level, m=84).sentences())
+
+
+def test_a_saved_model_reads_the_table_as_pandas_does(tmp_path, capsys):
+    pd = pytest.importorskip("pandas")
+    from rankrange.audit import load_model
+    from rankrange.tables.read import open_table
+
+    table = pd.DataFrame(outlying(1))
+    table["visit"] = pd.date_range("2023-01-01", periods=len(table), freq="3D").strftime("%Y-%m-%d")
+    table["smoker"] = [("yes", "no", None, "no", "yes")[i % 5] for i in range(len(table))]
+    path = tmp_path / "patients.csv"
+    table.to_csv(path, index=False)
+    assert cli.main(["audit", str(path), "-t", "diagnosis", "-q", "--model", str(tmp_path / "m.skops")]) == 0
+    model = load_model(tmp_path / "m.skops")
+    as_read = model.predict_proba(open_table(path).read())
+    np.testing.assert_allclose(model.predict_proba(pd.read_csv(path)), as_read)
+    np.testing.assert_allclose(model.predict_proba(pd.read_csv(path, parse_dates=["visit"])), as_read)
+    kinds = {column.name: column.kind for column in audit_table(pd.read_csv(path), "diagnosis", jobs=1).columns}
+    assert (kinds["visit"], kinds["smoker"]) == ("dates", "yes or no")
+
+
+def houses(n=120):
+    rng = np.random.default_rng(4)
+    size = rng.normal(100, 20, size=n)
+    price = 3000 * size + rng.normal(scale=5000, size=n)
+    price[:4] += 200_000
+    return {"size": size, "age": rng.normal(size=n), "same": [7] * n, "price": price}
+
+
+@pytest.fixture(scope="module")
+def regression():
+    return audit_table(houses(), "price", ignore=["age"], jobs=1)
+
+
+def saved(path, table):
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pa.table(table), path)
+    return str(path)
+
+
+def test_relabel_of_numbers_is_refused_before_anything_is_fitted(tmp_path, capsys):
+    path = saved(tmp_path / "t.parquet", houses())
+    options = ["--clean-how", "relabel", "--clean", str(tmp_path / "c.csv")]
+    assert cli.main(["audit", path, "-t", "price", *options]) == 2
+    error = capsys.readouterr().err
+    assert "--clean-how relabel needs a target with classes, got a numeric target; use --clean-how drop" in error
+    assert "fitting" not in error
+    assert "encoding" not in error
+
+
+def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_it_is(regression):
+    price = np.array(houses()["price"])
+    worst = regression.suspects(4)
+    assert {suspect.row for suspect in worst} == {0, 1, 2, 3}
+    for suspect in worst:
+        told = re.match(r"Expected (\S+) by .*; the value is (\S+) more, (\S+) standard deviations", suspect.why)
+        expected, off, spreads = map(float, told.groups())
+        assert expected + off == pytest.approx(price[suspect.row], rel=1e-3)
+        assert suspect.residual == pytest.approx(off, rel=1e-3)
+        assert off / spreads == pytest.approx(5000, rel=0.5)  # how the prices were made
+    assert "squared error divided by" in regression.to_dict()["model"]["loss"]
+
+
+def test_far_outliers_leave_the_other_rows_room_in_the_chart(regression):
+    far = dataclasses.replace(regression.result, losses=np.append(np.geomspace(1e-4, 1.0, 119), 1e6))
+    bars = dataclasses.replace(regression, result=far).distribution()
+    assert max(bars["rows"]) < 30
+
+
+def test_a_line_that_explains_the_numbers_is_not_shrunk_away(regression):
+    errors = regression.result.measures[1]  # without the outliers; the prices were made with a deviation of 5,000
+    assert errors.robust.value < 1.5 * 5000 * np.sqrt(2 / np.pi)
+
+
+def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_shown(audits):
+    audit = next(audit for audit in audits if audit.result.m)
+    j = audit.result
+    assert j.k == len(j.wrong)
+    page = audit.report()
+    assert "λ ≈ 0" not in page
+    assert "lower cut" not in page
+    above = int((j.losses > j.lam_hat).sum())
+    assert f"ignores the {j.m} training rows with the largest losses" in page
+    assert f"{above} rows have an out-of-fold loss above λ̂" in page
+    assert "the cut that the slider moves" in page
+    lower = with_measures(audit, *j.measures, k=j.k - 5, lam=0.1).report()
+    assert "λ: the lower cut" in lower
+
+
+pa = pytest.importorskip("pyarrow")
+
+
+pd = pytest.importorskip("pandas")
+
+
+def test_an_interval_of_a_mean_covers_it_at_its_rate():
+    draws = np.random.default_rng(0).normal(1.0, 3.0, size=(2000, 50))
+    inside = [i.low <= 1.0 <= i.high for i in map(Interval.of_mean, draws)]
+    assert np.mean(inside) == pytest.approx(0.945, abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def audit():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(250, 2))
+    y = (X[:, 0] > 0) ^ (rng.random(250) < 0.1)
+    return audit_table({"a": X[:, 0], "b": X[:, 1], "y": y}, "y")
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_cut_curve_counts_the_rows_at_or_above_each_cut(audit, ties):
+    if ties:
+        result = dataclasses.replace(audit.result, losses=audit.result.losses.round(0))
+        audit = dataclasses.replace(audit, result=result)
+    losses, wrong = audit.result.losses, audit.result.wrong
+    curve = audit.cut_curve()
+    for cut, count, precision, found in zip(*curve.values(), strict=True):
+        above = losses >= cut
+        assert count == above.sum()
+        assert precision == pytest.approx(wrong[above].mean())
+        assert found == pytest.approx(wrong[above].sum() / wrong.sum())
+
+
+def test_the_bars_count_every_row_once(audit):
+    bars = audit.distribution()
+    assert sum(bars["rows"]) == 250
+    assert sum(bars["wrong"]) == pytest.approx(audit.result.wrong.sum())
+
+
+def test_a_table_without_use_or_target_is_an_error_with_the_remedy():
+    with pytest.raises(UserError, match="did you mean 'yes'"):
+        audit_table({"x": [1, 2], "yes": [0, 1]}, "yess")
+
+
+@pytest.mark.parametrize("task", ["classes", "labels"])
+def test_where_columns_do_not_predict_the_target_no_row_is_called_wrong(task):
+    rng = np.random.default_rng(5)
+    table = {"x": rng.normal(size=300), "z": rng.choice(list("ab"), 300)}
+    target = ["a label", "another", "third"] if task == "labels" else "y"
+    if task == "labels":
+        table |= {name: rng.integers(0, 2, 300) for name in target}
+    else:
+        table["y"] = rng.choice(["p", "q"], 300)
+    audit = audit_table(table, target)
+    assert audit.n_likely == 0
+    assert audit.sentences()[1].startswith("The other columns do not predict the target better than chance")
+    found = audit.to_dict()
+    assert found["noise"]["low"] == 0.0
+    assert 0.0 < found["noise"]["estimate"] < found["noise"]["high"] < 0.6
+    assert found["suspects"]  # the rows most worth a look are listed, with their probability
+    assert "unknown" in audit.report()
+
+
+def test_a_regression_without_outliers_has_no_suspects_and_a_page():
+    x = np.linspace(-1, 1, 60)
+    audit = audit_table({"x": x, "z": x**2, "y": 3 * x + 0.1 * np.sin(40 * x)}, "y")
+    assert audit.n_likely == 0
+    assert "<!DOCTYPE html>" in audit.report()
+
+
+def test_regression_finds_planted_outliers_and_ignores_them():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = 100 + X @ [3.0, -2.0, 1.0] + rng.normal(scale=0.5, size=300)
+    bad = rng.choice(300, 15, replace=False)
+    X[bad, 0] += 3.0  # far out on one side, where they turn the line
+    y[bad] -= 30.0
+    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": y}, "y")
+    assert audit.result.task == "numbers"
+    assert set(audit.result.order[:15].tolist()) == set(bad.tolist())
+    assert audit.n_likely == pytest.approx(15, abs=2)
+    gain = audit.result.measures[1].gain  # without the outliers
+    assert gain.value > 0
+    guess = audit.pipeline.predict({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]})
+    clean = np.setdiff1d(np.arange(300), bad)
+    assert np.abs(guess - y)[clean].mean() < 0.6  # in the units of y
+
+
+def moods(form):
+    """(table, target, labels of each row, names): three labels, of which all are wrong in the first eight rows."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 4))
+    Y = X @ rng.normal(size=(4, 3)) + 0.3 * rng.normal(size=(200, 3)) > 0
+    Y[:8] = ~Y[:8]
+    names = ["calm", "happy", "sad"]
+    table = {f"x{j}": X[:, j] for j in range(4)}
+    sets = [[name for name, true in zip(names, row, strict=True) if true] for row in Y]
+    if form == "columns":
+        return table | {name: Y[:, j].astype(int) for j, name in enumerate(names)}, names, Y, names
+    return table | {"mood": ["|".join(labels) for labels in sets] if form == "cells" else sets}, "mood", Y, names
+
+
+@pytest.mark.parametrize("form", ["columns", "cells", "lists"])
+def test_multi_label_targets_in_all_three_forms_are_the_same(form):
+    table, columns, Y, names = moods(form)
+    names_of = [columns] if isinstance(columns, str) else columns
+    target = find_target(pa.table(table), names_of, separator="|" if form == "cells" else None)
+    assert target.task == "labels"
+    assert target.names == names
+    np.testing.assert_array_equal(target.y, Y)
+
+
+def test_an_audit_of_a_multi_label_table_says_which_labels_to_add_and_remove():
+    table, target, Y, names = moods("columns")
+    audit = audit_table(table, target)
+    assert audit.result.task == "labels"
+    np.testing.assert_array_equal(audit.target.y, Y)
+    worst = set(audit.result.order[:10].tolist())
+    assert len(worst & set(range(8))) >= 6
+    mended = [suspect for suspect in audit.suspects() if suspect.action == "relabel"]
+    assert {s.rank for s in mended} == {s.rank for s in audit.suspects() if s.p_wrong >= 0.8} != set()
+    told = [(s.row, *change) for s in mended for change in re.findall(r"(add|remove) '(\w+)'", s.why.lower())]
+    assert all((verb == "add") != Y[row, names.index(label)] for row, verb, label in told)
+    assert np.mean([row < 8 for row, _, _ in told]) > 0.8  # the planted ones
+    for s in mended:
+        suggested = [] if s.suggested == "(none)" else re.split(r"\W+", s.suggested)
+        changed = {name for name in names if (name in suggested) != Y[s.row, names.index(name)]}
+        assert changed == {label for row, _, label in told if row == s.row}
+
+
+pa = pytest.importorskip("pyarrow")
+
+
+def test_the_order_of_label_columns_changes_nothing_about_a_multi_label_target():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, 3))
+    Y = X + 0.2 * rng.normal(size=X.shape) > 0
+    Y[:6] = ~Y[:6]
+    found = {}
+    for order in ([0, 1, 2], [2, 0, 1]):
+        names = [["a", "b", "c"][j] for j in order]
+        table = {f"x{j}": X[:, j] for j in range(3)} | {"abc"[j]: Y[:, j].astype(int) for j in order}
+        audit = audit_table(table, names)
+        found[tuple(order)] = dict(zip(audit.result.order.tolist(), audit.result.against, strict=True))
+    one, other = found.values()
+    common = sorted(set(one) & set(other) & set(range(6)))
+    assert len(common) >= 4
+    for row in common:  # which cells speak against a label does not depend on the order of the others
+        np.testing.assert_allclose(one[row], other[row], rtol=0.3, atol=0.5)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_a_gain_is_positive_where_the_robust_model_is_better(higher):
+    worse = np.random.default_rng(0).uniform(0.2, 0.6, 50)
+    better = worse + 0.2 if higher else worse - 0.1
+    for ordinary, robust, sign in ((worse, better, 1), (better, worse, -1)):
+        measure = Measure.of_rows("score", ordinary, robust, higher=higher)
+        assert sign * measure.gain.value > 0
+        assert measure.ordinary.value == pytest.approx(ordinary.mean())
+        assert measure.robust.value == pytest.approx(robust.mean())
+        assert measure.gain.low <= measure.gain.value <= measure.gain.high
+
+
+@pytest.mark.parametrize("percent", [True, False])
+def test_intervals_of_scores_stay_where_scores_can_be(percent):
+    for right in (np.eye(1, 8)[0], 1.0 - np.eye(1, 8)[0]):
+        measure = Measure.of_rows("score", right, right, percent=percent)
+        for score in (measure.ordinary, measure.robust):
+            assert 0.0 <= score.low <= score.value <= score.high
+            assert score.high <= 1.0 or not percent
+
+
+def test_features_speak_against_a_number_in_the_direction_that_they_push_it():
+    """A number far too small: the features that push the expectation up speak against it, the others for it."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(2, 200))
+    y = 5.0 * x - 3.0 * z + 0.2 * rng.normal(size=200)
+    x[[3, 50]], z[[3, 50]] = 2.0, 1.0
+    y[3], y[50] = -40.0, 60.0
+    audit = audit_table({"x": x, "z": z, "y": y}, "y")
+    found = dict(zip(audit.result.order.tolist(), audit.result.against, strict=True))
+    assert {3, 50} <= set(found)
+    assert (np.sign(found[3]) == [1, -1]).all()
+    assert (np.sign(found[50]) == [-1, 1]).all()
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=50)
+def test_the_other_class_is_the_most_probable_one_but_the_given(seed):
+    rng = np.random.default_rng(seed)
+    mean, codes, suggested = rng.dirichlet(np.ones(4), 20), rng.integers(0, 4, 20), rng.integers(0, 4, 20)
+    found = _other_class(suggested, codes, mean)
+    for i in range(20):
+        best = max((c for c in range(4) if c != codes[i]), key=lambda c: mean[i, c])
+        assert found[i] == (suggested[i] if suggested[i] != codes[i] else best)
+
+
+def test_the_group_with_wrong_labels_comes_first_and_is_named():
+    rng = np.random.default_rng(0)
+    site = np.array([f"<s{i}>" for i in range(8)])[rng.integers(0, 8, 480)]
+    x = rng.normal(size=480)
+    bad = (site == "<s3>") & (rng.random(480) < 0.4)  # one site confuses the labels
+    table = {"x": x, "kind": np.where((x > 0) ^ bad, "a", "b"), "site": site}
+    found = audit_table(table, "kind", group="site", models="linear")
+    assert found.by_group[0].name == "<s3>"
+    assert sum(group.rows for group in found.by_group) == 480
+    assert any("By site, the models fit '<s3>' worst" in note for note in found.notes)
+    for group in found.by_group:
+        rows = site == group.name
+        assert group.loss == pytest.approx(found.result.losses[rows].mean())
+        assert group.wrong == pytest.approx(found.result.wrong[rows].mean())
+        assert group.ignored == pytest.approx(found.result.dropped[rows].mean())
+    assert [group["name"] for group in found.to_dict()["by_group"]] == [group.name for group in found.by_group]

@@ -1,0 +1,108 @@
+"""Targets: classes, numbers and several labels from cells as they are; rows that cannot be used; folds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+
+from rankrange.audit.target import find_target, folds_by_group, folds_by_time, group_numbers  # noqa: E402
+from rankrange.errors import UserError  # noqa: E402
+from rankrange.tables.columns import Column, read_columns  # noqa: E402
+
+
+def test_a_class_named_unknown_beside_numbers_stays_a_class():
+    target = find_target(pa.table({"y": ["0", "1", "unknown"] * 20}), ["y"])
+    assert target.names == ["0", "1", "unknown"]
+
+
+def test_a_target_of_numbers_with_marks_leaves_these_rows_out_and_says_so():
+    values = [f"{x:.5f}" for x in np.random.default_rng(1).normal(size=300)]
+    target = find_target(pa.table({"y": ["-" if i % 5 == 0 else value for i, value in enumerate(values)]}), ["y"])
+    assert (target.task, len(target.y)) == ("numbers", 240)
+    assert "60" in " ".join(target.notes)
+
+
+def test_multi_label_cells_are_distinguished_from_plain_texts_with_a_comma():
+    sets = find_target(pa.table({"y": ["a|b", "a", "b", "b|c", "c"] * 10}), ["y"], separator="|")
+    assert (sets.task, sets.names, sets.separator) == ("labels", ["a", "b", "c"], "|")
+    places = find_target(pa.table({"y": ["Paris, France", "Rome, Italy"] * 20}), ["y"])
+    assert (places.task, places.names) == ("classes", ["Paris, France", "Rome, Italy"])
+
+
+def test_classes_from_numbers_texts_and_booleans():
+    x = np.random.default_rng(2).normal(size=120)
+    for y, expected in (
+        (np.digitize(x, [-0.5, 0.5]), ["0", "1", "2"]),
+        ((x > 0).tolist(), ["false", "true"]),
+        (np.where(x > 0, 1.0, -1.0), ["-1", "1"]),
+        (np.where(x > 0, "b", "a"), ["a", "b"]),
+    ):
+        target = find_target(pa.table({"y": y}), ["y"])
+        assert target.task == "classes"
+        assert [name.lower() for name in target.names] == expected
+        np.testing.assert_array_equal([target.names[code].lower() for code in target.y], [_text(v) for v in y])
+
+
+def _text(value):
+    return str(value).lower().removesuffix(".0")
+
+
+def test_many_different_numbers_are_a_regression_unless_the_task_says_otherwise():
+    y = np.arange(60) % 30
+    assert find_target(pa.table({"y": y}), ["y"]).task == "numbers"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"]).task == "classes"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"], "numbers").task == "numbers"
+    assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"], "classes").names == list("01234")
+
+
+def a_target(n=60):
+    return find_target(pa.table({"y": ["u", "v"] * (n // 2)}), ["y"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 12), min_size=60, max_size=60))
+def test_a_group_is_never_in_two_parts(groups):
+    target = find_target(pa.table({"y": np.arange(60.0)}), ["y"])
+    groups = np.array(groups)
+    if len(set(groups)) < 5:
+        with pytest.raises(UserError, match="needs at least 5 groups"):
+            folds_by_group(groups, "g", target, 5, 0)
+        return
+    tests = folds_by_group(groups, "g", target, 5, 0).test > 0
+    assert (tests.sum(axis=0) == 1).all()
+    for g in set(groups):
+        assert (tests[:, groups == g].any(axis=1) == tests[:, groups == g].all(axis=1)).all()
+
+
+def test_folds_along_time_are_in_order_and_the_past_predicts_the_future():
+    when = np.random.default_rng(0).permutation(60)
+    folds, periods = folds_by_time(read_columns(pa.table({"when": when}))[0], a_target(), 5)
+    assert all(when[periods == f].max() < when[periods == f + 1].min() for f in range(4))
+    for f in range(1, 5):
+        assert when[folds.train[f] > 0].max() < when[folds.test[f] > 0].min()
+    assert not ((folds.train > 0) & (folds.test > 0)).any()
+
+
+@pytest.mark.parametrize("task", ["auto", "numbers"])
+def test_money_is_a_target_of_numbers(task):
+    plain = np.random.default_rng(0).normal(2000, 50, 260).round(2)
+    target = find_target(pa.table({"amount": [f"${value:,.2f}" for value in plain]}), ["amount"], task)
+    assert target.task == "numbers"
+    np.testing.assert_allclose(target.y, plain)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000))
+def test_rows_without_a_group_are_groups_of_their_own(seed):
+    rng = np.random.default_rng(seed)
+    groups = [f"g{g}" if rng.random() < 0.5 else None for g in rng.integers(0, 10, 80)]
+    target = find_target(pa.table({"y": np.arange(80.0)}), ["y"])
+    numbers = group_numbers(Column.of("g", pa.chunked_array([groups])))
+    parts = folds_by_group(numbers, "g", target, 4, seed).test.argmax(axis=0)
+    alone = parts[[g is None for g in groups]]
+    assert len(set(alone.tolist())) == 4
+    known = np.array([g or "" for g in groups])
+    assert all(len(set(parts[known == g])) == 1 for g in set(known) - {""})
+    assert np.ptp(np.bincount(parts, minlength=4)) <= 15

@@ -1,0 +1,264 @@
+"""The encoder of tables: numbers, dates, texts and marks of missing cells as features, without any label."""
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+
+from rankrange.tables.encode import TableEncoder  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def test_numbers_are_standardised_and_texts_are_one_hot():
+    x, text = RNG.normal(3.0, 2.0, size=200), RNG.choice(list("abc"), size=200)
+    X = TableEncoder().fit_transform({"x": x, "text": text})
+    np.testing.assert_allclose(X[:, 0], (x - x.mean()) / x.std())
+    expected = pd.get_dummies(pd.Series(text)).to_numpy()
+    assert {tuple(column) for column in X[:, 1:].T} == {tuple(column) for column in expected.T.astype(float)}
+
+
+def test_missing_numbers_become_the_median_and_are_marked():
+    x = RNG.normal(size=101)
+    x[:11] = np.nan
+    X = TableEncoder().fit_transform({"x": x})
+    known = x[11:]
+    np.testing.assert_allclose(X[:11, 0], (np.median(known) - known.mean()) / known.std())
+    np.testing.assert_array_equal(X[:, 1], np.isnan(x))
+
+
+def test_a_value_far_out_does_not_set_the_scale():
+    x = RNG.normal(size=300)
+    x[7] = 1e9
+    X = TableEncoder().fit_transform({"x": x})
+    rest = np.delete(np.arange(300), 7)
+    assert X[rest, 0].std() == pytest.approx(1.0)
+    assert X[7, 0] == np.median(X[rest, 0])
+    np.testing.assert_array_equal(X[:, 1], np.arange(300) == 7)
+
+
+def test_two_codes_of_minus_999_leave_a_linear_fit_as_it_is():
+    rng = np.random.default_rng(0)
+    X = rng.normal(50.0, 10.0, size=(500, 3))
+    y = X[:, 0] + X[:, 1] > 100.0
+    spoilt = X.copy()
+    spoilt[[20, 300], 0] = -999.0
+    found = []
+    for values in (X, spoilt):
+        encoder = TableEncoder()
+        fit = LogisticRegression().fit(encoder.fit_transform(dict(zip("abc", values.T, strict=True))), y)
+        found.append(fit.coef_[0][[encoder.feature_names_.index(name) for name in "abc"]])
+    np.testing.assert_allclose(found[1], found[0], rtol=0.03, atol=0.03)
+
+
+def test_a_new_cell_beyond_the_values_of_the_fit_is_not_far_outside_unless_it_is():
+    x = np.append(np.linspace(0.0, 1.0, 400), -999.0)
+    encoder = TableEncoder().fit({"x": x})
+    X = encoder.transform({"x": [1.0, 2.0, 1e6, -999.0, np.nan]})
+    np.testing.assert_array_equal(X[:, 1], [0, 0, 1, -1, 0])
+    assert X[0, 0] == X[1, 0] > X[2, 0] == X[3, 0] == X[4, 0]
+
+
+def test_infinite_and_huge_values_give_finite_features():
+    x = np.array([1e308, -1e308, np.inf, np.nan] * 10 + [1.0, 2.0] * 10)
+    assert np.isfinite(TableEncoder().fit_transform({"x": x})).all()
+
+
+def test_rare_values_are_pooled_and_unknown_ones_join_them():
+    text = ["a"] * 50 + ["b"] * 50 + ["rare one", "rare two"]
+    encoder = TableEncoder().fit({"t": text})
+    assert encoder.feature_names_ == ["t = a", "t = b", "t = (other)"]
+    np.testing.assert_array_equal(encoder.transform({"t": ["a", "rare one", "never seen"]})[:, 2], [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (["same"] * 60, "all values are the same"),
+        ([5] * 60, "all values are the same"),
+        ([None] * 60, "no cell has a value"),
+        (list(range(60)), "it contains row numbers"),
+        ([f"name {i}" for i in range(60)], "nearly every row has its own value"),
+        ([[1, 2]] * 60, "neither numbers nor text"),
+    ],
+)
+def test_columns_that_cannot_help_are_left_out_with_the_reason(column, reason):
+    encoder = TableEncoder().fit(pa.table({"x": RNG.normal(size=60), "column": pa.array(column)}))
+    report = encoder.report_[1]
+    assert not report.used
+    assert reason in report.how
+    assert encoder.feature_names_ == ["x"]
+
+
+def test_dates_booleans_and_numbers_written_as_text_are_numbers():
+    days = pd.date_range("2020-01-01", periods=50, freq="7D")
+    ages = [str(20 + i % 40) for i in range(49)] + ["old"]
+    frame = pd.DataFrame({"day": days, "yes": [True, False] * 25, "age": ages})
+    encoder = TableEncoder().fit(frame)
+    assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]
+    steps = np.diff(encoder.transform(frame)[:, 0])
+    np.testing.assert_allclose(steps, steps[0])
+    assert "1 cells that are not numbers" in encoder.report_[2].how
+
+
+ISO = ["2024-01-31", "2024-02-29 08:30", "2024-03-01T10:00:00"]
+
+
+@pytest.mark.parametrize("text", [ISO[:1] + ["2023-12-01"], ISO, ["2024-01-31T10:00:00Z", "2024-05-05T00:00:00Z"]])
+def test_iso_dates_as_text_are_encoded_as_parsed_dates_are(text):
+    cells = [*(text * 20), None]
+    parsed = [None if v is None else pd.Timestamp(v).tz_localize(None) for v in cells]
+    encoder = TableEncoder().fit({"visit": cells})
+    assert encoder.report_[0].kind == "dates"
+    np.testing.assert_allclose(encoder.transform({"visit": cells}), TableEncoder().fit_transform({"visit": parsed}))
+    np.testing.assert_allclose(encoder.transform({"visit": parsed}), encoder.transform({"visit": cells}))
+
+
+def test_what_a_model_fitted_on_dates_cannot_read_is_an_error_with_the_remedy():
+    encoder = TableEncoder().fit({"visit": pd.date_range("2020-01-01", periods=50, freq="7D")})
+    for bad in (["31.01.2020"], [20200131]):
+        with pytest.raises(ValueError, match=r"'visit' must hold dates as in the fit, got .*parse_dates=\['visit'\]"):
+            encoder.transform({"visit": bad})
+    assert encoder.transform({"visit": [None]}).shape == (1, 1)
+    numbers = TableEncoder().fit({"x": [1.5, 2.5, 3.0] * 20})
+    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got text"):
+        numbers.transform({"x": ["2020-01-31"]})
+
+
+@pytest.mark.parametrize("words", [("yes", "no"), ("Y", "N"), ("True", "False"), ("t", "f")])
+def test_yes_and_no_are_one_and_nought_with_a_mark_for_missing_cells(words):
+    cells = [words[0], words[1], words[1], None] * 20
+    encoder = TableEncoder().fit({"smoker": cells})
+    expected = [[1, 0], [0, 0], [0, 0], [0, 1]] * 20
+    np.testing.assert_array_equal(encoder.transform({"smoker": cells}), expected)
+    for same in ([True, False, False, None], [1, 0, 0, None], ["yes", "no", "no", None]):
+        np.testing.assert_array_equal(encoder.transform({"smoker": same}), expected[:4])
+        frame = pd.DataFrame({"smoker": pd.Series(same, dtype=object)})
+        np.testing.assert_array_equal(encoder.transform(frame), expected[:4])
+    for bad in ([1, 2], ["maybe", "yes"]):
+        with pytest.raises(ValueError, match=r"'smoker' must hold yes or no as in the fit, got .*; write yes and no"):
+            encoder.transform({"smoker": bad})
+
+
+def test_letters_that_are_no_pair_stay_apart_and_booleans_are_no_such_texts():
+    encoder = TableEncoder().fit({"grade": ["t", "y", "n", "f"] * 20})
+    assert len(encoder.feature_names_) == 4
+    with pytest.raises(ValueError, match=r"'grade' must hold texts as in the fit \(.*\), got true and false"):
+        encoder.transform({"grade": [True, False]})
+
+
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars", "dict"])
+def test_every_kind_of_table_is_encoded_alike(kind):
+    table = {"x": [1.0, 2.5, None, 4.0] * 10, "t": ["a", "b", None, "a"] * 10}
+    if kind == "polars":
+        made = pytest.importorskip("polars").DataFrame(table)
+    else:
+        made = {"pyarrow": pa.table, "pandas": pd.DataFrame, "dict": dict}[kind](table)
+    np.testing.assert_allclose(TableEncoder().fit_transform(made), TableEncoder().fit_transform(pa.table(table)))
+
+
+def test_a_model_reads_a_new_table_in_the_form_of_the_first():
+    when = [f"{day:02d}/{1 + day % 12:02d}/2024" for day in range(1, 29)]
+    encoder = TableEncoder().fit(pa.table({"when": when}))
+    early, late = encoder.transform(pa.table({"when": ["01/02/2024", "01/03/2024"]}))[:, 0]
+    assert late > early  # February and March, not 2 and 3 January
+    assert late - early == pytest.approx(29 / encoder.columns_[0]["scale"])
+
+
+GOOD = ["great phone works well", "really nice and good quality", "excellent product love it"]
+
+
+POOR = ["terrible waste of money", "bad quality broke at once", "awful do not buy it"]
+
+
+def reviews(n, rng):
+    y = rng.integers(0, 2, n)
+    extra = ["the", "item", "bought", "last", "week", "from", "shop", "town"]
+    return y, [
+        f"{(GOOD if v else POOR)[rng.integers(3)]} {' '.join(rng.choice(extra, 4))} {i}" for i, v in enumerate(y)
+    ]
+
+
+def test_prose_becomes_informative_features():
+    from sklearn.linear_model import LogisticRegression
+
+    y, texts = reviews(300, np.random.default_rng(0))
+    encoder = TableEncoder().fit(pa.table({"review": texts[:200]}))
+    X = [encoder.transform(pa.table({"review": part})) for part in (texts[:200], texts[200:])]
+    assert LogisticRegression().fit(X[0], y[:200]).score(X[1], y[200:]) > 0.95
+    assert np.isfinite(encoder.transform(pa.table({"review": ["", "???", None]}))).all()
+
+
+def test_names_and_numbers_of_rows_are_no_prose():
+    names = [f"row {i:05d}" for i in range(100)]
+    keys = [f"{i * 7919 % 10007:x}-{i:x}" for i in range(100)]
+    encoder = TableEncoder().fit(pa.table({"x": np.arange(100.0) ** 2, "name": names, "key": keys}))
+    assert [report.used for report in encoder.report_] == [True, False, False]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9])
+def test_a_new_cell_outside_of_the_fitted_values_is_encoded_as_the_nearest_of_them(scale):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    encoder = TableEncoder().fit({"x": x.tolist(), "z": rng.normal(size=200).tolist()})
+    for new, nearest in ((x.max() + scale, x.max()), (x.min() - scale, x.min())):
+        found, expected = (encoder.transform({"x": [cell], "z": [0.0]}) for cell in (new, nearest))
+        np.testing.assert_array_equal(found, expected)
+
+
+MARKS = [".", "-", "missing", "n.a.", "unknown", "None", "na", "#DIV/0!", "--", "N/A", "Unknown"]
+
+
+def _texts(values, mark, every=5):
+    return [mark if i % every == 0 else value for i, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_column_of_numbers_with_marks_is_encoded_like_the_same_column_with_empty_cells(mark):
+    numbers = [f"{x:.4f}" for x in np.random.default_rng(0).normal(size=200)]
+    marked, empty = ({"x": _texts(numbers, text)} for text in (mark, None))
+    encoder = TableEncoder()
+    np.testing.assert_array_equal(encoder.fit_transform(marked), TableEncoder().fit_transform(empty))
+    assert encoder.report_[0].used
+    assert encoder.report_[0].missing == 40
+    assert f"40 cells with '{mark}' count as missing" in encoder.report_[0].how
+
+
+@pytest.mark.parametrize("form", ["${:.2f}", "{:.1f}%", "2024-01-{:02.0f}", "{:02.0f}.03.2024"])
+def test_marks_are_missing_in_columns_of_money_percent_and_dates(form):
+    texts = [form.format(1 + i % 28) for i in range(200)]
+    marked, empty = ({"x": _texts(texts, text)} for text in ("unknown", None))
+    np.testing.assert_array_equal(TableEncoder().fit_transform(marked), TableEncoder().fit_transform(empty))
+
+
+def test_all_spellings_of_a_mark_are_counted():
+    texts = ["-", " -", "- ", "-", "NA", "na"] + [str(i / 7) for i in range(60)]
+    encoder = TableEncoder().fit({"x": texts})
+    assert encoder.report_[0].missing == 6
+    assert "6 cells with '-', 'NA', 'na' count as missing" in encoder.report_[0].how
+
+
+@pytest.mark.parametrize("cells", [[None, None], ["-", None], ["NA", "unknown"]])
+def test_a_column_of_numbers_may_have_only_missing_cells_in_a_new_table(cells):
+    encoder = TableEncoder().fit({"x": [1.0, 2.5, 3.0], "b": [True, False, True]})
+    new, same = (pa.table({"x": column, "b": column}) for column in (pa.array(cells, pa.string()), pa.nulls(2)))
+    np.testing.assert_array_equal(encoder.transform(new), encoder.transform(same))
+    with pytest.raises(ValueError, match="'x' must hold numbers as in the fit, got text"):
+        encoder.transform(pa.table({"x": ["high", "-"], "b": [True, False]}))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.null()])
+def test_a_column_without_any_value_is_left_out(kind):
+    encoder = TableEncoder().fit(pa.table({"x": [1.0, 2.5, 3.0], "t": pa.array([None] * 3, kind)}))
+    assert encoder.feature_names_ == ["x"]
+    assert "no cell has a value" in encoder.report_[1].how
+
+
+def test_marks_among_texts_are_values():
+    levels = ["none", "low", "high", "-"]
+    encoder = TableEncoder().fit({"x": [levels[i % 4] for i in range(80)], "y": list(range(3)) * 26 + [0, 1]})
+    assert set(encoder.columns_[0]["levels"]) == set(levels)
+    assert "count as missing" not in encoder.report_[0].how

@@ -1,0 +1,106 @@
+"""Outputs appear whole or not at all, whatever interrupts them, and every cell comes back from CSV."""
+
+import csv
+import io
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankrange.errors import UserError
+from rankrange.tables import write as outputs
+from rankrange.tables.write import check_paths
+
+
+def test_all_files_are_ready_before_the_first_is_moved(tmp_path):
+    (tmp_path / "one").write_text("old")
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(UserError, match=r"cannot write .*two: No space left on device; free some space"):
+        outputs.write_whole({tmp_path / "one": b"new", tmp_path / "two": fail})
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert (tmp_path / "one").read_text() == "old"
+
+
+def test_an_interruption_while_writing_leaves_nothing(tmp_path):
+    def stop(file):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        outputs.write_whole({tmp_path / "one": b"new", tmp_path / "two": stop})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_replaced_and_readable_by_others(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    previous = os.umask(0o022)
+    try:
+        outputs.write_whole({path: b"new"})
+    finally:
+        os.umask(previous)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+KILL = "lambda *a, **k: os.kill(os.getpid(), 9)"
+
+
+MOMENTS = {
+    "while it writes": f"os.fsync = {KILL}",
+    "before the first move": f"os.replace = {KILL}",
+    "while it fits": f"import rankrange.audit.classification as c; c.find_label_issues = {KILL}",
+}
+
+
+def killed(code, moment, folder, *arguments):
+    """Run code in a process that dies at a moment; no output is there that could be taken for one."""
+    (folder / "r.html").write_text("old")
+    before = {path.name for path in folder.iterdir()}
+    command = [sys.executable, "-c", f"import os, sys; {MOMENTS[moment]}; {code}", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (folder / "r.html").read_text() == "old"
+    others = {path.name for path in folder.iterdir()} - before
+    assert all(name.startswith(".") and name.endswith(".tmp") for name in others)
+    nameless = hasattr(os, "O_TMPFILE")  # what is written has no name until it is whole
+    assert bool(others) == (moment == "before the first move" or (moment == "while it writes" and not nameless))
+
+
+@pytest.mark.parametrize("moment", ["while it writes", "before the first move"])
+def test_kill_9_leaves_no_output_that_could_be_taken_for_one(moment, tmp_path):
+    """All files of an audit are written by this function; whole audits are killed by a slow test."""
+    outputs = "{Path(name): name.encode() for name in ('r.html', 's.csv', 'c.csv', 'm.skops')}"
+    killed(
+        f"from pathlib import Path; from rankrange.tables.write import write_whole; write_whole({outputs})",
+        moment,
+        tmp_path,
+    )
+
+
+@given(st.lists(st.text(alphabet='aü1.-=+@ "\n\r,;|\t', max_size=5), min_size=1), st.sampled_from(",;\t|"))
+def test_every_cell_comes_back_from_csv(cells, delimiter):
+    written = outputs.csv_lines([[cell, "x"] for cell in cells], delimiter).decode()
+    read = list(csv.reader(io.StringIO(written, newline=""), delimiter=delimiter))
+    assert read == [[cell, "x"] for cell in cells]
+
+
+def test_outputs_never_replace_what_is_read_or_an_unnamed_file(tmp_path):
+    embeddings, tasks = tmp_path / "e.npy", tmp_path / "tasks.json"
+    embeddings.write_bytes(b"x")
+    with pytest.raises(UserError, match=r"--out must not be --embeddings, got .* for both"):
+        check_paths({"--out": embeddings}, {"--embeddings": embeddings})
+    beside = {tasks.with_suffix(".xml"): tasks}
+    check_paths({"--export label-studio": tasks}, {}, beside)
+    tasks.with_suffix(".xml").write_text("somebody's own")
+    with pytest.raises(UserError, match=r"tasks.xml would be written beside .*tasks.json, got a file that exists"):
+        check_paths({"--export label-studio": tasks}, {}, beside)
+    tasks.write_text("[]")  # both from an earlier run
+    check_paths({"--export label-studio": tasks}, {}, beside)
