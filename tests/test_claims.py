@@ -11,7 +11,7 @@ from rankrange import find_label_issues, noise
 from rankrange.audit import audit_table
 from rankrange.crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from rankrange.crossfit.folds import Folds, draw_folds
-from rankrange.crossfit.trees import fold_trees, tree_predictions
+from rankrange.crossfit.trees import Boosted, tree_predictions
 from rankrange.label_noise import LabelNoiseModel
 from rankrange.outliers import Widths
 
@@ -130,7 +130,7 @@ def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_l
     for given in (y, noise.symmetric(y, 0.15, 0)):
         found = tree_predictions(X, given, 2, Folds(~test, test), rng)
         assert all((P.argmax(axis=1) == y).mean() > 0.8 for P in found.values())
-        stops.append(fold_trees(X, given, 2, Folds(~test, test), rng).boosted.stop)
+        stops.append(Boosted.fit(X, given, 2, Folds(~test, test), 0).stop)
     assert stops[1] < stops[0]
 
 

@@ -14,7 +14,8 @@ from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import by_rank
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, fit_rows
-from rankrange.crossfit.predictions import label_shares_by_fold, linear_predictions
+from rankrange.crossfit.neighbours import neighbour_means
+from rankrange.crossfit.predictions import linear_predictions
 from rankrange.outliers import outlier_posterior, outlier_share
 from rankrange.outliers.scatter import local_scale, robust_scale
 from rankrange.solvers.label_ranking import Blocks, LabelObjective, logistic_per_label, quasi_newton
@@ -172,7 +173,11 @@ def test_members_of_the_ensemble_cannot_tell_a_weight_from_repeated_rows(weight)
     (X, y, _), w = rows(3), WEIGHTS[weight]
     folds = draw_folds(N, np.random.default_rng(0), n_folds=3, n_repeats=1)
     parts = [np.repeat(part, w.astype(int), axis=1) for part in (folds.train, folds.test)]
-    for predict, slack in ((linear_predictions, 2e-2), (lambda *a: (label_shares_by_fold(*a),), 1e-9)):
+
+    def near(X, y, K, folds, mass=None):
+        return (neighbour_means(X, np.eye(K)[y], folds, np.random.default_rng(0), mass),)
+
+    for predict, slack in ((linear_predictions, 2e-2), (near, 1e-9)):
         by_weight = predict(X, y, 3, folds, w)
         by_rows = predict(*repeated(w, X, y), 3, Folds(*parts))
         for one, other in zip(by_weight, by_rows, strict=True):

@@ -12,7 +12,8 @@ from rankrange.audit import multilabel, regression  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import find_target, folds_by_group, folds_by_time, group_numbers  # noqa: E402
 from rankrange.crossfit import trees as tree_members  # noqa: E402
-from rankrange.crossfit.predictions import label_shares_by_fold, logistic_objective, trimmed_fits  # noqa: E402
+from rankrange.crossfit.neighbours import neighbour_means  # noqa: E402
+from rankrange.crossfit.predictions import logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.tables.columns import Column  # noqa: E402
 from rankrange.tables.encode import TableEncoder  # noqa: E402
 
@@ -111,7 +112,7 @@ def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_o
     def members(X, codes, f):
         _, parts = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
         trees = tree_members.tree_predictions(X, codes, 2, folds, np.random.default_rng(0))
-        near = label_shares_by_fold(X, codes, 2, folds)
+        near = neighbour_means(X, np.eye(2)[codes], folds, np.random.default_rng(0))
         # Of linear fits the ordinary one: how much the others cut is told by all rows.
         return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]
 

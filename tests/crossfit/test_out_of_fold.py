@@ -11,7 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from rankrange.crossfit import trees
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, predict_with
-from rankrange.crossfit.predictions import label_shares, label_shares_by_fold, linear_predictions
+from rankrange.crossfit.neighbours import neighbour_means
+from rankrange.crossfit.predictions import linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
 
 N, CLASSES = 180, 3
@@ -34,11 +35,16 @@ def of_trees(name):
     return predict
 
 
-def of_smooth_forest(place, with_folds=True):
+def of_forest(place):
     def predict(X, codes, folds, mass):
-        return trees.smooth_forests(X, codes, CLASSES, 0, folds if with_folds else None, mass)[place]
+        forest = trees.Forest.fit(X, codes, CLASSES, folds, np.random.default_rng(0), mass)
+        return forest.out_of_fold(X, folds)[place]
 
     return predict
+
+
+def of_neighbours(X, codes, folds, mass):
+    return neighbour_means(X, np.eye(CLASSES)[codes], folds, np.random.default_rng(0), mass)
 
 
 def of_model(model):
@@ -53,26 +59,18 @@ def of_model(model):
 BY_FOLD = {
     "ordinary": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[0], 2e-3),
     "trimmed": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[1], 2e-2),
-    "neighbours by fold": (lambda X, codes, folds, mass: label_shares_by_fold(X, codes, CLASSES, folds, mass), 1e-12),
-    "extra trees": (of_smooth_forest(0), 1e-12),
-    "large leaves": (of_smooth_forest(1), 1e-12),
+    "neighbours": (of_neighbours, 1e-12),
+    "forest": (of_forest(0), 1e-12),
+    "large leaves": (of_forest(1), 1e-12),
     "naive Bayes": (of_model(GaussianNB()), 1e-12),
     "nearest neighbour": (of_model(KNeighborsClassifier(1)), 1e-12),
 }
-UNWEIGHTED = {name: (of_trees(name), 1e-12) for name in trees.TREE_MEMBERS}
+UNWEIGHTED = {"boosting": (of_trees("boosting"), 1e-12)}
 ONE_OUT = {
-    "neighbours": (
-        lambda X, codes, folds, mass: label_shares(
-            X, codes, CLASSES, np.arange(len(X)), np.random.default_rng(0), mass
-        ),
-        1e-12,
-    ),
     "smooth functions": (
         lambda X, codes, folds, mass: smooth_functions(X, codes, CLASSES, np.random.default_rng(0), mass),
         1e-9,
     ),
-    "extra trees, no folds": (of_smooth_forest(0, with_folds=False), 1e-12),
-    "large leaves, no folds": (of_smooth_forest(1, with_folds=False), 1e-12),
 }
 LINEAR = {"ordinary": 0, "trimmed": 1}  # one penalty, and one share to cut, are chosen for all folds
 MEMBERS = {**BY_FOLD, **UNWEIGHTED, **ONE_OUT}

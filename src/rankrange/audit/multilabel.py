@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
-from ..crossfit.predictions import POOL, multilabel_shares
+from ..crossfit.neighbours import POOL, neighbour_means, of_unit_variance
 from ..crossfit.simple_models import smooth_multilabel
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
@@ -152,7 +152,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
-        yes["neighbours"] = multilabel_shares(X, Y, plan.rng(3))
+        yes["neighbours"] = neighbour_means(of_unit_variance(X), Y, plan.folds.once(), plan.rng(3))
         yes["smooth"] = smooth_multilabel(X, Y, plan.rng(5))
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):

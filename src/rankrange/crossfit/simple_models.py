@@ -9,9 +9,10 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ..core.arrays import Array
 from .folds import Folds, default_repeats, draw_folds
+from .neighbours import POOL, neighbour_means
 from .numeric import numeric_view, standardised, with_levels
-from .predictions import POOL, label_shares, label_shares_by_fold, linear_predictions
-from .trees import smooth_forests
+from .predictions import linear_predictions
+from .trees import TREE_MEMBERS, Forest
 
 # Lower bound of class probabilities predicted by regressions.
 _SHARE = 1e-3
@@ -27,30 +28,27 @@ def simple_predictions(
     folds: Folds | None = None,
     mass: Array | None = None,
 ) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and trees.
+    """Out-of-fold probabilities (n, n_classes) of linear models, nearest neighbours, smooth functions and a forest.
 
     The dict is empty if no column of X can be made numeric. If folds are given, all models use them, and smooth
-    functions are left out. Otherwise linear models use five folds, neighbours and smooth functions leave one row out,
-    and trees predict out of bag. Neighbours and smooth functions are used up to 20,000 rows.
+    functions, which leave one row out, are left out. Otherwise five folds are drawn. Neighbours and smooth functions
+    are used up to 20,000 rows.
     """
-    view, n = numeric_view(X), len(codes)
+    view, n, given = numeric_view(X), len(codes), folds is not None
     if view is None:
         return {}
     view = standardised(with_levels(view), mass)
-    linear_folds = (
-        draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=default_repeats(n, n_classes)) if folds is None else folds
-    )
-    ordinary, trimmed = linear_predictions(view, codes, n_classes, linear_folds, mass)
+    if folds is None:
+        folds = draw_folds(n, rng, strata=codes, n_folds=5, n_repeats=default_repeats(n, n_classes))
+    ordinary, trimmed = linear_predictions(view, codes, n_classes, folds, mass)
     found = {"linear": ordinary, "trimmed": trimmed}
+    once = folds if given else folds.once()
     if n <= POOL:
-        all_rows = np.arange(n)
-        if folds is None:
-            found["neighbours"] = label_shares(view, codes, n_classes, all_rows, rng, mass)
+        found["neighbours"] = neighbour_means(view, np.eye(n_classes)[codes], once, rng, mass)
+        if not given:
             found["smooth"] = smooth_functions(view, codes, n_classes, rng, mass)
-        else:
-            found["neighbours"] = label_shares_by_fold(view, codes, n_classes, folds, mass)
-    trees = smooth_forests(view, codes, n_classes, int(rng.integers(2**31)), folds, mass)
-    return found | dict(zip(("extra trees", "large leaves"), trees, strict=True))
+    forest = Forest.fit(view, codes, n_classes, once, rng, mass, large=True).out_of_fold(view, once)
+    return found | dict(zip(TREE_MEMBERS[1:], forest, strict=True))
 
 
 def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
 
 from ..core.arrays import Array
 from .folds import Folds
-from .models import Task, fit_folds
-from .predictions import calibrated
+from .predictions import penalised_predictions
 
 # The largest numbers of columns of words and of character n-grams, and the weight of the latter: words of long texts
 # are more specific, but short or misspelt texts have few words in common.
@@ -35,12 +32,6 @@ def text_features(texts: Sequence[str]) -> Any:
 
 
 def text_predictions(texts: Sequence[str], codes: Array, n_classes: int, folds: Folds) -> dict[str, Array]:
-    """Calibrated probabilities (n, n_classes) of logistic regression on `text_features`; empty without features.
-
-    The penalty is that of scikit-learn, which is strong for texts: wrong labels influence the fit little.
-    """
+    """Probabilities (n, n_classes) of `penalised_predictions` from `text_features`; empty without features."""
     X = text_features(texts)
-    if not X.shape[1]:
-        return {}
-    found = fit_folds(LogisticRegression(max_iter=300, tol=1e-3), Task(X, codes, np.arange(n_classes)), folds)
-    return {"text": calibrated(folds.average(found.parts), codes)}
+    return {"text": penalised_predictions(X, codes, n_classes, folds)} if X.shape[1] else {}

@@ -21,7 +21,7 @@ from ..core.arrays import Array
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from ..crossfit.folds import Folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
-from ..crossfit.predictions import less_confident
+from ..crossfit.predictions import less_confident, penalised_predictions
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
 from .out_of_fold import (
@@ -31,7 +31,6 @@ from .out_of_fold import (
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
-    penalised_predictions,
     predictions_of,
     trimmed_predictions,
 )
@@ -178,7 +177,8 @@ def find_label_issues(
     predictions: Any = None
     if pred_probs is not None:
         predictions = given_predictions(pred_probs, data, classes)
-        found = _inferred(data, {"model": predictions.member(0)}, high_leverage, neighbours, rng, report)
+        near = label_folds(data.learnt, 5, 1, rng) if neighbours and data.X is not None else None
+        found = _inferred(data, {"model": predictions.member(0)}, high_leverage, near, rng, report)
         return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
     folds = label_folds(data.learnt, cv, n_repeats, rng)
     if by_text:
@@ -193,7 +193,7 @@ def find_label_issues(
         data, predictions = _linear_predictions(data, estimator, high_leverage, trained, report)
         members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
         if unscaled is not None:
-            members["penalised"] = penalised_predictions(unscaled, trained)
+            members["penalised"] = penalised_predictions(unscaled.X, data.learnt, len(data.classes), trained)
     dense = _as_dense(data.X) if trees and data.X is not None else None
     once = folds.once().without(high_leverage)
     for name, predict in MEMBERS.items() if dense is not None else [("text", MEMBERS["text"])]:
@@ -203,7 +203,7 @@ def find_label_issues(
         if not members:
             raise ValueError("texts must have words in common, got none; pass X as well")
         predictions = predictions_of(np.log(np.maximum(members["text"], 1e-12))[None, None], data)
-    found = _inferred(data, members, high_leverage, neighbours, rng, report)
+    found = _inferred(data, members, high_leverage, once if neighbours and data.X is not None else None, rng, report)
     return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
 
 
@@ -264,19 +264,18 @@ def _inferred(
     data: Data,
     members: dict[str, Array],
     high_leverage: Array,
-    neighbours: bool,
+    folds: Folds | None,
     rng: np.random.Generator,
     report: Report,
 ) -> _Inferred:
+    """The posterior; with `folds`, nearest neighbours may join the members."""
     # If labels were corrected, at least one label was wrong.
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
     if set(members) <= _LINEAR_MEMBERS:
         prior = replace(prior, surprises=_LINEAR_SURPRISES)
     model, weight = LabelNoiseModel(prior), (~high_leverage).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
-    by_neighbours = (
-        neighbour_predictions(data, posterior.mean, high_leverage, rng) if neighbours and data.X is not None else None
-    )
+    by_neighbours = None if folds is None else neighbour_predictions(data, posterior.mean, high_leverage, folds, rng)
     if by_neighbours is not None:
         members = {**members, "neighbours": by_neighbours}
         posterior = model.fit(members, data.codes, weight)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import is_regressor
-from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
@@ -17,8 +16,9 @@ from ..core.arrays import Array
 from ..core.transition import wrong_rate
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
+from ..crossfit.neighbours import neighbour_means, of_unit_variance
 from ..crossfit.numeric import numeric_view
-from ..crossfit.predictions import calibrated, label_shares, log_probabilities, logistic_objective, trimmed_fits
+from ..crossfit.predictions import log_probabilities, logistic_objective, trimmed_fits
 from ..estimators import AoRRClassifier
 from ..label_noise import mixture_weights
 
@@ -345,38 +345,29 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     return Predictions(logs, 2, cuts, float(fits.shares[2]), fits.C)
 
 
-def penalised_predictions(data: Data, folds: Folds) -> Array:
-    """Array (n, K): calibrated probabilities of logistic regression with the penalty of scikit-learn.
-
-    For text this penalty is strong: the predictions are underconfident, but wrong labels influence them little.
-    """
-    task = Task(data.X, data.learnt, np.arange(len(data.classes)))
-    found = fit_folds(LogisticRegression(max_iter=1000), task, folds)
-    return calibrated(folds.average(found.parts), data.learnt)
-
-
 # Nearest neighbours are first tried on at most this many rows.
 _FIRST_TRIED = 2000
 
 
-def neighbour_predictions(data: Data, plain: Array, high_leverage: Array, rng: np.random.Generator) -> Array | None:
-    """The class shares (n, classes) among the nearest rows; None if they do not improve the ensemble.
+def neighbour_predictions(
+    data: Data, plain: Array, high_leverage: Array, folds: Folds, rng: np.random.Generator
+) -> Array | None:
+    """The class shares (n, classes) among the nearest training rows; None if they do not improve the ensemble.
 
     The neighbours are used if a mixture with them has a mean log likelihood that is more than two standard errors above
     that of `plain` (n, classes), the probabilities of the ensemble without them. A sample of at most 2000 rows is tried
-    first. High-leverage rows are not neighbours of other rows, and do not count in the comparison.
+    first. High-leverage rows do not count in the comparison.
     """
-    n, shares = len(data.codes), None
-    X, mass = data.X, None
-    if high_leverage.any():
-        X, mass = X / np.maximum(X[~high_leverage].std(axis=0), 1e-12), (~high_leverage).astype(np.float64)
-    sample = np.sort(rng.choice(n, min(n, _FIRST_TRIED), replace=False))
-    for rows in (sample, np.arange(n)) if len(sample) < n else (sample,):
-        shares = label_shares(X, data.learnt, len(data.classes), rows, rng, mass)
-        likelihood = np.stack([plain[rows, data.codes[rows]], shares[np.arange(len(rows)), data.codes[rows]]])
-        likelihood = np.clip(likelihood[:, ~high_leverage[rows]], 1e-4, 1.0)
-        share = mixture_weights(likelihood, np.ones(likelihood.shape[1]))
+    n, X, targets = len(data.codes), of_unit_variance(data.X, ~high_leverage), np.eye(len(data.classes))[data.learnt]
+    sample = np.zeros(n, dtype=bool)
+    sample[rng.choice(n, min(n, _FIRST_TRIED), replace=False)] = True
+    shares = None
+    for tried in (sample, ~sample | sample)[: 1 + (not sample.all())]:
+        shares = neighbour_means(X, targets, Folds(folds.train, folds.test & tried), rng)
+        rows = np.flatnonzero(tried & ~high_leverage & np.isfinite(shares[:, 0]))
+        likelihood = np.clip(np.stack([P[rows, data.codes[rows]] for P in (plain, shares)]), 1e-4, 1.0)
+        share = mixture_weights(likelihood, np.ones(len(rows)))
         gain = np.log(share @ likelihood) - np.log(likelihood[0])
-        if gain.mean() <= 2.0 * gain.std() / np.sqrt(likelihood.shape[1]):
+        if gain.mean() <= 2.0 * gain.std() / np.sqrt(len(rows)):
             return None
     return shares

@@ -21,7 +21,7 @@ from ..core.objective import Objective
 from ..core.row_space import RowSpace
 from ..crossfit import predictions
 from ..crossfit.folds import Folds
-from ..crossfit.trees import FoldTrees, fold_trees
+from ..crossfit.trees import FoldTrees
 from ..estimators import AoRRClassifier
 from ..issues.out_of_fold import IGNORED, check_settings
 from ..issues.suspects import LabelIssues
@@ -187,7 +187,7 @@ class _Sample(NamedTuple):
         X = self.objective.design.X
         if sp.issparse(X) and X.shape[0] * X.shape[1] > _WRITTEN_OUT:
             return None
-        return fold_trees(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
+        return FoldTrees.fit(dense(X), self.codes, self.data.model.n_classes, self.folds, rng)
 
     def posterior(self, members: FoldModels) -> LabelNoisePosterior:
         """The label-noise posterior without arrays of rows, which is small enough to send to workers."""
