@@ -75,11 +75,10 @@ def test_ready_probabilities_do_as_the_estimator_that_made_them():
     folds = list(KFold(5, shuffle=True, random_state=0).split(X))
     model = LogisticRegression()
     P = cross_val_predict(model, X, given, cv=folds, method="predict_proba")
-    a = find_label_issues(X, given, estimator=model, cv=folds, trees=False, random_state=0)
-    b = find_label_issues(X, given, pred_probs=P, random_state=0)
-    np.testing.assert_allclose(a.score, b.score, atol=1e-4)
-    alone = find_label_issues(y=given, pred_probs=P)
-    np.testing.assert_allclose(alone.score, find_label_issues(X, given, pred_probs=P, neighbours=False).score)
+    fitted = find_label_issues(X, given, estimator=model, cv=folds, trees=False, neighbours=False, random_state=0)
+    ready = find_label_issues(X, given, pred_probs=P, neighbours=False, random_state=0)
+    np.testing.assert_allclose(fitted.score, ready.score, atol=1e-4)
+    np.testing.assert_allclose(find_label_issues(y=given, pred_probs=P).score, ready.score)
 
 
 def test_if_a_line_does_not_fit_nearest_neighbours_predict():

@@ -78,7 +78,7 @@ def test_columns_are_in_units_of_the_rows_that_are_not_far(factor):
     X, y = rows()
     far = np.isin(np.arange(N), FAR)
     X[far] *= factor
-    scaled = Data.checked(X, y, False, any_X=False).scaled(far).X[~far]
+    scaled = Data.checked(X, y, False, any_X=False).scaled(~far).X[~far]
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scaled.std(axis=0), 1.0)
 

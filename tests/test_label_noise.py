@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankrange import find_label_issues
-from rankrange.label_noise import Costs, LabelNoiseModel, NoisePrior, actions, high_leverage_labels
+from rankrange.label_noise import Costs, LabelNoiseModel, NoisePrior, actions
+from rankrange.label_noise.high_leverage import high_leverage_labels
 
 
 def table(n, n_classes=2, margin=4.0, rates=0.0, seed=0, overlap=0.0):

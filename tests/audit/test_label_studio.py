@@ -10,7 +10,7 @@ import pytest
 from rankrange import cli, find_label_issues
 from rankrange.errors import UserError
 from rankrange.issues import label_studio
-from rankrange.issues.questions import Question, media_columns
+from rankrange.issues.label_studio import Question, media_columns
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich"):

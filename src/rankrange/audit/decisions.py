@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..issues.questions import fingerprint
+from ..issues.label_studio import fingerprint
 from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, csv_unsafe, visible
 from ..tables.cell_formats import means_one, plain_number

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..issues import label_studio
-from ..issues.questions import NONE_OF_THEM, Answer, Question, read_json
+from ..issues.label_studio import NONE_OF_THEM, Answer, Question, read_label_studio
 from ..pages.text import visible
 from .decisions import Decision, Decisions, join_labels, read_decisions, same_label, split_labels
 from .target import plain_name
@@ -99,12 +98,7 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
 
 
 def _of_export(path: Path) -> dict[str, Decisions]:
-    records = read_json(path)
-    if not label_studio.is_export(records):
-        raise UserError(
-            f"an export must come from Label Studio (JSON), got another kind of records in {path}; export it again"
-        )
-    answers = label_studio.answers_of(records, str(path))
+    answers = read_label_studio(path)
     if not answers:
         raise UserError(f"an export needs at least one answer, got none in {path}; review a row first")
     return decisions_by_reviewer(answers, str(path))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import UserError
-from ..issues.questions import majority
+from ..issues.label_studio import majority
 from ..pages.text import plural, visible
 from .decisions import Decision, Decisions
 

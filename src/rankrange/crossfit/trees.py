@@ -130,9 +130,13 @@ class Forest(NamedTuple):
         return total / (count or np.nan)
 
     def out_of_fold(self, X: Any, folds: Folds) -> Array:
-        """Probabilities (leaf sizes, n, n_classes) of all rows."""
-        parts = [self.predict(fold, X[np.flatnonzero(test)]) for fold, test in enumerate(folds.test)]
-        return folds.average([part.transpose(1, 0, 2) for part in parts]).transpose(1, 0, 2)
+        """Probabilities (leaf sizes, n, n_classes) of all rows; NaN for rows that no tree leaves out."""
+        X, total, count = _single(X), np.zeros((len(self.leaves), X.shape[0], self.n_classes)), np.zeros(X.shape[0])
+        for left, tree in self.trees:
+            rows = np.flatnonzero(folds.test[left].any(axis=0))
+            total[:, rows] += _shares(tree, X[rows], self.leaves, self.n_classes)
+            count[rows] += 1
+        return total / np.where(count > 0, count, np.nan)[:, None]
 
 
 class FoldTrees(NamedTuple):
@@ -155,8 +159,8 @@ class FoldTrees(NamedTuple):
 def tree_predictions(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of boosted trees and of a forest by leaf size."""
     trees = FoldTrees.fit(X, codes, n_classes, folds, rng)
-    parts = [trees.predict(fold, X[test]) for fold, test in enumerate(folds.test)]
-    return {name: folds.average([part[name] for part in parts]) for name in TREE_MEMBERS}
+    boosted = folds.average([trees.boosted.predict(fold, X[test]) for fold, test in enumerate(folds.test)])
+    return dict(zip(TREE_MEMBERS, [boosted, *trees.forest.out_of_fold(X, folds)], strict=True))
 
 
 def _single(X: Any) -> Any:

@@ -11,7 +11,7 @@ separately.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,11 +19,11 @@ from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
-from ..crossfit.folds import Folds, label_folds
+from ..crossfit.folds import Folds, draw_folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
 from ..crossfit.predictions import less_confident, penalised_predictions
 from ..estimators import AoRRClassifier
-from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, high_leverage_labels
+from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, with_high_leverage
 from .out_of_fold import (
     Data,
     Predictions,
@@ -31,7 +31,6 @@ from .out_of_fold import (
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
-    predictions_of,
     trimmed_predictions,
 )
 from .sentences import SURPRISING
@@ -171,40 +170,38 @@ def find_label_issues(
     data = Data.checked(
         X, y, pred_probs is not None or by_text, any_X=not is_linear, learn_from=learn_from, classes=classes
     )
+    n, n_classes = len(data.codes), len(data.classes)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     report: Report = print if verbose else (lambda message: None)
-    high_leverage = np.zeros(len(data.codes), dtype=bool)
-    predictions: Any = None
+    high_leverage, predictions = np.zeros(n, dtype=bool), None
+    members: dict[str, Array] = {}
     if pred_probs is not None:
+        folds = draw_folds(n, rng, strata=data.learnt, n_folds=min(5, n), n_repeats=1)
         predictions = given_predictions(pred_probs, data, classes)
-        near = label_folds(data.learnt, 5, 1, rng) if neighbours and data.X is not None else None
-        found = _inferred(data, {"model": predictions.member(0)}, high_leverage, near, rng, report)
-        return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
-    folds = label_folds(data.learnt, cv, n_repeats, rng)
-    if by_text:
-        members = {}
-    elif not is_linear:
-        predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
-        members = {"model": predictions.member(0)}
     else:
-        high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
-        trained = folds.without(high_leverage)
-        unscaled = data if estimator is None and _mostly_zero(data.X) else None
-        data, predictions = _linear_predictions(data, estimator, high_leverage, trained, report)
-        members = {"ordinary": predictions.member(0), "robust": predictions.member(predictions.best)}
-        if unscaled is not None:
-            members["penalised"] = penalised_predictions(unscaled.X, data.learnt, len(data.classes), trained)
-    dense = _as_dense(data.X) if trees and data.X is not None else None
-    once = folds.once().without(high_leverage)
-    for name, predict in MEMBERS.items() if dense is not None else [("text", MEMBERS["text"])]:
-        members.update(predict(MemberTask(dense, data.learnt, len(data.classes), once, rng, texts)))
-        report(f"{name} predicted all rows out of fold")
+        folds = label_folds(data.learnt, cv, n_repeats, rng)
+        if is_linear and not by_text:
+            high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
+            folds, unscaled = folds.without(high_leverage), data.X
+            data, predictions = _linear_predictions(data, estimator, folds, report)
+            if estimator is None and _mostly_zero(unscaled):
+                members["penalised"] = penalised_predictions(unscaled, data.learnt, n_classes, folds)
+        elif not by_text:
+            predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
+        dense = _as_dense(data.X) if trees and data.X is not None else None
+        for name, predict in MEMBERS.items():
+            members |= predict(MemberTask(dense, data.learnt, n_classes, folds.once(), rng, texts))
+            report(f"{name} predicted all rows out of fold")
     if predictions is None:
         if not members:
             raise ValueError("texts must have words in common, got none; pass X as well")
-        predictions = predictions_of(np.log(np.maximum(members["text"], 1e-12))[None, None], data)
-    found = _inferred(data, members, high_leverage, once if neighbours and data.X is not None else None, rng, report)
-    return _ranked_outcomes(data, found) if labels == "observed" else _tabulate(data, predictions, found, costs)
+        predictions = Predictions.of_model(np.log(np.maximum(members["text"], 1e-12))[None], data.codes, "text")
+    members = predictions.members | members
+    near = folds.once() if neighbours and data.X is not None else None
+    members, posterior = _inferred(data, members, high_leverage, near, rng, report)
+    if labels == "observed":
+        return _ranked_outcomes(data, members, posterior, high_leverage)
+    return _tabulate(data, predictions, members, posterior, high_leverage, costs)
 
 
 def _refuse(given: dict[str, Any], rule: str) -> None:
@@ -215,7 +212,7 @@ def _refuse(given: dict[str, Any], rule: str) -> None:
 
 
 def _linear_predictions(
-    data: Data, estimator: AoRRClassifier | None, high_leverage: Array, folds: Folds, report: Report
+    data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report
 ) -> tuple[Data, Predictions]:
     """The data with columns scaled as in the linear fits, and the predictions of these fits.
 
@@ -223,10 +220,12 @@ def _linear_predictions(
     half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
     out-of-fold log loss are kept.
     """
-    views = [data] if estimator is not None else [data.scaled(high_leverage), data][: 1 + _mostly_zero(data.X)]
+    trained = folds.train.any(axis=0)
+    views = [data] if estimator is not None else [data.scaled(trained), data][: 1 + _mostly_zero(data.X)]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
-    return max(found, key=lambda pair: float(pair[1].logs[0].mean(axis=0)[rows, data.learnt].mean()))
+    of_given = [np.maximum(predictions.members["ordinary"][rows, data.learnt], 1e-30) for _, predictions in found]
+    return found[int(np.argmax([np.log(likelihood).mean() for likelihood in of_given]))]
 
 
 def _mostly_zero(X: Any) -> bool:
@@ -240,26 +239,6 @@ def _as_dense(X: Any) -> Array | None:
     return np.asarray(X.toarray()) if X.shape[0] * X.shape[1] <= _MAX_DENSE else None
 
 
-class _Inferred(NamedTuple):
-    """The members' predictions, the posterior fitted without high-leverage rows, and the posterior of all rows.
-
-    The latter has p_wrong (n,), p_true (n, classes), the share of wrong labels and its 95% interval. `high_leverage`
-    (n,) is a mask.
-    """
-
-    members: dict[str, Array]
-    posterior: LabelNoisePosterior
-    p_wrong: Array
-    p_true: Array
-    share: float
-    interval: tuple[float, float]
-    high_leverage: Array
-
-    @property
-    def weighted_members(self) -> tuple[tuple[str, float, Array], ...]:
-        return tuple((name, self.posterior.weights[name], P) for name, P in self.members.items())
-
-
 def _inferred(
     data: Data,
     members: dict[str, Array],
@@ -267,17 +246,17 @@ def _inferred(
     folds: Folds | None,
     rng: np.random.Generator,
     report: Report,
-) -> _Inferred:
-    """The posterior; with `folds`, nearest neighbours may join the members."""
+) -> tuple[dict[str, Array], LabelNoisePosterior]:
+    """The members, to which nearest neighbours may be added if `folds` are given, and the posterior of all rows."""
     # If labels were corrected, at least one label was wrong.
     prior = NoisePrior() if (data.learnt == data.codes).all() else NoisePrior(no_error=0.0)
     if set(members) <= _LINEAR_MEMBERS:
         prior = replace(prior, surprises=_LINEAR_SURPRISES)
     model, weight = LabelNoiseModel(prior), (~high_leverage).astype(np.float64)
     posterior = model.fit(members, data.codes, weight)
-    by_neighbours = None if folds is None else neighbour_predictions(data, posterior.mean, high_leverage, folds, rng)
-    if by_neighbours is not None:
-        members = {**members, "neighbours": by_neighbours}
+    near = None if folds is None else neighbour_predictions(data, posterior.mean, high_leverage, folds, rng)
+    if near is not None:
+        members = {**members, "neighbours": near}
         posterior = model.fit(members, data.codes, weight)
     if data.X is not None:
         doubtful = less_confident(members, data.codes, data.X, posterior.transition)
@@ -286,27 +265,7 @@ def _inferred(
             posterior = model.fit(members, data.codes, weight)
     counted = ", ".join(f"{name} {share:.2f}" for name, share in posterior.weights.items())
     report(f"weights of the members: {counted}")
-    return _with_high_leverage_rows(data, members, posterior, high_leverage)
-
-
-def _with_high_leverage_rows(
-    data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, high_leverage: Array
-) -> _Inferred:
-    """The posterior of all rows; high-leverage rows may be outliers with a rate of wrong labels of their own."""
-    p_wrong, p_true = posterior.p_wrong.copy(), posterior.p_true.copy()
-    if not high_leverage.any():
-        return _Inferred(members, posterior, p_wrong, p_true, posterior.share, posterior.interval, high_leverage)
-    rows, part = np.flatnonzero(high_leverage), float(high_leverage.mean())
-    p_wrong[rows], outer, ends = high_leverage_labels(posterior.mean[rows], data.codes[rows], p_wrong[rows])
-    others = posterior.mean[rows].copy()
-    others[np.arange(len(rows)), data.codes[rows]] = 0.0
-    p_true[rows] = others * (p_wrong[rows] / np.maximum(others.sum(axis=1), 1e-300))[:, None]
-    p_true[rows, data.codes[rows]] = 1.0 - p_wrong[rows]
-    low_leverage_rate = float(posterior.p_wrong[~high_leverage].mean())
-    low, high = ((1.0 - part) * a + part * b for a, b in zip(posterior.interval, ends, strict=True))
-    return _Inferred(
-        members, posterior, p_wrong, p_true, (1.0 - part) * low_leverage_rate + part * outer, (low, high), high_leverage
-    )
+    return members, with_high_leverage(posterior, data.codes, high_leverage)
 
 
 # The weight of p_wrong in the score by which rows are ranked; the rest is 1 - P(given label), the out-of-fold error.
@@ -332,9 +291,11 @@ def _empty_table(data: Data, order: Array, other: str, columns: tuple[tuple[str,
     return table
 
 
-def _ranked_outcomes(data: Data, found: _Inferred) -> LabelIssues:
+def _ranked_outcomes(
+    data: Data, members: dict[str, Array], posterior: LabelNoisePosterior, high_leverage: Array
+) -> LabelIssues:
     """The result for observed outcomes: rows ranked by the probability of the outcome, none of them called wrong."""
-    mean = found.posterior.mean / found.posterior.mean.sum(axis=1, keepdims=True)
+    mean = posterior.mean / posterior.mean.sum(axis=1, keepdims=True)
     probability = mean[np.arange(len(data.codes)), data.codes]
     order = np.argsort(probability, kind="stable")
     table = _empty_table(data, order, "expected", (("probability", np.float64), ("loss", np.float64)))
@@ -348,32 +309,40 @@ def _ranked_outcomes(data: Data, found: _Inferred) -> LabelIssues:
         data.classes[mean.argmax(axis=1)],
         0.0,
         (0.0, 0.0),
-        float(found.posterior.weights.get("neighbours", 0.0)),
-        found.weighted_members,
-        high_leverage=found.high_leverage,
+        _weighted(members, posterior),
+        high_leverage=high_leverage,
         ranked=table,
         index=data.index,
         labels="observed",
-        contradicted=found.posterior.contradicted,
+        contradicted=posterior.contradicted,
         expected_surprises=float(mean[mean < SURPRISING].sum()),
     )
 
 
-def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Costs) -> LabelIssues:
-    rows, codes, mean, p_wrong = np.arange(len(data.codes)), data.codes, found.posterior.mean, found.p_wrong
-    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - mean[rows, codes])
-    losses = -predictions.logs[predictions.best][:, rows, codes].astype(np.float64)
-    other = found.p_true.copy()
+def _weighted(members: dict[str, Array], posterior: LabelNoisePosterior) -> tuple[tuple[str, float, Array], ...]:
+    return tuple((name, posterior.weights[name], P) for name, P in members.items())
+
+
+def _tabulate(
+    data: Data,
+    predictions: Predictions,
+    members: dict[str, Array],
+    posterior: LabelNoisePosterior,
+    high_leverage: Array,
+    costs: Costs,
+) -> LabelIssues:
+    rows, codes, p_wrong, losses = np.arange(len(data.codes)), data.codes, posterior.p_wrong, predictions.losses
+    score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - posterior.mean[rows, codes])
+    other = posterior.p_true.copy()
     other[rows, codes] = -1.0
-    best_other = other.argmax(axis=1)
     order = np.argsort(-score, kind="stable")
     table = _empty_table(data, order, "suggested", _COLUMNS)
-    table["suggested"] = data.classes[best_other[order]]
+    table["suggested"] = data.classes[other[order].argmax(axis=1)]
     table["p_wrong"], table["loss"] = p_wrong[order], losses[:, order].mean(axis=0)
     table["distance"] = (losses - predictions.cuts)[:, order].mean(axis=0)
     table["cut"] = (losses > predictions.cuts)[:, order].mean(axis=0)
     # No class is suggested for a high-leverage row, because it may be an outlier.
-    table["action"] = actions(p_wrong, np.where(found.high_leverage, 0.0, other.max(axis=1)), costs)[order]
+    table["action"] = actions(p_wrong, np.where(high_leverage, 0.0, other.max(axis=1)), costs)[order]
     suspects = table[table["action"] != ""]
     for part in (suspects, table):
         part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
@@ -382,17 +351,16 @@ def _tabulate(data: Data, predictions: Predictions, found: _Inferred, costs: Cos
         score,
         p_wrong,
         data.classes[codes],
-        data.classes[found.p_true.argmax(axis=1)],
-        float(found.share),
-        found.interval,
-        float(found.posterior.weights.get("neighbours", 0.0)),
-        found.weighted_members,
-        high_leverage=found.high_leverage,
+        data.classes[posterior.p_true.argmax(axis=1)],
+        float(posterior.share),
+        posterior.interval,
+        _weighted(members, posterior),
+        high_leverage=high_leverage,
         ranked=table,
         index=data.index,
-        no_error=found.posterior.no_error,
-        transition=found.posterior.transition,
-        contradicted=found.posterior.contradicted,
+        no_error=posterior.no_error,
+        transition=posterior.transition,
+        contradicted=posterior.contradicted,
         dropped_share=predictions.dropped_share,
         C=predictions.C,
     )

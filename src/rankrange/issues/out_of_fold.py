@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -86,14 +86,14 @@ class Data:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
 
-    def scaled(self, high_leverage: Array) -> Data:
-        """Standardise the columns, with means and standard deviations over the rows without high leverage.
+    def scaled(self, trained: Array) -> Data:
+        """Standardise the columns, with means and standard deviations over the rows of the mask `trained`.
 
         A column with more than half zeros, such as a word or a category, is divided by the root mean square of its
         other values and not centred: its standard deviation would give rare columns too much weight. No column of a
         sparse X is centred. Constant columns are not divided.
         """
-        rows = self.X[~high_leverage]
+        rows = self.X[trained]
         square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)
         filled, mean, size = (np.asarray(part).ravel() for part in (filled, rows.mean(axis=0), square.mean(axis=0)))
         spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
@@ -214,28 +214,31 @@ def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
     return codes
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Out-of-fold log probabilities, and the losses above which rows are dropped.
+class Predictions(NamedTuple):
+    """Out-of-fold probabilities (n, classes) of each model, and the losses above which rows are dropped.
 
-    `logs` has shape (V, R, n, K): V fits of increasing m, the ordinary one first, R repeats and K classes. `best` is
-    the index of the fit with the largest m, whose losses are reported. `cuts` (R, n) is the loss above which that fit
-    drops a row; for linear fits it is the cut lam_hat in the fold that left out the row. `dropped_share` is the share
-    of rows that it drops; 0 if no fit drops any. C is that of linear fits, otherwise None.
+    `losses` (repeats, n) are those of the last model, and `cuts` (repeats, n) the loss above which it drops a row; for
+    linear fits the cut lam_hat in the fold that left out the row. `dropped_share` is the share of rows that it drops,
+    and C the penalty of linear fits.
     """
 
-    logs: Array
-    best: int
+    members: dict[str, Array]
+    losses: Array
     cuts: Array
     dropped_share: float = 0.0
     C: float | None = None
 
-    def member(self, view: int) -> Array:
-        """Array (n, K): the probabilities of the fit with index `view`, as geometric means over the repeats.
+    @classmethod
+    def of_model(cls, logs: Array, codes: Array, name: str = "model") -> Predictions:
+        """Predictions of one model, from log probabilities (repeats, n, classes).
 
-        They are not normalised.
+        In each repeat the cut is the quantile of the losses above which there are as many rows as estimated wrong
+        labels, at least one.
         """
-        return np.asarray(np.exp(self.logs[view].mean(axis=0)))
+        n, rate = len(codes), wrong_rate(logs.mean(axis=0), codes)
+        losses = -logs[:, np.arange(n), codes]
+        cuts = np.quantile(losses, 1.0 - max(rate, 1.0 / n), axis=1, keepdims=True)
+        return cls({name: np.exp(logs.mean(axis=0))}, losses, np.broadcast_to(cuts, losses.shape))
 
 
 def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predictions:
@@ -256,7 +259,7 @@ def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predi
         raise ValueError(
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
-    return predictions_of(np.log(np.maximum(P, 1e-12))[None, None], data)
+    return Predictions.of_model(np.log(np.maximum(P, 1e-12))[None], data.codes)
 
 
 def _in_order(pred_probs: Any, classes: Array) -> Any:
@@ -268,18 +271,6 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
         if names != wanted and len(names) == len(wanted) and set(names) == set(wanted)
         else pred_probs
     )
-
-
-def predictions_of(logs: Array, data: Data) -> Predictions:
-    """Predictions of one fit, from log probabilities `logs` (1, R, n, K).
-
-    In each repeat the cut is the quantile of the losses above which there are as many rows as estimated wrong labels,
-    at least one.
-    """
-    rate = wrong_rate(logs[0].mean(axis=0), data.codes)
-    losses = -logs[0][:, np.arange(len(data.codes)), data.codes]
-    cut = np.quantile(losses, 1.0 - max(rate, 1.0 / len(data.codes)), axis=1, keepdims=True)
-    return Predictions(logs, 0, np.broadcast_to(cut, losses.shape))
 
 
 def estimator_predictions(
@@ -308,7 +299,7 @@ def estimator_predictions(
     for repeat, test, P in zip(folds.repeats, folds.test, found.parts, strict=True):
         logs[repeat][test] = np.log(np.maximum(P, 1e-12))
     report(f"{len(folds)} folds fitted")
-    return predictions_of(logs[None], data)
+    return Predictions.of_model(logs, data.codes)
 
 
 def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNORED, "class_weight")) -> None:
@@ -327,22 +318,23 @@ def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNOR
 
 
 def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Folds, report: Report) -> Predictions:
-    """Predictions of three linear fits: ordinary, and with half or all of the estimated wrong labels dropped.
+    """Predictions of two linear fits: ordinary, and with the estimated share of wrong labels dropped.
 
     C and `fit_intercept` are those of the estimator. Without one, or with C="auto", C is chosen.
     """
     if estimator is not None:
         check_settings(estimator)
-    n, K = len(data.codes), len(data.classes)
+    n, K, repeats = len(data.codes), len(data.classes), folds.repeats[-1] + 1
     objective = logistic_objective(data.X, data.learnt, K, estimator is None or bool(estimator.fit_intercept))
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
     fits, parts = trimmed_fits(objective, data.learnt, folds, C, report)
-    logs = np.empty((len(fits.W), folds.repeats[-1] + 1, n, K), dtype=np.float32)
-    cuts = np.empty((folds.repeats[-1] + 1, n))
+    logs, cuts = np.empty((2, repeats, n, K), dtype=np.float32), np.empty((repeats, n))
     for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(2), parts, strict=True):
-        logs[:, repeat, rows] = log_probabilities(scores)
+        logs[:, repeat, rows] = log_probabilities(scores)[[0, 2]]
         cuts[repeat, rows] = limit
-    return Predictions(logs, 2, cuts, float(fits.shares[2]), fits.C)
+    ordinary, robust = (np.exp(part.mean(axis=0)) for part in logs)
+    losses = -logs[1][:, np.arange(n), data.codes].astype(np.float64)
+    return Predictions({"ordinary": ordinary, "robust": robust}, losses, cuts, float(fits.shares[2]), fits.C)
 
 
 # Nearest neighbours are first tried on at most this many rows.

@@ -13,9 +13,16 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..label_noise import LIKELY
 from ..pages.text import visible
-from .label_studio import LabelStudioTasks, label_studio_tasks, read_label_studio
+from .label_studio import (
+    Answer,
+    LabelStudioTasks,
+    Question,
+    fingerprint,
+    label_studio_tasks,
+    majority,
+    read_label_studio,
+)
 from .named_rows import NamedRows, lines_of, shown_cell
-from .questions import Answer, Question, fingerprint, majority
 from .sentences import assumption, headline
 
 CHOICES = ("relabel", "keep", "drop", "unsure")
@@ -44,8 +51,6 @@ class LabelIssues:
         the best other one.
     noise_estimate, noise_interval : float and tuple of float
         The estimated share of wrong labels, and its 95% interval.
-    neighbour_weight : float
-        The weight of nearest neighbours in the ensemble; 0 if they do not improve it.
     members : tuple
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)); empty for
         a scan.
@@ -98,7 +103,6 @@ class LabelIssues:
     suggested: Array
     noise_estimate: float
     noise_interval: tuple[float, float]
-    neighbour_weight: float
     members: tuple[tuple[str, float, Array], ...] = ()
     high_leverage: Array | None = None
     ranked: Array | None = None
@@ -180,6 +184,11 @@ class LabelIssues:
                     f"a label must be one of those in y, got {plain(new)!r} for row {plain(row)!r}; choose one of them"
                 )
         self.decisions[row] = (decision, new)
+
+    @property
+    def neighbour_weight(self) -> float:
+        """The weight of nearest neighbours in the ensemble; 0 if they do not improve it."""
+        return next((float(weight) for name, weight, _ in self.members if name == "neighbours"), 0.0)
 
     def decided(self) -> tuple[Array, Array]:
         """The labels after the decisions, and which rows are kept.
@@ -431,10 +440,6 @@ class LabelIssues:
 def plain(value: Any) -> Any:
     """Convert a NumPy scalar to a Python object, because messages should show 71 and not np.int64(71)."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-# A 95% interval of the share of wrong labels that is wider than this is reported as uncertain.
-WIDE = 0.1
 
 
 def _pandas(purpose: str) -> Any:

@@ -12,7 +12,7 @@ from .actions import POSSIBLE as POSSIBLE
 from .actions import SURE as SURE
 from .actions import Costs
 from .actions import actions as actions
-from .high_leverage import high_leverage_labels as high_leverage_labels
+from .high_leverage import with_high_leverage as with_high_leverage
 from .model import LabelNoiseModel, LabelNoisePosterior
 from .model import RowPosterior as RowPosterior
 from .model import mixture_weights as mixture_weights

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.special import softmax
 
 from ..core.arrays import Array
+from .model import LabelNoisePosterior
 
 # The prior probability that high-leverage rows are outliers with a rate of wrong labels of their own. Outliers are
 # rare, and a few contradicted labels are enough evidence.
 _OUTLIERS = 0.1
 # The rates of wrong labels of outliers, all equally likely.
 _RATES = np.arange(1, 100) / 100.0
+
+
+def with_high_leverage(posterior: LabelNoisePosterior, codes: Array, high_leverage: Array) -> LabelNoisePosterior:
+    """The posterior with that of high-leverage rows (a mask), which may have a rate of wrong labels of their own."""
+    rows, part = np.flatnonzero(high_leverage), float(high_leverage.mean())
+    if not len(rows):
+        return posterior
+    p_wrong, p_true, others = posterior.p_wrong.copy(), posterior.p_true.copy(), posterior.mean[rows].copy()
+    p_wrong[rows], outer, ends = high_leverage_labels(posterior.mean[rows], codes[rows], p_wrong[rows])
+    others[np.arange(len(rows)), codes[rows]] = 0.0
+    p_true[rows] = others * (p_wrong[rows] / np.maximum(others.sum(axis=1), 1e-300))[:, None]
+    p_true[rows, codes[rows]] = 1.0 - p_wrong[rows]
+    share = (1.0 - part) * float(p_wrong[~high_leverage].mean()) + part * outer
+    low, high = ((1.0 - part) * a + part * b for a, b in zip(posterior.interval, ends, strict=True))
+    return replace(posterior, p_wrong=p_wrong, p_true=p_true, share=share, interval=(low, high))
 
 
 def high_leverage_labels(P: Array, codes: Array, usual: Array) -> tuple[Array, float, tuple[float, float]]:

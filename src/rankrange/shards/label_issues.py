@@ -362,7 +362,6 @@ class ShardIssues:
             noise_estimate=self.posterior.share,
             noise_interval=self.posterior.interval,
             contradicted=self.posterior.contradicted,
-            neighbour_weight=0.0,
             ranked=self._public(self.ranked),
             no_error=self.posterior.no_error,
             transition=self.posterior.transition,
