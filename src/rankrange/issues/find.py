@@ -189,8 +189,8 @@ def find_label_issues(
         elif not by_text:
             predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         dense = _as_dense(data.X) if trees and data.X is not None else None
-        for name, predict in MEMBERS.items():
-            members |= predict(MemberTask(dense, data.learnt, n_classes, folds.once(), rng, texts))
+        for name in MEMBERS if dense is not None else ("text",):
+            members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds.once(), rng, texts))
             report(f"{name} predicted all rows out of fold")
     if predictions is None:
         if not members:
