@@ -10,9 +10,10 @@ from sklearn.linear_model import LogisticRegression
 
 from definitions import tkml_by_definition
 from rankrange import noise
-from rankrange.core.losses import TKML
-from rankrange.core.objective import Design, Objective
-from rankrange.solvers.inner.bounds import level_of_mass, onto_simplex
+from rankrange.core.losses import TKML, Envelope, _onto_simplex
+from rankrange.core.objective import Design, Objective, TopSum
+from rankrange.solvers.convex import minimise as solve
+from rankrange.solvers.label_pairs import LabelPairs
 from rankrange.solvers.label_ranking import (
     Blocks,
     LabelObjective,
@@ -22,7 +23,6 @@ from rankrange.solvers.label_ranking import (
     quasi_newton,
     separating_sets,
 )
-from rankrange.solvers.separation import Pairs, Separation, solve
 
 
 def made(n=120, n_labels=5, seed=0, features=6):
@@ -37,6 +37,12 @@ def objective_of(X, Y, k=2, two_sided=True, m=0, kept_to=None, C=10.0):
 
 def start_of(objective):
     return logistic_per_label(objective.design, objective.blocks, objective.C)[0]
+
+
+def pairs_problem(objective, down, up, caps):
+    """The convex problem with these label sets and caps."""
+    parts = (objective.design, objective.y, LabelPairs(down, up), objective.C, objective.n_outputs)
+    return TopSum(*parts, objective.kept, objective.kept, down.any(axis=1) * caps)
 
 
 def value_by_definition(objective, W):
@@ -81,7 +87,7 @@ def test_inner_problem_is_solved_to_its_gap(two_sided, m, kept_to, fit_intercept
     s = objective.losses_of(W)
     caps = np.ones(60)
     caps[np.argsort(-s)[:m]] = 0.0
-    solution = solve(Separation(objective, Pairs(down, up), kept_to - m, caps), W, tol=1e-4)
+    solution = solve(pairs_problem(objective, down, up, caps), W, tol=1e-4)
 
     V, b = cp.Variable((5, 6)), cp.Variable(5)
     scores = X @ V.T + (np.ones((60, 1)) @ cp.reshape(b, (1, 5), order="C") if fit_intercept else 0)
@@ -116,7 +122,7 @@ def test_the_gap_is_a_bound_at_every_step_and_from_every_start(seed, kept_to):
     rng = np.random.default_rng(seed)
     start = rng.normal(size=(4, 3))
     down, up = separating_sets(Y, objective.design.scores(start).T, objective.loss)
-    problem = Separation(objective, Pairs(down, up), kept_to, np.ones(24))
+    problem = pairs_problem(objective, down, up, np.ones(24))
     reached = solve(problem, start, tol=1e-4).value
     for W in (start, np.zeros((4, 3)), 10.0 * start, start * [1.0, 1.0, 30.0], rng.normal(size=(4, 3))):
         for budget in (0, 1, 3):
@@ -124,28 +130,30 @@ def test_the_gap_is_a_bound_at_every_step_and_from_every_start(seed, kept_to):
             assert early.value * (1 - early.gap) <= reached * (1 + 1e-9)
 
 
-def test_level_is_the_least_at_which_the_weights_have_the_mass():
-    """Against bisection of the definition, from any guess."""
+def test_smoothed_pairs_have_their_derivatives_and_lie_just_below_the_loss():
+    """Against finite differences, for rows with full, partial and no weights, at three widths."""
     rng = np.random.default_rng(0)
-    for width in (1, 4):
-        pushed, caps = rng.normal(size=(30, width)), rng.random(30)
-
-        def mass(level, pushed=pushed, caps=caps):
-            return caps @ np.minimum(np.maximum(pushed - level, 0).sum(axis=1), 1)
-
-        for K in (0.5, 3.0, 100.0):
-            low, high = 0.0, float(pushed.max())
-            for _ in range(100):
-                middle = 0.5 * (low + high)
-                low, high = (middle, high) if mass(middle) > K else (low, middle)
-            expected = 0.0 if mass(0.0) <= K else high
-            for guess in (0.0, 0.7, 50.0):
-                assert level_of_mass(pushed, caps, K, guess) == pytest.approx(expected, abs=1e-12)
+    true = rng.random((60, 5)) < 0.4
+    z, dz = 2.0 * rng.normal(size=(2, 60, 5))
+    pairs = LabelPairs(*separating_sets(true, z, TKML(2)))
+    exact, slope = pairs.value_and_derivative(None, z)
+    np.testing.assert_allclose(exact, TKML(2).value(true, z))
+    for width in (0.01, 0.3, 3.0):
+        smooth = Envelope(pairs, width, np.zeros_like(pairs.margins(None, z)))
+        s, slope = smooth.value_and_derivative(None, z)
+        assert (s <= exact).all()
+        assert (s >= exact - 0.5 * width).all()
+        ahead, slope_ahead = smooth.value_and_derivative(None, z + 1e-6 * dz)
+        np.testing.assert_allclose((slope * dz).sum(axis=1), (ahead - s) / 1e-6, atol=1e-3 / width)
+        bent = smooth.hessian_operator(None, z)(dz)
+        near = np.abs((slope_ahead - slope) / 1e-6 - bent).max(axis=1) < 1e-4 / width
+        assert near.mean() > 0.9  # kinks of the slope between the two points
+        assert (pairs.fenchel(None, z, slope) + exact >= -1e-9).all()  # the inequality of Fenchel and Young
 
 
 def test_projection_onto_the_simplex_is_the_nearest_point():
     rows = np.random.default_rng(0).normal(size=(20, 4))
-    nearest = onto_simplex(rows)
+    nearest = _onto_simplex(rows)
     np.testing.assert_allclose(nearest.sum(axis=1), 1.0)
     others = np.random.default_rng(1).dirichlet(np.ones(4), size=500)
     for row, near in zip(rows, nearest, strict=True):

@@ -65,11 +65,11 @@ class SmoothOfClasses(Loss, Protocol):
 class PiecewiseLinear(Loss, Protocol):
     """A loss that is the maximum of 0 and its margins, or the absolute value of its one margin if `signed_margins`.
 
-    With one score per class, `margins_change` is the change of the margins for a change of the scores.
+    With one score per class, `margins_matrix` has the linear part of some margins as rows of a sparse matrix.
     """
 
     def margins(self, y: Array, z: Array) -> Array:
-        """The margins (n, J), which are linear functions of the scores; minus infinity for one that does not exist."""
+        """The margins (n, J), which are linear functions of the scores; far below 0 for one that does not exist."""
 
     def margins_adjoint(self, y: Array, a: Array) -> Array:
         """The derivative of the sum of the margins, weighted by a (n, J), with respect to z."""
@@ -103,7 +103,7 @@ def missing_methods(loss: Loss, n_outputs: int) -> list[str]:
     """The names of the methods of an exact solver, for margins or curvature, that the loss does not have."""
     wanted: tuple[str, ...]
     if isinstance(loss, PiecewiseLinear):
-        wanted = ("margins_change",) if n_outputs > 1 else ()
+        wanted = ("margins_matrix",) if n_outputs > 1 else ()
     else:
         wanted = ("hessian_operator", "curvature_sum") if n_outputs > 1 else ("curvature",)
     return [name for name in wanted if not hasattr(loss, name)]
@@ -206,9 +206,10 @@ class Logistic(_Shrinking):
 
 
 class Envelope:
-    """A smoothed piecewise linear loss: the maximum over rho in [low, 1] of rho margin - width/2 (rho - centre)^2.
+    """A smoothed piecewise linear loss: the maximum over rho of rho . margins - width/2 |rho - centre|^2.
 
-    `loss` is Hinge or Absolute, with the margin 1 - y z and low = 0, or z - y and -1; `centre` is (n,).
+    `loss` is `PiecewiseLinear`, and rho (n, J) are weights of its margins: nonnegative with a sum of at most 1 in each
+    row, or in [-1, 1] for one signed margin. `centre` is (n, J).
     """
 
     def __init__(self, loss: Any, width: float, centre: Array) -> None:
@@ -216,21 +217,50 @@ class Envelope:
         self.targets = loss.targets
 
     def rho(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The maximising rho (n,), and the margins."""
-        margin = self.loss.margins(y, z)[:, 0].astype(np.float64, copy=False)
-        low = -1.0 if getattr(self.loss, "signed_margins", False) else 0.0
-        return np.clip(self.centre + margin / self.width, low, 1.0), margin
+        """The maximising rho (n, J), and the margins."""
+        margins = self.loss.margins(y, z).astype(np.float64, copy=False)
+        pushed = self.centre + margins / self.width
+        if getattr(self.loss, "signed_margins", False):
+            return np.clip(pushed, -1.0, 1.0), margins
+        rho = np.maximum(pushed, 0.0)
+        full = rho.sum(axis=1) > 1.0
+        rho[full] = _onto_simplex(pushed[full])
+        return rho, margins
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
-        """The smoothed losses, and rho times the derivative of the margin."""
-        rho, margin = self.rho(y, z)
-        s = rho * margin - 0.5 * self.width * (rho - self.centre) ** 2
-        return s, self.loss.margins_adjoint(y, rho[:, None])
+        """The smoothed losses, and the derivative of the margins weighted by rho."""
+        rho, margins = self.rho(y, z)
+        s = (rho * margins - 0.5 * self.width * (rho - self.centre) ** 2).sum(axis=1)
+        return s, self.loss.margins_adjoint(y, rho)
 
     def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative: 1 / width between the ends of rho, otherwise 0."""
-        rho, margin = self.rho(y, z)
-        return (rho == self.centre + margin / self.width) / self.width
+        """The second derivative for one margin and score: 1 / width between the ends of rho, otherwise 0."""
+        rho, margins = self.rho(y, z)
+        return (rho == self.centre + margins / self.width)[:, 0] / self.width
+
+    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
+        """The map dz -> (second derivative) dz: weights above 0 follow their margins, in full rows with a fixed sum."""
+        rho, _ = self.rho(y, z)
+        support = rho > 0
+        count, full = support.sum(axis=1), rho.sum(axis=1) >= 1.0 - _ROUNDING
+        support[full & (count == 1)] = False
+        rows, columns = np.nonzero(support)
+        matrix, share = self.loss.margins_matrix(rows, columns), (full / np.maximum(count, 1))[rows]
+
+        def operator(dz: Array) -> Array:
+            moved = matrix @ dz.ravel()
+            moved -= share * np.bincount(rows, moved, minlength=len(dz))[rows]
+            return np.asarray(matrix.T @ (moved / self.width)).reshape(dz.shape)
+
+        return operator
+
+
+def _onto_simplex(rows: Array) -> Array:
+    """The nearest points of the simplex {x >= 0, sum x = 1}, row by row."""
+    order = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(order, axis=1) - 1.0) / np.arange(1, rows.shape[1] + 1)
+    last = (order > excess).sum(axis=1) - 1
+    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)
 
 
 class Hinge(_Shrinking):

@@ -45,13 +45,20 @@ _WORKING, _EDGE = 64, 0.8
 
 
 class Solution(NamedTuple):
-    """A solution: coefficients, their scores, the value, its relative gap, and the number of steps."""
+    """A solution: coefficients, their scores, the value, its relative gap, the number of steps, and the last weights.
+
+    The weights are densities of the rows and weights of the margins of a piecewise linear loss, otherwise None.
+    """
 
     W: Array
     scores: Array
     value: float
     gap: float
     n_iter: int
+    weights: Weights
+
+
+Weights = tuple[Array, Any]
 
 
 class _At(NamedTuple):
@@ -66,7 +73,13 @@ class _At(NamedTuple):
 
 
 def minimise(
-    problem: Any, W: Array | None = None, *, tol: float = 1e-6, max_iter: int = 200, scores: Array | None = None
+    problem: Any,
+    W: Array | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    scores: Array | None = None,
+    weights: Weights | None = None,
 ) -> Solution:
     """Minimise a convex problem from W until the relative gap is at most `tol`; the result is never above the start.
 
@@ -82,6 +95,8 @@ def minimise(
         Maximum number of Newton steps; with 0 only the gap at W is computed.
     scores : ndarray of shape (r, n) or None
         The scores of W, if they are known.
+    weights : pair of ndarray or None
+        The weights of the solution of a similar problem, around which the smoothing starts.
 
     Returns
     -------
@@ -91,7 +106,7 @@ def minimise(
     needs(problem.loss, problem.n_outputs, "the convex solver", "Use another loss.")
     W = np.zeros((problem.n_outputs, problem.design.p)) if W is None else W
     Z = problem.design.scores(W) if scores is None else scores
-    smoothing = _Smoothing(problem, W, Z)
+    smoothing = _Smoothing(problem, W, Z, weights)
     at = smoothing.at(W, Z)
     best, bound, n_iter, size = (W, Z, smoothing.exact_value(W, Z)), -np.inf, 0, _WORKING
     slope = -np.inf
@@ -129,7 +144,8 @@ def minimise(
     if not np.isfinite(bound):
         at = smoothing.at(*best[:2])
         bound = best[2] - smoothing.gap(at, best[2])
-    return Solution(*best, relative(best[2] - bound, best[2]), n_iter)
+    last = at.risk.densities, smoothing.margin_weights(at)
+    return Solution(*best, relative(best[2] - bound, best[2]), n_iter, last)
 
 
 def _last_step(smoothing: _Smoothing, best: Any, at: _At, direction: Array, dZ: Array, slope: float) -> Any:
@@ -153,13 +169,13 @@ def proximal_step(problem: Any, W: Array) -> tuple[Array, float]:
 class _Smoothing:
     """A problem with the centre and the width of its smoothing; without any if its weights and slopes are smooth."""
 
-    def __init__(self, problem: Any, W: Array, Z: Array) -> None:
+    def __init__(self, problem: Any, W: Array, Z: Array, weights: Weights | None = None) -> None:
         self.problem, self.risk = problem, problem.risk
         self.linear = hasattr(problem.loss, "margins")
         self.exact = self.risk.fixed and not self.linear
         self.smooth_problem = problem
         self.width = 1.0
-        self._set_centre(Z)
+        self.centre, self.rho = self._exact_weights(Z) if weights is None else weights
         # Without a penalty and if no weight is free, the intercept has no curvature.
         self.ridge = np.maximum(problem.penalty_diagonal(), 1e-14)
         if problem.design.fit_intercept:
@@ -170,22 +186,27 @@ class _Smoothing:
     def _losses(self, Z: Array) -> Array:
         return self.problem.losses(Z).astype(np.float64, copy=False)
 
-    def _set_centre(self, Z: Array) -> None:
-        """The centre is the exact weights at the scores Z, and the exact derivative of a piecewise linear loss."""
-        s = self._losses(Z)
-        self.centre = self.risk.densities(self.risk.exact(s)[1])
-        self.rho: Any = None
-        if self.linear:
-            margin = self.problem.loss.margins(self.problem.y, Z[0])[:, 0]
-            signed = getattr(self.problem.loss, "signed_margins", False)
-            self.rho = np.sign(margin) if signed else (margin > 0).astype(np.float64)
+    def _exact_weights(self, Z: Array) -> Weights:
+        """The exact weights at the scores Z, and those of the margins of a piecewise linear loss."""
+        densities = self.risk.densities(self.risk.exact(self._losses(Z))[1])
+        if not self.linear:
+            return densities, None
+        margins = self._margins(Z)
+        if getattr(self.problem.loss, "signed_margins", False):
+            return densities, np.sign(margins)
+        top = (margins == margins.max(axis=1, keepdims=True)) & (margins > 0)
+        return densities, top / np.maximum(top.sum(axis=1, keepdims=True), 1)
+
+    def _margins(self, Z: Array) -> Array:
+        """The margins (n, J) of a piecewise linear loss at the scores Z (r, n)."""
+        return np.asarray(self.problem.loss.margins(self.problem.y, Z[0] if len(Z) == 1 else Z.T))
 
     def _choose_width(self, W: Array, Z: Array) -> None:
         """The widest of several first widths, unless the weights of a narrower one prove a clearly smaller gap at W."""
         s = self._losses(Z)
         value = self.exact_value(W, Z)
         q = self.risk.exact(s)[1]
-        values = self.problem.loss.margins(self.problem.y, Z[0])[:, 0] if self.linear else s
+        values = self._margins(Z).max(axis=1) if self.linear else s
         mass = max(float(q.sum()), 1e-300)
         spread = float(q @ np.abs(values - float(q @ values) / mass)) / mass
         widest = max(spread, 0.1 * float(q @ s) / mass, 0.01 * abs(value) / mass, 1e-12)
@@ -222,11 +243,15 @@ class _Smoothing:
         """Move the centre to the current weights and shrink the width; False if nothing is smoothed."""
         if self.exact:
             return False
-        self.centre = at.risk.densities
-        if self.linear:
-            self.rho = self.smooth_problem.loss.rho(self.problem.y, at.Z[0])[0]
+        self.centre, self.rho = at.risk.densities, self.margin_weights(at)
         self._set_width(max(_SHRINK * self.width, self.least))
         return True
+
+    def margin_weights(self, at: _At) -> Any:
+        """The weights (n, J) of the margins of a piecewise linear loss, otherwise None."""
+        if not self.linear:
+            return None
+        return self.smooth_problem.loss.rho(self.problem.y, at.Z[0] if len(at.Z) == 1 else at.Z.T)[0]
 
     def gradient(self, at: _At) -> Array:
         """The gradient (r, p) of the smoothed problem without the l1 norm."""
@@ -325,7 +350,7 @@ def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
     if not design.factored:
         return _centred_diagonal(smoothing, at)
     most = max(_ROWS_PER_COLUMN * design.p, _FEW_ROWS)
-    if 1 < r <= _MOST_PARAMETERS / design.p:
+    if 1 < r <= _MOST_PARAMETERS / design.p and not smoothing.linear:
         output, column = np.divmod(np.arange(r * design.p), design.p)
         metric = Metric(_hessian(smoothing, at, output, column, most), 1e-13)
         return lambda G: metric.solve(G.reshape(1, -1)).reshape(G.shape)

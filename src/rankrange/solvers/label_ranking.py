@@ -20,10 +20,10 @@ from sklearn import get_config
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
 from ..core.losses import TKML
-from ..core.objective import Design, Objective, Point
-from . import separation
+from ..core.objective import Design, Objective, Point, TopSum
+from . import convex
 from .descent import Log, Metric, Result, descend, relative
-from .separation import Pairs, Separation
+from .label_pairs import LabelPairs
 
 Watch = Callable[[Array], None]
 # The number of arrays of a block's size that an evaluation needs at once, at 8 bytes per entry.
@@ -401,13 +401,16 @@ def by_separation(objective: LabelObjective, W: Array, *, tol: float = 1e-3, log
     log = Log() if log is None else log
     value = objective.value(W)
     log("majorise", value)
-    inner_tol, certificate, settled, marginals = max(tol, 1e-2), np.inf, False, None
+    inner_tol, certificate, settled, weights = max(tol, 1e-2), np.inf, False, None
     n_iter = 0
     while n_iter < _ROUNDS and not settled:
         n_iter += 1
         problem, clean = _separation(objective, W)
-        solution = separation.solve(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS, marginals=marginals)
-        marginals = solution.marginals
+        pairs = problem.loss
+        if weights is not None:
+            weights = weights[0], pairs.of_pairs(*weights[1])
+        solution = convex.minimise(problem, W, tol=inner_tol, max_iter=_NEWTON_STEPS, weights=weights)
+        weights = solution.weights[0], pairs.of_labels(solution.weights[1])
         reached = objective.value(solution.W)
         gained = relative(value - reached, value)
         if reached < value:
@@ -420,15 +423,15 @@ def by_separation(objective: LabelObjective, W: Array, *, tol: float = 1e-3, log
     return Result(W, value, n_iter, settled, message, log.history, certificate)
 
 
-def _separation(objective: LabelObjective, W: Array) -> tuple[Separation, bool]:
+def _separation(objective: LabelObjective, W: Array) -> tuple[TopSum, bool]:
     """The convex problem of `by_separation` at W, and whether its label sets and dropped rows are unique (no ties)."""
     (block,) = Blocks(objective.design, objective.y, whole=True)
     Z = block.scores(W).astype(np.float64, copy=False)
     down, up = separating_sets(block.true, Z, objective.loss)
     s = objective.loss.value(block.true, Z)
     caps = objective.cutting(s).caps
-    caps = np.ones(len(s)) if caps is None else caps
-    problem = Separation(objective, Pairs(down, up), objective.kept, caps)
+    caps = down.any(axis=1) * (1.0 if caps is None else caps)  # the loss of other rows is always 0
+    problem = replace(objective.cutting(s), loss=LabelPairs(down, up), caps=caps)
     return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
 
 
