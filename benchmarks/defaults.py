@@ -1,33 +1,18 @@
-"""Whether the defaults of every public estimator end, on hostile tables drawn at random.
-
-    OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python benchmarks/defaults.py --seed S --count N [--limit SECONDS]
-        [--only NAME] [--index I] [--record NAME]
-
-A call is drawn from the seed and its number alone: one of the estimators with all defaults, and a table. Rows:
-log-uniform from 5 to 5,000; columns: log-uniform from 1 to 40; classes: 2 to 12, one with 0.5 to 50% of the rows.
-Columns are normal, heavy-tailed (Student's t with 1.5 degrees of freedom), binary, or copies of few rows. Any of these
-is added with probability 1/4 each: a constant column, a copied column, a column times 1e12 and one times 1e-12, a
-cluster of outliers, float32.
-
-A call is good if it ends within the limit, without an exception other than a ValueError, without a RuntimeWarning, and
-with finite predictions. The time is given in core seconds and in ordinary fits (LogisticRegression or Ridge).
-"""
+"""Whether the defaults of every public estimator end, on hostile tables drawn at random."""
 
 from __future__ import annotations
 
-import argparse
-import signal
-import time
 import warnings
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import rankrange
-import record
+
+from .harness import OutOfTime, Row, benchmark, limit, spread, timed
 
 COLUMNS = ("normal", "heavy", "binary", "repeated rows")
 EXTRAS = ("constant", "copied", "huge", "tiny", "cluster", "float32")
@@ -55,23 +40,6 @@ CALLS = {
     "lts": Call("numbers", lambda X, y: rankrange.regression.lts(X, y).predict(X)),
     "mm": Call("numbers", lambda X, y: rankrange.regression.mm(X, y).predict(X)),
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One row of the record."""
-
-    seed: int
-    index: int
-    name: str
-    table: str
-    seconds: float
-    ordinary_fits: float
-    fault: str  # empty if the call was good
-
-
-class OutOfTime(Exception):
-    """The call did not end within the limit."""
 
 
 def draw(seed: int, index: int, name: str | None = None, most_rows: int = 5000) -> tuple[str, Any, Any, str]:
@@ -120,71 +88,63 @@ def _target(target: str, scores: Any, rng: np.random.Generator) -> Any:
     return y
 
 
-def attempt(seed: int, index: int, limit: float, name: str | None = None, most_rows: int = 5000) -> Outcome:
-    """Make one call within the time limit."""
+def attempt(seed: int, index: int, seconds: float, name: str | None = None, most_rows: int = 5000) -> Row:
+    """One call within the time limit; `fault` is empty if it was good."""
     name, X, y, table = draw(seed, index, name, most_rows)
-    start, fault = time.process_time(), ""
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, limit)
+    (fault, refused), spent = timed(_fault, name, X, y, seconds)
+    table += f"; refused: {refused}" if refused else ""
+    row: Row = {"seed": seed, "index": index, "name": name, "table": table, "seconds": round(spent, 3)}
+    return row | {"ordinary_fits": round(spent / _ordinary(X, y), 1), "fault": fault}
+
+
+def _fault(name: str, X: Any, y: Any, seconds: float) -> tuple[str, str]:
+    """What went wrong, and why a table was refused."""
     try:
-        with warnings.catch_warnings(record=True) as seen:
+        with limit(seconds), warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             found = np.asarray(CALLS[name].predictions(X, y), dtype=np.float64)
-        leaked = [str(w.message) for w in seen if issubclass(w.category, RuntimeWarning)]
-        fault = f"RuntimeWarning: {leaked[0]}" if leaked else "" if np.isfinite(found).all() else "not finite"
     except OutOfTime:
-        fault = f"not finished after {limit:g} s"
+        return f"not finished after {seconds:g} s", ""
     except ValueError as error:
-        table += f"; refused: {str(error)[:80]}"
+        return "", str(error)[:80]
     except Exception as error:  # each other exception is a fault, and the run goes on
-        fault = f"{type(error).__name__}: {str(error)[:120]}"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-    seconds = time.process_time() - start
-    return Outcome(seed, index, name, table, seconds, seconds / _ordinary(X, y), fault)
-
-
-def _out_of_time(*_: Any) -> None:
-    raise OutOfTime
+        return f"{type(error).__name__}: {str(error)[:120]}", ""
+    leaked = [str(w.message) for w in seen if issubclass(w.category, RuntimeWarning)]
+    return f"RuntimeWarning: {leaked[0]}" if leaked else "" if np.isfinite(found).all() else "not finite", ""
 
 
 def _ordinary(X: Any, y: Any) -> float:
     model = LogisticRegression() if y.ndim == 1 and y.dtype.kind == "i" else Ridge()
     X = X.astype(np.float64)
     X = (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-300)
-    start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(X, y)
-    return max(time.process_time() - start, 1e-4)
+        return max(timed(model.fit, X, y)[1], 1e-4)
 
 
-def main() -> None:
-    """Make the calls, print each fault and a summary."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=900)
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--limit", type=float, default=30.0)
-    parser.add_argument("--only", choices=CALLS)
-    parser.add_argument("--index", type=int)
-    parser.add_argument("--record")
-    given = parser.parse_args()
-    numbers = range(given.count) if given.index is None else [given.index]
-    outcomes = []
-    for index in numbers:
-        outcomes.append(attempt(given.seed, index, given.limit, given.only))
-        if outcomes[-1].fault or given.index is not None:
-            print(outcomes[-1], flush=True)
-    ratios = np.array([outcome.ordinary_fits for outcome in outcomes])
-    slowest = max(outcomes, key=lambda outcome: outcome.seconds)
-    faults = sum(bool(outcome.fault) for outcome in outcomes)
-    print(
-        f"{len(outcomes)} calls, {faults} with a fault; ordinary fits: median {np.median(ratios):.0f}, "
-        f"90% {np.quantile(ratios, 0.9):.0f}; slowest: {slowest.seconds:.1f} s, {slowest.name} on {slowest.table}"
+def _by_name(rows: pd.DataFrame) -> pd.DataFrame:
+    found = spread(rows, "name", "ordinary_fits")
+    return found.assign(
+        slowest=rows.groupby("name")["seconds"].max(), faults=(rows["fault"] != "").groupby(rows["name"]).sum()
     )
-    if given.record:
-        record.append(given.record, [asdict(outcome) for outcome in outcomes])
 
 
-if __name__ == "__main__":
-    main()
+@benchmark(_by_name, count=9, most_rows=100)
+def defaults(
+    seed: int = 900,
+    count: int = 100,
+    seconds: float = 30.0,
+    only: str | None = None,
+    index: int | None = None,
+    most_rows: int = 5000,
+) -> Iterator[Row]:
+    """Calls of every public estimator with its defaults on hostile tables: none may fail, hang or warn.
+
+    Drawn from the seed and the number alone. Rows: log-uniform from 5 to 5,000; columns from 1 to 40; 2 to 12 classes,
+    one with .5 to 50% of the rows. Columns are normal, heavy-tailed (Student's t with 1.5 degrees of freedom), binary,
+    or copies of few rows; each of these is added with probability 1/4: a constant column, a copied one, one times 1e12,
+    one times 1e-12, a cluster of outliers, float32. A call is good if it ends within the limit, without an exception
+    other than a ValueError, without a RuntimeWarning, and with finite predictions.
+    """
+    for number in range(count) if index is None else [index]:
+        yield attempt(seed, number, seconds, only, most_rows)

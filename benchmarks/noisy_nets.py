@@ -1,4 +1,4 @@
-"""Small networks trained on wrong labels, many at a time: data, networks, and the training loop of torch_noise.py.
+"""Small networks trained on wrong labels, many at a time: data, networks, and the training loop.
 
 A training step (batch, augmentation, network, loss, optimiser) is captured once as a CUDA graph and replayed, and
 several runs share the GPU on streams of their own: on an H200 a run of 25 epochs on 20,000 images takes some 7 seconds.

@@ -1,49 +1,31 @@
-"""Out-of-core fits and fits on Dask: seconds, passes and memory, beside the fit in memory and one epoch of SGD.
-
-Binary data, 30 columns of float32, a tenth of the rows far outliers with one label. Each measurement runs in a process
-of its own, so that peak memory is its own, and reports core seconds (of all processes of a cluster) beside the clock.
-
-    python benchmarks/scale.py --rows 1000000 5000000 --repeat 3
-    python benchmarks/scale.py --rows 20000000 --methods parquet spill sgd
-    python benchmarks/scale.py --rows 1000000 --methods dask dask-ml     # needs dask-ml, which is in no extra
-
-"parquet" is `rankrange.scan(path)` as it comes, which copies a large file to plain numbers on its first pass where the
-disk has space; "decode" never copies, "spill" always does. "dask-ml" is an ordinary fit by dask-ml's lbfgs, on a
-cluster of the same size, to the same chunks.
-"""
+"""Out-of-core fits and fits on Dask: seconds, passes and memory, beside the fit in memory and one epoch of SGD."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
-import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import numpy as np
+import pandas as pd
 
-import record
+import rankrange
+from rankrange import AoRRClassifier
+
+from .harness import Row, alone, benchmark, peak_mb
 
 COLUMNS = 30
 GROUP = 1 << 17
-SEED = 0
-METHODS = ("memory", "parquet", "spill", "npy", "sgd", "dask", "dask-ml", "decode")
-RANGES = ((0.1, 1.0), (0.1, 0.9))
+METHODS = ("memory", "parquet", "spill", "npy", "sgd", "dask")
 
 
-def rows(first: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+def rows_of(first: int, n: int) -> tuple[Any, Any]:
     """Rows `first` to first + n, the same whatever the size of the table; `first` is a multiple of GROUP."""
-    truth = np.random.default_rng(SEED).normal(size=COLUMNS)
-    rng = np.random.default_rng((SEED, first))
+    truth = np.random.default_rng(0).normal(size=COLUMNS)
+    rng = np.random.default_rng((0, first))
     X = rng.standard_normal((n, COLUMNS), dtype=np.float32)
     y = X @ truth.astype(np.float32) / 2 + rng.logistic(size=n) > 0
     far = rng.random(n) < 0.1
@@ -52,8 +34,13 @@ def rows(first: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, y.astype(np.int8)
 
 
-def table(n: int, folder: Path) -> Path:
-    """A Parquet file of n rows, with the default settings of pyarrow unless given others, made once."""
+def chunk(first: int, n: int) -> tuple[Any, Any]:
+    parts = [rows_of(at, min(GROUP, first + n - at)) for at in range(first, first + n, GROUP)]
+    return np.concatenate([X for X, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+def parquet(n: int, folder: Path) -> Path:
+    """A Parquet file of n rows, made once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -63,179 +50,102 @@ def table(n: int, folder: Path) -> Path:
     schema = pa.schema([(f"x{j}", pa.float32()) for j in range(COLUMNS)] + [("y", pa.int8())])
     with pq.ParquetWriter(f"{path}.part", schema) as writer:
         for first in range(0, n, GROUP):
-            X, y = rows(first, min(GROUP, n - first))
+            X, y = rows_of(first, min(GROUP, n - first))
             columns = [pa.array(np.ascontiguousarray(X[:, j])) for j in range(COLUMNS)]
             writer.write_table(pa.table([*columns, pa.array(y)], schema=schema))
     os.replace(f"{path}.part", path)
     return path
 
 
-def in_memory(n: int) -> tuple[np.ndarray, np.ndarray]:
-    X, y = np.empty((n, COLUMNS), dtype=np.float32), np.empty(n, dtype=np.int8)
-    for first in range(0, n, GROUP):
-        stop = min(first + GROUP, n)
-        X[first:stop], y[first:stop] = rows(first, stop - first)
-    return X, y
-
-
-def estimator(m: float, k: float, n: int) -> Any:
-    """C is 1 in scikit-learn's meaning: C * (sum of the kept losses) + ||w||^2 / 2."""
-    from rankrange import AoRRClassifier
-
-    return AoRRClassifier(m=m, k=k, tol=1e-6, random_state=0)
-
-
-def measure(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
-    """One fit, timed from data at rest to coefficients."""
-    warnings.simplefilter("ignore")
-    own = {"memory": run_memory, "dask": run_dask, "dask-ml": run_dask, "sgd": run_sgd}
-    run = own.get(method, run_files)
-    result = run(method, n, m, k, folder, workers)
-    result["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    return result
-
-
-def timed(fit: Any) -> dict[str, Any]:
+def timed_fit(fit: Callable[[], Any]) -> Row:
     clock, cores = time.perf_counter(), time.process_time()
     model = fit()
-    return {
-        "seconds": round(time.perf_counter() - clock, 3),
-        "core_seconds": round(time.process_time() - cores, 3),
-        "passes": getattr(model, "n_passes_", ""),
-        "certificate": getattr(model, "certificate_", ""),
-        "objective": getattr(model, "objective_", ""),
-    }
+    row: Row = {"seconds": round(time.perf_counter() - clock, 3), "core_seconds": round(time.process_time() - cores, 3)}
+    names = {"passes": "n_passes_", "certificate": "certificate_", "objective": "objective_"}
+    return row | {key: getattr(model, name, "") for key, name in names.items()}
 
 
-def run_memory(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
-    X, y = in_memory(n)
-    estimator(m, k, n).fit(X[:5000], y[:5000])  # imports
-    return timed(lambda: estimator(m, k, n).fit(X, y))
-
-
-def run_files(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
-    import rankrange
-
-    path = table(n, folder)
-    estimator(m, k, n).fit(*in_memory(5000))
-    if method == "npy":
-        with tempfile.TemporaryDirectory(dir=folder) as copy:
-            X, y = in_memory(n)
-            np.save(f"{copy}/X.npy", X), np.save(f"{copy}/y.npy", y)
-            del X, y
-            return timed(lambda: estimator(m, k, n).fit(rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")))
-    with tempfile.TemporaryDirectory(dir=folder) as copy:
-        spill = {"spill": copy, "decode": None}.get(method, "auto")
-        os.environ["TMPDIR"] = tempfile.tempdir = copy
-        return timed(lambda: estimator(m, k, n).fit(rankrange.scan(path, target="y", spill=spill)))
-
-
-def run_sgd(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
-    """One epoch over the batches that the scan reads."""
-    from sklearn.linear_model import SGDClassifier
-
-    import rankrange
-
-    source = rankrange.scan(table(n, folder), target="y")
-    model = SGDClassifier(loss="log_loss", random_state=0)
-
-    def epoch() -> Any:
-        for batch in source.shards[0].batches():
-            model.partial_fit(batch.X, batch.y, classes=[0, 1])
-        return model
-
-    return timed(epoch)
-
-
-def run_dask(method: str, n: int, m: float, k: float, folder: Path, workers: int) -> dict[str, Any]:
+def on_dask(n: int, workers: int, model: Any) -> Row:
     import dask
     import dask.array as da
-    from distributed import Client, LocalCluster
-
-    import rankrange.dask
+    from distributed import Client, LocalCluster, wait
 
     with LocalCluster(workers, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
-        chunk = 4 * GROUP if n > 2_000_000 else GROUP
-        parts = [dask.delayed(chunk_of)(first, min(chunk, n - first)) for first in range(0, n, chunk)]
-        sizes = [min(chunk, n - first) for first in range(0, n, chunk)]
-        X = da.concatenate([da.from_delayed(p[0], (s, COLUMNS), np.float32) for p, s in zip(parts, sizes, strict=True)])
-        y = da.concatenate([da.from_delayed(p[1], (s,), np.int8) for p, s in zip(parts, sizes, strict=True)])
-        X, y = client.persist([X, y])
-        from distributed import wait
-
+        size = 4 * GROUP if n > 2_000_000 else GROUP
+        sizes = [min(size, n - first) for first in range(0, n, size)]
+        parts = [dask.delayed(chunk)(i * size, rows) for i, rows in enumerate(sizes)]
+        X = [da.from_delayed(part[0], (rows, COLUMNS), np.float32) for part, rows in zip(parts, sizes, strict=True)]
+        y = [da.from_delayed(part[1], (rows,), np.int8) for part, rows in zip(parts, sizes, strict=True)]
+        X, y = client.persist([da.concatenate(X), da.concatenate(y)])
         wait([X, y])
-        names = ("m", "k", "C", "tol", "random_state")
-        params = {name: value for name, value in estimator(m, k, n).get_params().items() if name in names}
-        small = client.persist([X[:20_000], y[:20_000]])
-        if method == "dask-ml":
-            from dask_ml.linear_model import LogisticRegression
-
-            def fit(X: Any, y: Any) -> Any:
-                return LogisticRegression(solver="lbfgs", C=1.0).fit(X, y)
-        else:
-
-            def fit(X: Any, y: Any) -> Any:
-                return rankrange.dask.AoRRClassifier(**params).fit(X, y)
-
-        fit(*small)  # imports on the workers
+        model.fit(X[:20_000], y[:20_000])  # imports on the workers
         before = sum(client.run(time.process_time).values())
-        result = timed(lambda: fit(X, y))
-        result["core_seconds"] = round(result["core_seconds"] + sum(client.run(time.process_time).values()) - before, 3)
-        return result
+        row = timed_fit(lambda: model.fit(X, y))
+        workers_seconds = sum(client.run(time.process_time).values()) - before
+        return row | {"core_seconds": round(row["core_seconds"] + workers_seconds, 3)}
 
 
-def chunk_of(first: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    parts = [rows(at, min(GROUP, first + n - at)) for at in range(first, first + n, GROUP)]
-    return np.concatenate([X for X, _ in parts]), np.concatenate([y for _, y in parts])
+def measure(method: str, n: int, m: float, k: float, folder: str, workers: int) -> Row:
+    """One fit, timed from data at rest to coefficients. C is 1 in scikit-learn's meaning."""
+    model = AoRRClassifier(m=m, k=k, tol=1e-6, random_state=0)
+    if method == "dask":
+        return on_dask(n, workers, model) | {"peak_mb": peak_mb()}
+    model.fit(*chunk(0, 5000))  # imports
+    if method == "memory":
+        X, y = chunk(0, n)
+        return timed_fit(lambda: model.fit(X, y)) | {"peak_mb": peak_mb()}
+    path = parquet(n, Path(folder))
+    with tempfile.TemporaryDirectory(dir=folder) as copy:
+        os.environ["TMPDIR"] = tempfile.tempdir = copy
+        if method == "npy":
+            for name, part in zip("Xy", chunk(0, n), strict=True):
+                np.save(f"{copy}/{name}.npy", part)
+            source = rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")
+        else:
+            source = rankrange.scan(path, target="y", spill=copy if method == "spill" else "auto")
+        return timed_fit(lambda: epoch(path) if method == "sgd" else model.fit(source)) | {"peak_mb": peak_mb()}
 
 
-def in_own_process(arguments: argparse.Namespace, method: str, n: int, m: float, k: float) -> dict[str, Any]:
-    asked = json.dumps([method, n, m, k, str(arguments.folder), arguments.workers])
-    done = subprocess.run([sys.executable, __file__, "--one", asked], capture_output=True, text=True, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        raise SystemExit(f"{method} at {n} rows failed:\n{done.stderr[-2000:]}")
-    return dict(json.loads(lines[-1]))
+def epoch(path: Path) -> Any:
+    """One epoch of SGD over batches of the file."""
+    import pyarrow.parquet as pq
+    from sklearn.linear_model import SGDClassifier
+
+    model = SGDClassifier(loss="log_loss", random_state=0)
+    for batch in pq.ParquetFile(path).iter_batches(1 << 16):
+        values = [batch.column(j).to_numpy() for j in range(COLUMNS + 1)]
+        model.partial_fit(np.column_stack(values[:-1]), values[-1], classes=[0, 1])
+    return model
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS[:-2]), choices=METHODS)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "rankrange-scale")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one:
-        method, n, m, k, folder, workers = json.loads(arguments.one)
-        print(json.dumps(measure(method, n, m, k, Path(folder), workers)))
-        return
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    for n in arguments.rows:
-        table(n, arguments.folder)
-        for m, k in RANGES:
-            compare(arguments, n, m, k)
+def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
+    by = ["n", "m", "k", "method"]
+    return (
+        rows.groupby(by, sort=False)[["seconds", "core_seconds", "peak_mb"]]
+        .median()
+        .join(rows.groupby(by)[["passes", "certificate"]].first())
+    )
 
 
-def compare(arguments: argparse.Namespace, n: int, m: float, k: float) -> None:
-    """Methods in turn, so that a busy moment of the machine hits all; medians are printed, all runs recorded."""
-    found: dict[str, list[dict[str, Any]]] = {method: [] for method in arguments.methods}
-    for _ in range(arguments.repeat):
-        for method in arguments.methods:
-            found[method].append(in_own_process(arguments, method, n, m, k))
-    print(f"\n{n:,} x {COLUMNS} float32, m={m}, k={k}, tol=1e-6, median of {arguments.repeat} (worst)")
-    for method, runs in found.items():
-        seconds = [run["seconds"] for run in runs]
-        print(
-            f"  {method:<8} {np.median(seconds):8.2f} s ({max(seconds):.2f})  cores "
-            f"{np.median([run['core_seconds'] for run in runs]):8.2f} s  passes {runs[0]['passes']!s:>2}  peak "
-            f"{max(run['peak_mb'] for run in runs):>5} MB  certificate {runs[0]['certificate']}",
-            flush=True,
-        )
-        common = {"method": method, "n": n, "d": COLUMNS, "m": m, "k": k, "workers": arguments.workers}
-        record.append("scale", [{**common, **run} for run in runs])
+@benchmark(_by_size, rows=(6000,), methods=("memory", "parquet", "npy"), repeat=1)
+def scale(
+    rows: tuple = (1_000_000, 5_000_000),
+    methods: tuple = METHODS,
+    folder: str = "",
+    workers: int = 2,
+    repeat: int = 3,
+) -> Iterator[Row]:
+    """Seconds, core seconds (of all processes of a cluster), passes and peak memory, in processes of their own.
 
-
-if __name__ == "__main__":
-    main()
+    Binary data, 30 columns of float32, a tenth of the rows far outliers with one label. "parquet" is a scan as it
+    comes, "spill" always copies to plain numbers first, "sgd" is one epoch of SGDClassifier. Methods run in turn.
+    """
+    place = folder or str(Path(tempfile.gettempdir(), "rankrange-scale"))
+    Path(place).mkdir(parents=True, exist_ok=True)
+    for n in rows:
+        parquet(n, Path(place))
+        for m, k in ((0.1, 1.0), (0.1, 0.9)):
+            for _ in range(repeat):
+                for method in methods:
+                    common = {"method": method, "n": n, "d": COLUMNS, "m": m, "k": k, "workers": workers}
+                    yield common | alone(measure, method, n, m, k, place, workers)

@@ -1,22 +1,12 @@
-"""All figures of rankrange.torch on one GPU, in one command: exactness, selection, TKML, training steps and tokens.
-
-    PYTHONPATH=src python benchmarks/torch_gpu.py [--record] [--skip-checks] [--no-tokens]
-
-Forward and backward, medians between CUDA events around each call, called from Python one after the other, in turns.
-"extra" is the peak memory beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can be
-imported. Rows go to benchmarks/results/torch_gpu.csv with --record, and to the folder $OUT if it is set.
-"""
+"""All figures of rankrange.torch on one GPU: exactness, selection, TKML, training steps and tokens."""
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import rankrange.torch as rrt
-import record
+
+from .harness import Row, benchmark
 
 CHECKS = Path(__file__).parents[1] / "tests" / "pytorch" / "kernel_checks.py"
-LOSSES = [1 << power for power in (10, 16, 20, 22, 24, 26)]
-LABELS = [(4096, 1000), (1024, 32000), (512, 131072), (256, 1000000)]
-TOKENS = [(8192, 4096, 128256), (8192, 2048, 151936), (16384, 2048, 32000)]
+LOSSES = tuple(1 << power for power in (10, 16, 20, 22, 24, 26))
+LABELS = ("4096x1000", "1024x32000", "512x131072", "256x1000000")
+TOKENS = ("8192x4096x128256", "8192x2048x151936", "16384x2048x32000")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Calls = dict[str, Callable[[], Any]]
-Row = dict[str, Any]
 
 
 def medians(calls: Calls, rounds: int, burst: int = 1, pause: float = 0.0) -> dict[str, float]:
@@ -58,6 +49,10 @@ def medians(calls: Calls, rounds: int, burst: int = 1, pause: float = 0.0) -> di
 
 
 def event_times(call: Callable[[], Any], count: int) -> list[float]:
+    if DEVICE == "cpu":
+        begin = time.perf_counter()
+        call()
+        return [1000 * (time.perf_counter() - begin)] * count
     pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
     for begin, end in pairs:
         begin.record()
@@ -76,21 +71,18 @@ def both_ways(loss: Callable[..., Tensor], leaves: list[Tensor], *rest: Any) -> 
     return call
 
 
-def rows_of(what: str, size: Any, times: dict[str, float], extra: dict[str, float] | None = None) -> list[Row]:
-    """Rows of one comparison, printed as well."""
-    found = []
+def rows_of(what: str, size: Any, times: dict[str, float], extra: dict[str, float] | None = None) -> Iterator[Row]:
+    """Rows of one comparison."""
     for name, ms in times.items():
-        memory = "" if extra is None else f"{extra[name]:.3f}"
-        found.append({"what": what, "size": size, "loss": name, "ms": f"{ms:.4f}", "extra_gib": memory})
-        print(f"{what:10s} {size!s:22s} {name:28s} {ms:9.4f} ms {memory:>8s}", flush=True)
-    return found
+        row: Row = {"torch": torch.__version__, "what": what, "size": size, "loss": name, "ms": round(ms, 4)}
+        yield row | {"extra_gib": "" if extra is None else round(extra[name], 3)}
 
 
 # --- selection and labels
 
 
-def selection(n: int) -> list[Row]:
-    losses = torch.rand(n, device="cuda", requires_grad=True)
+def selection(n: int) -> Iterator[Row]:
+    losses = torch.rand(n, device=DEVICE, requires_grad=True)
     module = rrt.AoRRLoss(m=0.1, k=0.9)
     m, k = round(0.1 * n), round(0.9 * n)
     calls = {
@@ -102,15 +94,16 @@ def selection(n: int) -> list[Row]:
     return rows_of("selection", n, medians(calls, 5, burst=40))
 
 
-def labels(shape: tuple[int, int]) -> list[Row]:
-    scores = torch.randn(shape, device="cuda", requires_grad=True)
-    mask = torch.rand(shape, device="cuda") < 5 / shape[1]
-    index = torch.where(mask, torch.arange(shape[1], device="cuda"), -1).topk(24, 1).values
+def labels(size: str) -> Iterator[Row]:
+    shape = tuple(map(int, size.split("x")))
+    scores = torch.randn(shape, device=DEVICE, requires_grad=True)
+    mask = torch.rand(shape, device=DEVICE) < 5 / shape[1]
+    index = torch.where(mask, torch.arange(shape[1], device=DEVICE), -1).topk(24, 1).values
     calls = {
         "ours; mask": both_ways(lambda z: rrt.tkml(z, mask, 5), [scores]),
         "ours; indices": both_ways(lambda z: rrt.tkml(z, index, 5), [scores]),
     }
-    return rows_of("tkml", "x".join(map(str, shape)), medians(calls, 5, burst=20))
+    return rows_of("tkml", size, medians(calls, 5, burst=20))
 
 
 # --- a training step
@@ -120,18 +113,18 @@ def network(width: int) -> nn.Module:
     layers: list[nn.Module] = []
     for into, out in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
         layers += [nn.Conv2d(into, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * 16, 10)).cuda()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * width * 16, 10)).to(DEVICE)
 
 
-def training_step(name: str, net: nn.Module, images: Tensor) -> list[Row]:
+def training_step(name: str, net: nn.Module, images: Tensor) -> Iterator[Row]:
     """A step of SGD: host and device."""
     n = len(images)
-    target, index = torch.randint(0, 10, (n,), device="cuda"), torch.arange(n, device="cuda")
+    target, index = torch.randint(0, 10, (n,), device=DEVICE), torch.arange(n, device=DEVICE)
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9)
     base = nn.CrossEntropyLoss(reduction="none")
     plain, given = nn.CrossEntropyLoss(), rrt.AoRRLoss(base, m=0.1)
     per_class = rrt.AoRRLoss(base, m=0.1, per_class=True)
-    automatic, compiled = (rrt.AoRRLoss(base, m="auto", n_samples=n).cuda() for _ in range(2))
+    automatic, compiled = (rrt.AoRRLoss(base, m="auto", n_samples=n).to(DEVICE) for _ in range(2))
     compiled(net(images).detach(), target, index)  # which allocates the buffers
     compiled.compile()
     losses: dict[str, Callable[[Tensor], Tensor]] = {
@@ -153,11 +146,11 @@ def training_step(name: str, net: nn.Module, images: Tensor) -> list[Row]:
     return rows_of("step", name, medians({key: step(loss) for key, loss in losses.items()}, 7, burst=20))
 
 
-def training_steps() -> list[Row]:
-    rows = training_step("mlp 1024x64", nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).cuda(),
-                         torch.randn(1024, 64, device="cuda"))  # fmt: skip
-    rows += training_step("cnn 128", network(64), torch.randn(128, 3, 32, 32, device="cuda"))
-    return rows + training_step("cnn 512", network(128), torch.randn(512, 3, 32, 32, device="cuda"))
+def training_steps() -> Iterator[Row]:
+    layers = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10)).to(DEVICE)
+    yield from training_step("mlp 1024x64", layers, torch.randn(1024, 64, device=DEVICE))
+    yield from training_step("cnn 128", network(64), torch.randn(128, 3, 32, 32, device=DEVICE))
+    yield from training_step("cnn 512", network(128), torch.randn(512, 3, 32, 32, device=DEVICE))
 
 
 # --- tokens
@@ -174,7 +167,7 @@ def token_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
         )
     losses["ours; auto"] = rrt.LinearAoRRLoss("auto")
     losses["ours; weights"] = lambda h, w, y: rrt.linear_ranked_range(
-        h, w, y, 0, 1.0, token_weights=torch.ones(len(y), device="cuda")
+        h, w, y, 0, 1.0, token_weights=torch.ones(len(y), device=DEVICE)
     )
     losses["ours; weights by loss"] = lambda h, w, y: rrt.linear_ranked_range(
         h, w, y, 0, 1.0, token_weights=lambda x: torch.exp(-x)
@@ -198,13 +191,12 @@ def token_losses() -> dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]]:
     return losses
 
 
-def token_inputs(shape: tuple[int, int, int], peaked: bool) -> tuple[Tensor, Tensor, Tensor]:
+def token_inputs(n: int, features: int, words: int, peaked: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Random hidden states; if peaked, the model gives most targets a probability near 1."""
-    n, features, words = shape
-    g = torch.Generator("cuda").manual_seed(0)
-    weight = torch.randn(words, features, device="cuda", generator=g, dtype=torch.bfloat16).mul_(features**-0.5)
-    target = torch.randint(0, words, (n,), device="cuda", generator=g)
-    hidden = torch.randn(n, features, device="cuda", generator=g, dtype=torch.bfloat16)
+    g = torch.Generator(DEVICE).manual_seed(0)
+    weight = torch.randn(words, features, device=DEVICE, generator=g, dtype=torch.bfloat16).mul_(features**-0.5)
+    target = torch.randint(0, words, (n,), device=DEVICE, generator=g)
+    hidden = torch.randn(n, features, device=DEVICE, generator=g, dtype=torch.bfloat16)
     if peaked:
         hidden = hidden + 20.0 * weight[target]
     return hidden.requires_grad_(), weight.requires_grad_(), target
@@ -221,72 +213,55 @@ def extra_memory(call: Callable[[], None], leaves: list[Tensor]) -> float:
     return (torch.cuda.max_memory_allocated() - before - sum(leaf.nbytes for leaf in leaves)) / 2**30
 
 
-def tokens(shape: tuple[int, int, int], peaked: bool) -> list[Row]:
-    hidden, weight, target = token_inputs(shape, peaked)
+def tokens(size: str, peaked: bool) -> Iterator[Row]:
+    hidden, weight, target = token_inputs(*map(int, size.split("x")), peaked)
     calls = {name: both_ways(loss, [hidden, weight], target) for name, loss in token_losses().items()}
     times = medians(calls, 9, pause=0.05)
-    extra = {name: extra_memory(calls[name], [hidden, weight]) for name in times}
-    rows = rows_of("peaked" if peaked else "tokens", "x".join(map(str, shape)), times, extra)
+    extra = {name: extra_memory(calls[name], [hidden, weight]) for name in times} if DEVICE == "cuda" else None
+    yield from rows_of("peaked" if peaked else "tokens", size, times, extra)
     del hidden, weight, target, calls
     torch.cuda.empty_cache()
-    return rows
 
 
 def exactness() -> str:
     """Run the checks of all kernels at full size in a process of their own, and print what they print."""
     try:
         done = subprocess.run([sys.executable, str(CHECKS)], capture_output=True, text=True, timeout=240, check=False)
-    except subprocess.TimeoutExpired as error:
-        print(error.stdout)
+    except subprocess.TimeoutExpired:
         return "not finished within 240 s"
     print(done.stdout + done.stderr[-3000:], flush=True)
     return "passed" if done.returncode == 0 else "FAILED"
 
 
-def summary(rows: list[Row]) -> None:
-    """The figures that have goals."""
-    ms = {(row["what"], row["size"], row["loss"]): float(row["ms"]) for row in rows}
-    print("\ngoal, found")
-    for n, goal in ((1 << 24, 0.40), (1 << 26, 0.70)):
-        if ("selection", n, "ours") in ms:
-            print(f"selection of {n} losses, at most {goal} ms: {ms['selection', n, 'ours']:.3f}")
-    for (what, size, loss), found in ms.items():
-        if what == "step" and loss != "cross-entropy":
-            print(f"step {size}, {loss} over cross-entropy: {found / ms[what, size, 'cross-entropy']:.3f}")
-        if what in ("tokens", "peaked") and loss.endswith("; chunk"):
-            whole = ms[what, size, loss.removesuffix("; chunk")]
-            print(f"{what} {size}, {loss} over no chunk: {found / whole:.3f}")
+def _goals(rows: Any) -> Any:
+    """Each loss in units of the first of its comparison: cross-entropy, the mean, or full logits."""
+    first = rows.groupby(["what", "size"])["ms"].transform("first")
+    return rows.assign(ratio=rows["ms"] / first).set_index(["what", "size", "loss"])[["ms", "ratio", "extra_gib"]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="append the rows to benchmarks/results")
-    parser.add_argument("--skip-checks", action="store_true", help="leave out the exactness cases")
-    parser.add_argument("--no-tokens", action="store_true", help="leave out the losses of tokens")
-    arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        raise SystemExit("this benchmark needs a CUDA GPU; none was found")
+@benchmark(_goals, losses=(1024,), labels_of=("8x100",), tokens_of=("8x4x16",), skip_checks=True, skip_steps=True)
+def torch_gpu(
+    losses: tuple = LOSSES,
+    labels_of: tuple = LABELS,
+    tokens_of: tuple = TOKENS,
+    skip_checks: bool = False,
+    skip_steps: bool = False,
+) -> Iterator[Row]:
+    """Forward and backward of every loss: medians between CUDA events around each call, in turns.
+
+    "extra" is the peak memory beyond inputs and gradients. Liger-Kernel and Cut Cross-Entropy are compared if they can
+    be imported. Goals: 2^24 losses at most .40 ms, 2^26 at most .70; a step at most 1.1 times that of cross-entropy.
+    The exactness cases of all kernels run first.
+    """
     torch.manual_seed(0)
-    started = time.monotonic()
-    if not arguments.skip_checks:
-        print(f"exactness: {exactness()}, {time.monotonic() - started:.0f} s", flush=True)
-    rows: list[Row] = []
-    rows += [row for n in LOSSES for row in selection(n)]
-    rows += [row for shape in LABELS for row in labels(shape)]
-    rows += training_steps()
-    if not arguments.no_tokens:
-        rows += [row for shape in TOKENS for peaked in (False, True) for row in tokens(shape, peaked)]
-    summary(rows)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.monotonic() - started:.0f} s")
-    rows = [{"torch": torch.__version__, **row} for row in rows]
-    if os.environ.get("OUT"):
-        with Path(os.environ["OUT"], "torch_gpu.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
-    if arguments.record:
-        record.append("torch_gpu", rows, torch.cuda.get_device_name().replace(",", ";"))
-
-
-if __name__ == "__main__":
-    main()
+    if not skip_checks:
+        print(f"exactness: {exactness()}", flush=True)
+    for n in losses:
+        yield from selection(n)
+    for size in labels_of:
+        yield from labels(size)
+    if not skip_steps:
+        yield from training_steps()
+    for size in tokens_of:
+        for peaked in (False, True):
+            yield from tokens(size, peaked)

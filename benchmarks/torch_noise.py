@@ -1,37 +1,23 @@
-"""Networks on wrong labels, human ones (CIFAR-10N) and planted ones (MNIST): all methods with one network and schedule.
-
-    python benchmarks/torch_noise.py [--data cifar10n mnist] [--columns ...] [--seeds 2 3 4] [--methods ...] [--record]
-                                     [--missing]
-    python benchmarks/torch_noise.py --table                   the tables of docs/benchmarks/networks.md
-    python benchmarks/torch_noise.py --tiny                    a few hundred images, for a CPU
-
-Prints clean test accuracy after the last epoch, the mean over seeds with its standard error, and for m="auto" what was
-cut and how much of it was wrong. Data come from the folder named by RANKRANGE_DATA. A method is given the true share of
-wrong labels where it needs one ("range", "stream", "co-teaching"), and nothing otherwise. The rule of m="auto" was
-settled on seeds 0 and 1 with 3,000 training images held out; the seeds that are reported, and the test images, had no
-part in it. `--save FOLDER` keeps what m="auto" remembered, for torch_suspects.py.
-"""
+"""Networks on wrong labels, human ones (CIFAR-10N) and planted ones (MNIST), with one network and schedule."""
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-import statistics
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
+from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 import rankrange.torch as rrt
-import record
-from noisy_nets import DEVICE, Pair, Run, Task, cifar10n, mnist, noisy_mnist, residual_net, small_cnn, train_together
+
+from .harness import DATA, Row, benchmark
+from .noisy_nets import DEVICE, Pair, Run, Task, cifar10n, mnist, noisy_mnist, residual_net, small_cnn, train_together
 
 WARM_UP = 0.2  # of the epochs, for the methods that need one
 
@@ -198,26 +184,33 @@ GIVEN = {f"m = {m}": (lambda m=m: Range(m=m)) for m in (0.1, 0.2, 0.3, 0.4, 0.5)
 ALL = METHODS | GIVEN
 
 
-def tasks_of(data: str, seed: int, tiny: bool) -> dict[str, Task]:
+def tasks_of(data: str, seed: int, small: bool) -> dict[str, Task]:
     """Each column of labels as a task."""
-    folder, limit = Path(os.environ.get("RANKRANGE_DATA", ".")), 640 if tiny else None
+    limit = 640 if small else None
     if data == "cifar10n":
-        images, columns, test_images, test_labels = cifar10n(folder / "cifar10n", limit)
+        images, columns, test_images, test_labels = cifar10n(DATA / "cifar10n", limit)
         base = Task(images, columns["clean"], columns["clean"], test_images, test_labels, residual_net)
-        if tiny:
+        if small:
             base = replace(base, network=lambda: residual_net(8), epochs=5)
     else:
-        images, clean, test_images, test_labels = mnist(folder / "mnist", limit)
+        images, clean, test_images, test_labels = mnist(DATA / "mnist", limit)
         columns = noisy_mnist(images, clean, seed)
         base = Task(images, clean, clean, test_images, test_labels, small_cnn, 20, 256, 0.1, 1e-4, None, 33.0, 79.0)
-        if tiny:
+        if small:
             base = replace(base, network=lambda: small_cnn(4), epochs=5, batch=64)
     return {column: replace(base, labels=labels) for column, labels in columns.items()}
 
 
-def measured(data: str, column: str, method: str, run: Run) -> dict[str, Any]:
+def measured(data: str, column: str, method: str, run: Run) -> Row:
     """The row of one run."""
-    row = {"data": data, "column": column, "method": method, "seed": run.seed, "accuracy": round(run.accuracy(), 2)}
+    row: Row = {
+        "torch": torch.__version__,
+        "data": data,
+        "column": column,
+        "method": method,
+        "seed": run.seed,
+        "accuracy": round(run.accuracy(), 2),
+    }
     weights, wrong = run.method.weights(), run.task.labels != run.task.clean
     cut = torch.zeros_like(wrong) if weights is None else weights < 0.5
     right = float((cut & wrong).sum() / cut.sum().clamp(min=1))
@@ -228,24 +221,47 @@ def measured(data: str, column: str, method: str, run: Run) -> dict[str, Any]:
     }
 
 
-def run_all(
-    jobs: Sequence[tuple[str, str, str, int]], tasks: dict[Any, Task], given: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Train all jobs (data, column, method, seed), some at a time; rows are printed and recorded as they come."""
-    rows = []
-    for first in range(0, len(jobs), given.side_by_side):
-        part = jobs[first : first + given.side_by_side]
-        makers = [lambda job=job: Run(tasks[job[0], job[3], job[1]], ALL[job[2]](), job[3]) for job in part]
-        for (data, column, method, _), run in zip(part, train_together(makers), strict=True):
-            rows.append(measured(data, column, method, run))
-            print(rows[-1], flush=True)
-            if given.save is not None and method == "auto":
-                save_memory(given.save / f"auto_{data}_{column.replace(' ', '')}_{run.seed}.npz", run)
-        if given.record:
-            device = torch.cuda.get_device_name() if DEVICE == "cuda" else None
-            new = [{"torch": torch.__version__, **row} for row in rows[first:]]
-            print(record.append("torch_noise", new, device), flush=True)
-    return rows
+def _accuracies(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean accuracy of each method by columns of labels, with its standard error over seeds."""
+    rows = rows.drop_duplicates(["data", "column", "method", "seed"], keep="last")
+    groups = rows.groupby(["data", "column", "method"], sort=False)["accuracy"]
+    text = groups.mean().map("{:.2f}".format) + groups.sem().map(" ± {:.2f}".format).replace(" ± nan", "")
+    return text.unstack(["data", "column"], sort=False)
+
+
+@benchmark(_accuracies, data=("mnist",), seeds=1, methods=("cross-entropy", "auto"), columns=("pair .3",), small=True)
+def torch_noise(
+    data: tuple = ("cifar10n", "mnist"),
+    columns: tuple = ("all",),
+    seed: int = 2,
+    seeds: int = 3,
+    methods: tuple = tuple(METHODS),
+    side_by_side: int = 8 if DEVICE == "cuda" else 1,
+    save: str | None = None,
+    small: bool = False,
+) -> Iterator[Row]:
+    """Clean test accuracy after the last epoch; for m="auto" what was cut and how much of it was wrong.
+
+    A method is given the true share of wrong labels where it needs one ("range", "stream", "co-teaching"), and nothing
+    otherwise. The rule of m="auto" was settled on the seeds 0 and 1 with 3,000 training images held out. `--save
+    FOLDER` keeps what m="auto" remembered, for torch_suspects. `--small`: a few hundred images, for a CPU.
+    """
+    torch.backends.cudnn.benchmark = True
+    tasks = {
+        (name, draw, column): task
+        for name in data
+        for draw in range(seed, seed + seeds)
+        for column, task in tasks_of(name, draw, small).items()
+        if columns == ("all",) or column in columns
+    }
+    jobs = [(key, method) for key in tasks for method in methods]
+    for first in range(0, len(jobs), side_by_side):
+        part = jobs[first : first + side_by_side]
+        makers = [lambda key=key, method=method: Run(tasks[key], ALL[method](), key[1]) for key, method in part]
+        for ((name, draw, column), method), run in zip(part, train_together(makers), strict=True):
+            if save is not None and method == "auto":
+                save_memory(Path(save, f"auto_{name}_{column.replace(' ', '')}_{draw}.npz"), run)
+            yield measured(name, column, method, run)
 
 
 def save_memory(path: Path, run: Run) -> None:
@@ -255,95 +271,100 @@ def save_memory(path: Path, run: Run) -> None:
     np.savez_compressed(path, clean=run.task.clean.cpu().numpy(), **state)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Methods by columns: mean accuracy and its standard error."""
-    columns = list(dict.fromkeys((row["data"], row["column"]) for row in rows))
-    lines = ["| method | " + " | ".join(column for _, column in columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for method in dict.fromkeys(row["method"] for row in rows):
-        cells = [
-            _cell([r["accuracy"] for r in rows if (r["data"], r["column"], r["method"]) == (*column, method)])
-            for column in columns
-        ]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+# --- which training labels are wrong ----------------------------------------------------------------------------------
 
 
-def _cell(values: list[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.2f}" if values else ""
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values) / len(values) ** 0.5:.2f}"
-
-
-def epoch_ratio(task: Task, repeats: int = 3) -> float:
-    """Time of an epoch with m="auto" over one with cross-entropy, step by step from Python, in turn; the median."""
-    loops = [Run(task, METHODS[name](), 0) for name in ("cross-entropy", "auto")]
-    ratios = []
-    for _ in range(repeats):
-        seconds = []
-        for run in loops:
-            run.shuffle()
-            if DEVICE == "cuda":
-                torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(run.steps):
-                run.train_step()
-                run.total.zero_()
-            if DEVICE == "cuda":
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - begin)
-        ratios.append(seconds[1] / seconds[0])
-    return statistics.median(ratios)
-
-
-def recorded() -> list[dict[str, Any]]:
-    """The newest recorded row of each run."""
-    path = record.RESULTS / "torch_noise.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = {(r["data"], r["column"], r["method"], int(r["seed"])): r for r in csv.DictReader(file)}
-    order = {name: place for place, name in enumerate(ALL)}
-    return [
-        {"data": data, "column": column, "method": method, "seed": seed, "accuracy": float(row["accuracy"])}
-        for (data, column, method, seed), row in sorted(rows.items(), key=lambda item: order[item[0][2]])
-    ]
-
-
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", nargs="+", default=["cifar10n", "mnist"], choices=["cifar10n", "mnist"])
-    parser.add_argument("--columns", nargs="+", help="of the labels; all of them by default")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[2, 3, 4])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(ALL))
-    parser.add_argument("--side-by-side", type=int, default=8 if DEVICE == "cuda" else 1)
-    parser.add_argument("--tiny", action="store_true", help="a few hundred images, for a CPU")
-    parser.add_argument("--save", type=Path, help="a folder for what m='auto' remembered")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--missing", action="store_true", help="leave out what has been recorded")
-    parser.add_argument("--table", action="store_true", help="train nothing, and show what was recorded")
-    return parser.parse_args()
-
-
-def main() -> None:
-    given = parsed()
-    if given.table:
-        print("\n\n".join(table([r for r in recorded() if r["data"] == data]) for data in given.data))
-        return
+def out_of_fold(folder: Path, columns: tuple, seed: int, small: bool) -> None:
+    """Save the probabilities of the CIFAR-10N labels, each from a network that has not seen the image."""
     torch.backends.cudnn.benchmark = True
-    tasks = {
-        (data, seed, column): task
-        for data in given.data
-        for seed in given.seeds
-        for column, task in tasks_of(data, seed, given.tiny).items()
-        if given.columns is None or column in given.columns
-    }
-    jobs = [(data, column, method, seed) for (data, seed, column) in tasks for method in given.methods]
-    if given.missing:
-        there = {(row["data"], row["column"], row["method"], row["seed"]) for row in recorded()}
-        jobs = [job for job in jobs if job not in there]
-    rows = run_all(jobs, tasks, given)
-    print(table(rows))
-    if "auto" in given.methods:
-        print(f"time of an epoch over cross-entropy's: {epoch_ratio(next(iter(tasks.values()))):.3f}")
+    for column in columns:
+        task = tasks_of("cifar10n", seed, small)[column]
+        n = len(task.labels)
+        fold = torch.arange(n, device=DEVICE)[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] % 5
+        parts = [replace(task, images=task.images[fold != k], labels=task.labels[fold != k]) for k in range(5)]
+        runs = train_together([lambda part=part: Run(part, Method(), seed) for part in parts])
+        probabilities = torch.zeros(n, 10, device=DEVICE)
+        for k, run in enumerate(runs):
+            probabilities[fold == k] = run.outputs(task.images[fold == k]).softmax(1)
+        labels, clean = (part.cpu().numpy().astype(np.uint8) for part in (task.labels, task.clean))
+        np.savez_compressed(
+            folder / f"folds_cifar10n_{column}_{seed}.npz", p=probabilities.cpu().numpy(), labels=labels, clean=clean
+        )
 
 
-if __name__ == "__main__":
-    main()
+def suspects_of(saved: Any) -> Any:
+    """The table of `suspects()`, from a saved memory."""
+    state = {name: torch.from_numpy(saved[name]) for name in saved.files if name != "clean"}
+    state["history.rows"] = state["history.rows"].float()
+    n_samples = len(state["history.visits"]) - 1
+    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=n_samples)
+    criterion.auto.load_state_dict(state)
+    return criterion.suspects()
+
+
+def rankings(probabilities: Any, labels: Any) -> dict[str, Any]:
+    """How suspect each label is by cleanlab's rankings; the first two are formulas that need no package."""
+    rows = np.arange(len(labels))
+    own = probabilities[rows, labels]
+    others = probabilities.copy()
+    others[rows, labels] = -1.0
+    found = {"self-confidence": 1.0 - own, "normalised margin": others.max(1) - own}
+    try:
+        from cleanlab.filter import find_label_issues
+        from cleanlab.rank import get_label_quality_scores
+    except ImportError:
+        return found
+    for name in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
+        found[f"cleanlab {name}"] = 1.0 - get_label_quality_scores(labels, probabilities, method=name)
+    issues = find_label_issues(labels, probabilities, n_jobs=1)
+    found["cleanlab filter"] = issues + 0.5 * found["cleanlab self_confidence"]
+    return found
+
+
+def calibration(path: Path) -> dict[str, Any]:
+    """The row of one run with m="auto"."""
+    saved = np.load(path)
+    _, data, column, seed = path.stem.split("_")
+    found = suspects_of(saved)
+    wrong, likely = found.given != saved["clean"][: len(found.given)], found.p_wrong >= 0.5
+    row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
+    claimed = float(found.p_wrong[likely].mean()) if likely.any() else 0.0
+    true = float(wrong[likely].mean()) if likely.any() else 0.0
+    row |= {"ranking": "suspects()", "ap": average_precision(wrong, found.score), "likely": int(likely.sum())}
+    return row | {"claimed": round(claimed, 3), "true": round(true, 3), "estimate": round(found.noise_estimate, 4)}
+
+
+def ranked(path: Path) -> list[dict[str, Any]]:
+    """The rows of one set of cross-validated probabilities: one per way to rank them."""
+    saved = np.load(path)
+    _, data, column, seed = path.stem.split("_")
+    wrong = saved["labels"] != saved["clean"]
+    row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
+    blank = dict.fromkeys(("likely", "claimed", "true", "estimate"), "")
+    scores = rankings(saved["p"], saved["labels"].astype(np.int64))
+    return [row | {"ranking": name, "ap": average_precision(wrong, score)} | blank for name, score in scores.items()]
+
+
+def average_precision(wrong: Any, score: Any) -> float | str:
+    return round(float(average_precision_score(wrong, score)), 4) if wrong.any() else ""
+
+
+@benchmark(
+    lambda rows: rows.set_index(["data", "column", "seed", "ranking"]), folder="/tmp/rankrange-suspects", small=True
+)
+def torch_suspects(
+    folder: str = "suspects", columns: tuple = ("worse", "random1", "aggre"), seed: int = 2, small: bool = False
+) -> Iterator[Row]:
+    """One run with m="auto" against cross-validated networks ranked by cleanlab: average precision of real errors.
+
+    Networks are trained five times with cross-entropy, each time without one fold (kept in the folder); the runs of
+    m="auto" are those that `torch_noise --save FOLDER` left there. Where cleanlab is not installed, by its formulas.
+    """
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    missing = tuple(c for c in columns if not (place / f"folds_cifar10n_{c}_{seed}.npz").exists())
+    out_of_fold(place, missing[:1] if small else missing, seed, small)
+    for path in sorted(place.glob("auto_*.npz")):
+        yield calibration(path)
+    for path in sorted(place.glob("folds_*.npz")):
+        yield from ranked(path)

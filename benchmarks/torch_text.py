@@ -1,24 +1,21 @@
-"""Does it help? A small GPT on Python sources of which a part is corrupted; loss on clean text, in nats per byte.
-
-    python benchmarks/torch_text.py [--seeds 3 4 5] [--plan evaluation] [--processes 3] [--record] [--limit SECONDS]
-    python benchmarks/torch_text.py --seeds 6 7 8 --plan documents
+"""A small GPT on Python sources of which a part is corrupted; loss on clean text, in nats per byte.
 
 A byte-level GPT (6 layers, 384 wide, 256 bytes of context, 96 sequences a batch, 800 steps) on the standard library
 and packages beside PyTorch, 30 MB. A sequence is a document. What is corrupted: nothing; 3% or 10% of the bytes
 replaced by random ones ("random"), or by bytes drawn from the text ("swapped"); a fifth of the documents with their
 bytes in random order ("shuffled"), replaced by C++ headers, or by a few of their bytes again and again ("repeated").
-"oracle" leaves out exactly what was corrupted. m="auto" is given nothing. Each seed draws the corruption, the order of
-the documents and the first weights. Seeds from 100 on were used for development; 0 to 2 showed that the first batches
-need a warm-up; 3 to 8 are for evaluation.
+"oracle" leaves out exactly what was corrupted. m="auto" is given nothing.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import glob
 import math
-import multiprocessing
+import os
+import random
+import sysconfig
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,11 +23,88 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import rankrange.torch as rrt
-import record
-from text_data import DEVICE, WORDS, corrupt, documents, joined, python_files
+
+from .harness import Row, benchmark
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WORDS = 256
+PACKAGES = ("torch", "transformers", "jax", "sympy", "networkx", "numpy", "sklearn")
+
+
+def python_files() -> list[str]:
+    """The standard library, then packages in a fixed random order."""
+    paths = sysconfig.get_paths()
+    files = sorted(glob.glob(os.path.join(paths["stdlib"], "**", "*.py"), recursive=True))
+    files = [file for file in files if "-packages" not in file]
+    others = [
+        file
+        for package in PACKAGES
+        for file in sorted(glob.glob(os.path.join(paths["purelib"], package, "**", "*.py"), recursive=True))
+    ]
+    random.Random(0).shuffle(others)
+    return files + others
+
+
+def joined(files: list[str], n_bytes: int, seed: int = 1) -> Tensor:
+    """The first files, to some more than n_bytes, in random order, as one row of bytes."""
+    texts: list[bytes] = []
+    for file in files:
+        if len(texts) % 50 == 0 and sum(map(len, texts)) > n_bytes:
+            break
+        with open(file, "rb") as handle:
+            texts.append(handle.read())
+    random.Random(seed).shuffle(texts)
+    return torch.frombuffer(bytearray(b"".join(texts)), dtype=torch.uint8)
+
+
+def documents(data: Tensor, length: int) -> Tensor:
+    """The bytes cut into rows of this length."""
+    return data[: len(data) // length * length].view(-1, length).to(DEVICE)
+
+
+def headers(length: int, n_bytes: int) -> Tensor:
+    """C++ that PyTorch ships, in rows."""
+    files = glob.glob(os.path.join(os.path.dirname(torch.__file__), "include", "**", "*.h"), recursive=True)
+    random.Random(0).shuffle(sorted_files := sorted(files))
+    return documents(joined(sorted_files, n_bytes), length)
+
+
+def corrupt(text: Tensor, kind: str, seed: int) -> tuple[Tensor, Tensor]:
+    """(documents, which bytes were corrupted)."""
+    g = torch.Generator(DEVICE).manual_seed(seed)
+    hit = torch.zeros_like(text, dtype=torch.bool)
+    if kind == "clean":
+        return text, hit
+    if kind in ("shuffled", "C++", "repeated"):
+        bad = torch.rand(len(text), device=DEVICE, generator=g) < 0.2
+        junk = {"shuffled": _shuffled, "C++": _foreign, "repeated": _repeated}[kind](text, g)
+        return torch.where(bad[:, None], junk, text), bad[:, None].expand_as(text)
+    name, share = kind.split()
+    hit = torch.rand(text.shape, device=DEVICE, generator=g) < float(share.rstrip("%")) / 100
+    junk = torch.randint(0, WORDS, text.shape, device=DEVICE, generator=g).to(torch.uint8)
+    if name == "swapped":
+        flat = text.reshape(-1)
+        junk = flat[torch.randint(0, len(flat), text.shape, device=DEVICE, generator=g)]
+    return torch.where(hit, junk, text), hit
+
+
+def _shuffled(text: Tensor, g: torch.Generator) -> Tensor:
+    return text.gather(1, torch.rand(text.shape, device=DEVICE, generator=g).argsort(1))
+
+
+def _foreign(text: Tensor, g: torch.Generator) -> Tensor:
+    other = headers(text.shape[1], text.numel() // 5)
+    return other[torch.randint(0, len(other), (len(text),), device=DEVICE, generator=g)]
+
+
+def _repeated(text: Tensor, g: torch.Generator) -> Tensor:
+    """Documents of 8 to 32 bytes of the text, again and again."""
+    n, length = text.shape
+    period = torch.randint(8, 33, (n, 1), device=DEVICE, generator=g)
+    return text.gather(1, torch.arange(length, device=DEVICE) % period)
+
 
 CONTEXT, BATCH = 256, 96
-BYTES, VALIDATION = 30_000_000, 2_000_000
 METHODS: dict[str, dict[str, Any]] = {
     "mean": {},
     "oracle": {},
@@ -42,17 +116,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "sequences by loss m=.2": {"m": 0.2, "per": "sequence", "warmup": 0.1},
 }
 PLANS = {
-    "development": [
-        *((kind, method) for kind in ("random 10%", "swapped 10%") for method in ("auto", "mean", "oracle")),
-        *(("clean", method) for method in ("auto", "mean", "auto by sequence")),
-        *(("shuffled", method) for method in ("mean", "oracle", "auto by sequence", "sequences by loss m=.2")),
-        ("random 3%", "auto"), ("random 3%", "mean"), ("random 3%", "oracle"),
-    ],
     "evaluation": [
         *((kind, method) for kind in ("clean", "random 3%", "random 10%", "shuffled") for method in ("mean", "auto")),
         *((kind, "oracle") for kind in ("random 3%", "random 10%", "shuffled")),
         ("clean", "auto by sequence"), ("shuffled", "auto by sequence"), ("random 10%", "loss m=.1"),
     ],
+    "tiny": [("random 10%", "auto")],
     "more": [
         ("clean", "loss m=.1"), ("shuffled", "sequences by loss m=.2"), ("swapped 10%", "mean"),
         ("swapped 10%", "auto"), ("swapped 10%", "oracle"), ("random 10%", "auto by sequence"),
@@ -127,16 +196,16 @@ def set_rate(optimizer: torch.optim.Optimizer, highest: float, step: int, steps:
 class Trainer:
     """One compiled model, trained again and again from new weights."""
 
-    def __init__(self, steps: int, pictures: str | None = None) -> None:
-        data = joined(python_files(), BYTES + VALIDATION)
-        self.validation = documents(data[:VALIDATION], CONTEXT)
-        self.train = documents(data[VALIDATION : BYTES + VALIDATION], CONTEXT)
-        self.pictures = pictures
-        self.model = GPT().to(DEVICE)
+    def __init__(self, steps: int, n_bytes: int, width: int) -> None:
+        validation = n_bytes // 15
+        data = joined(python_files(), n_bytes + validation)
+        self.validation = documents(data[:validation], CONTEXT)
+        self.train = documents(data[validation : n_bytes + validation], CONTEXT)
+        self.model = GPT(width).to(DEVICE)
         self.hidden = torch.compile(self.model) if DEVICE == "cuda" else self.model
         self.steps = steps
 
-    def run(self, kind: str, method: str, seed: int) -> dict[str, Any]:
+    def run(self, kind: str, method: str, seed: int) -> Row:
         began = time.perf_counter()
         text, hit = corrupt(self.train, kind, seed)
         torch.manual_seed(seed)
@@ -166,11 +235,6 @@ class Trainer:
                 found += torch.stack(
                     [out.sum(), (out & wrong).sum(), wrong.sum(), out.new_ones(()).sum() * out.numel()]
                 )
-        if self.pictures and method.startswith("auto") and kind != "clean":
-            name = f"{kind} {method} {seed}".replace("%", "").replace(" ", "_")
-            rows = order[-24:]
-            with open(f"{self.pictures}/{name}.json", "w", encoding="utf-8") as handle:
-                json.dump(self.picture(criterion, text[rows], hit[rows]), handle)
         dropped, right, wrong_, all_ = found.tolist()
         return {
             "kind": kind, "method": method, "seed": seed, "steps": self.steps, "nats": round(self.evaluate(), 4),
@@ -189,70 +253,29 @@ class Trainer:
             losses.append(F.cross_entropy(logits.float().reshape(-1, WORDS), tokens[:, 1:].reshape(-1)))
         return float(torch.stack(losses).double().mean())
 
-    @torch.no_grad()
-    def picture(self, criterion: rrt.LinearAoRRLoss, text: Tensor, wrong: Tensor) -> dict[str, Any]:
-        """Some documents with the weight of every byte and whether it was corrupted, for a drawing."""
-        criterion.eval()
-        with torch.autocast(DEVICE, torch.bfloat16):
-            criterion(self.hidden(text.long())[:, :-1], self.model.head.weight, text[:, 1:].long())
-        return {
-            "bytes": text.tolist(), "weights": criterion.last_weights.cpu().tolist(), "wrong": wrong[:, 1:].tolist()
-        }  # fmt: skip
 
+@benchmark(
+    lambda rows: rows.groupby(["kind", "method"], sort=False)["nats"].agg(["mean", "sem", "count"]),
+    seeds=1,
+    plan="tiny",
+    steps=2,
+    n_bytes=750_000,
+    width=24,
+)
+def torch_text(
+    seed: int = 3,
+    seeds: int = 3,
+    plan: str = "evaluation",
+    steps: int = 800,
+    n_bytes: int = 30_000_000,
+    width: int = 384,
+) -> Iterator[Row]:
+    """Loss of a small GPT on clean text after training on corrupted text; plans: evaluation, more, documents.
 
-def work(tasks: Any, results: Any, steps: int, until: float, pictures: str | None) -> None:
-    try:
-        trainer = Trainer(steps, pictures)
-        while time.time() < until:
-            try:
-                task = tasks.get_nowait()
-            except Exception:  # the queue is empty
-                break
-            results.put(trainer.run(*task))
-    finally:  # the parent waits for one from each process
-        results.put(None)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5])
-    parser.add_argument("--plan", choices=sorted(PLANS), default="evaluation")
-    parser.add_argument("--processes", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which no run is started")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--out", help="write rows to this JSON file as they come")
-    parser.add_argument("--pictures", help="write some documents with the weights of their bytes into this folder")
-    arguments = parser.parse_args()
-    until = time.time() + arguments.limit
-    context = multiprocessing.get_context("spawn")
-    tasks, results = context.Queue(), context.Queue()
-    for kind, method in PLANS[arguments.plan]:
-        for seed in arguments.seeds:
-            tasks.put((kind, method, seed))
-    workers = [
-        context.Process(target=work, args=(tasks, results, arguments.steps, until, arguments.pictures))
-        for _ in range(arguments.processes)
-    ]
-    for worker in workers:
-        worker.start()
-    rows, running = [], len(workers)
-    while running:
-        row = results.get()
-        if row is None:
-            running -= 1
-            continue
-        rows.append(row)
-        print(" ".join(f"{value!s:>10s}" for value in row.values()), flush=True)
-        if arguments.out:
-            with open(arguments.out, "w", encoding="utf-8") as handle:
-                json.dump(rows, handle)
-    for worker in workers:
-        worker.join()
-    if arguments.record:
-        device = torch.cuda.get_device_name() if DEVICE == "cuda" else None
-        print(record.append("torch_text", rows, device))
-
-
-if __name__ == "__main__":
-    main()
+    Each seed draws the corruption, the order of the documents and the first weights. Seeds from 100 on were used for
+    development; 0 to 2 showed that the first batches need a warm-up; 3 to 8 are for evaluation.
+    """
+    trainer = Trainer(steps, n_bytes, width)
+    for kind, method in PLANS[plan]:
+        for draw in range(seed, seed + seeds):
+            yield trainer.run(kind, method, draw)

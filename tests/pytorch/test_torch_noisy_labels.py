@@ -1,8 +1,5 @@
 """AoRRLoss(m="auto"): what is cut, what is remembered, and that both survive checkpoints, processes and compilation."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -412,16 +409,3 @@ def test_with_noise_by_class_a_given_m_is_not_worse_than_the_mean(m):
     plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
     robust = train(x, noisy, rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=m, per_class=True), indexed=False)
     assert accuracy(robust) >= accuracy(plain)
-
-
-@pytest.mark.data
-def test_the_benchmark_runs_in_a_tiny_version(capsys, monkeypatch):
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setattr(
-        "sys.argv", ["torch_noise.py", "--tiny", "--data", "mnist", "--seeds", "0", "--methods", "auto"]
-    )
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    importlib.import_module("torch_noise").main()
-    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| auto")]
-    assert len(table[0].split("|")) == 8  # the method, and five kinds of noise

@@ -1,0 +1,256 @@
+"""Automatic m of linear models: what it costs, and accuracy on clean test rows when labels or rows are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from rankrange import AoRRClassifier
+from reproduction import data as paper
+
+from . import linear
+from .data import BINARY, SKLEARN, corrupt, load, scaled
+from .harness import OutOfTime, Row, benchmark, gains, limit, means, rounded, spread, timed
+
+CELLS = (
+    *(("symmetric", rate) for rate in (0.0, 0.1, 0.2, 0.3)),
+    ("class-dependent", 0.2),
+    ("far", 0.1),
+    ("far", 0.2),
+)
+IMBALANCED = (("none", 0.0), ("symmetric", 0.1), ("symmetric", 0.2), ("rare", 0.1), ("frequent", 0.1), ("far", 0.1))
+SIMULATED = ("gaussian", "heavy", "curved", "clusters", "logistic")
+REAL = ("breast cancer", "digits", "wine", "australian", "phoneme", "splice", "titanic", "emotions", "yeast")
+MOST_ROWS, MOST_CELLS, MOST_SECONDS = 2500, 2_000_000, 60
+
+
+def tuned(Cs: Any, cv: int) -> LogisticRegressionCV:
+    return LogisticRegressionCV(Cs=Cs, cv=cv, max_iter=2000, scoring="accuracy", use_legacy_attributes=False)
+
+
+# ---- two even classes ------------------------------------------------------------------------------------------------
+
+
+@benchmark(lambda rows: gains(rows, ["kind", "rate"], "auto", "LR"), seeds=1, sets=("breast cancer",))
+def auto_tabular(seed: int = 0, seeds: int = 20, sets: tuple = BINARY) -> Iterator[Row]:
+    """m="auto" on five binary sets with planted errors: accuracy in percent on clean test rows.
+
+    60% of the rows train; features are scaled by them, and errors are planted in them alone. LR is LogisticRegression,
+    LRCV the same with C by 5-fold cross-validation on the labels as they are, auto AoRRClassifier with the penalty of
+    LR, clean LogisticRegression on the clean labels and rows.
+    """
+    for draw in range(seed, seed + seeds):
+        for name in sets:
+            for kind, rate in CELLS:
+                X, y = load(name)
+                order = np.random.default_rng(draw).permutation(len(y))
+                train, test = order[: int(0.6 * len(y))], order[int(0.6 * len(y)) :]
+                clean, X_test = scaled(X[train], X[test])
+                rows, given = corrupt(clean, y[train], kind, rate, draw)
+                auto, seconds = timed(AoRRClassifier(random_state=draw).fit, rows, given)
+                fits = {
+                    "LR": LogisticRegression(max_iter=2000).fit(rows, given),
+                    "LRCV": tuned(np.logspace(-4, 2, 13), 5).fit(rows, given),
+                    "auto": auto,
+                    "clean": LogisticRegression(max_iter=2000).fit(clean, y[train]),
+                }
+                row: Row = {"set": name, "kind": kind, "rate": rate, "seed": draw}
+                row |= {method: 100 * fit.score(X_test, y[test]) for method, fit in fits.items()}
+                row |= {"m": auto.m_ / len(given), "wrong": (given != y[train]).mean()}
+                row |= {"estimate": auto.noise_estimate_, "low": auto.noise_interval_[0]}
+                yield rounded(row | {"high": auto.noise_interval_[1], "seconds": seconds})
+
+
+# ---- a rare class ----------------------------------------------------------------------------------------------------
+
+
+def imbalanced(seed: int) -> tuple[str, Any, Any]:
+    """The name of a random table, its rows, and its labels: 1 is the rare class, 10 to 30% of the rows.
+
+    Simulated (Gaussian or heavy-tailed classes, a curved boundary, clusters, a logistic model), or one class of a real
+    set against the others, some of its rows left out if it is not rare.
+    """
+    rng = np.random.default_rng(seed)
+    rare = rng.uniform(0.1, 0.3)
+    name = str(rng.choice(SIMULATED if seed % 2 else REAL))
+    return name, *(_simulated if seed % 2 else _real)(name, rare, rng)
+
+
+def _simulated(name: str, rare: float, rng: Any) -> tuple[Any, Any]:
+    n, d = int(np.exp(rng.uniform(np.log(400), np.log(4000)))), int(rng.integers(2, 16))
+    apart = rng.uniform(1.0, 3.5)
+    if name == "logistic":
+        X = rng.normal(size=(n, d))
+        z = apart * X @ rng.normal(size=d) / np.sqrt(d) + rng.logistic(size=n)
+        return X, (z > np.quantile(z, 1.0 - rare)).astype(int)
+    y = (rng.random(n) < rare).astype(int)
+    X = rng.normal(size=(n, d))
+    if name == "heavy":
+        X = rng.standard_t(3, size=(n, d))
+    if name == "clusters":
+        X += 2.0 * rng.normal(size=(6, d))[rng.integers(6, size=n)]
+    direction = rng.normal(size=d)
+    X += apart * y[:, None] * direction / np.linalg.norm(direction)
+    if name == "curved":
+        X[:, 0] += 0.5 * (X[:, 1] ** 2 - 1.0)
+    return X, y
+
+
+def _real(name: str, rare: float, rng: Any) -> tuple[Any, Any]:
+    if name in SKLEARN:
+        X, y = load(name)
+    else:
+        bunch = paper.load(name)
+        X, y = np.asarray(bunch.data, dtype=float), np.asarray(bunch.target)
+    if y.ndim == 2:
+        shares = y.mean(axis=0)
+        y = y[:, rng.choice(np.flatnonzero((shares > 0.08) & (shares < 0.6)))]
+    y = (y == rng.choice(np.unique(y))).astype(int)
+    y = 1 - y if y.mean() > 0.5 else y
+    most = int(rare / (1.0 - rare) * (y == 0).sum())
+    ones = rng.permutation(np.flatnonzero(y))[: max(most, 20)]
+    rows = rng.permutation(np.concatenate([np.flatnonzero(y == 0), ones]))[:MOST_ROWS]
+    return X[rows], y[rows]
+
+
+def _figures(model: Any, X: Any, y: Any) -> dict[str, float]:
+    auc = roc_auc_score(y, model.decision_function(X))
+    found = {"accuracy": model.score(X, y), "balanced": balanced_accuracy_score(y, model.predict(X)), "auc": auc}
+    return {key: 100 * float(value) for key, value in found.items()}
+
+
+def _imbalanced_table(rows: pd.DataFrame) -> pd.DataFrame:
+    found = gains(rows, ["kind", "rate"], "accuracy", "accuracy_ordinary")
+    found["balanced"] = gains(rows, ["kind", "rate"], "balanced", "balanced_ordinary")["mean gain"]
+    found["auc"] = gains(rows, ["kind", "rate"], "auc", "auc_ordinary")["mean gain"]
+    return found.join(spread(rows, ["kind", "rate"], "dropped").add_prefix("dropped, "))
+
+
+@benchmark(_imbalanced_table, seeds=1)
+def auto_imbalanced(seed: int = 0, seeds: int = 60) -> Iterator[Row]:
+    """m="auto" with aggregate="per-class" on random imbalanced tables: the share dropped, and the gain over m = 0."""
+    for draw in range(seed, seed + seeds):
+        name, X, y = imbalanced(draw)
+        order = np.random.default_rng(draw).permutation(len(y))
+        train, test = order[: len(y) // 2], order[len(y) // 2 :]
+        clean, X_test = scaled(X[train], X[test])
+        for kind, rate in IMBALANCED:
+            rows, given = corrupt(clean, y[train], kind, rate, draw)
+            ordinary = _figures(AoRRClassifier(m=0).fit(rows, given), X_test, y[test])
+            auto = AoRRClassifier(aggregate="per-class", random_state=draw).fit(rows, given)
+            row: Row = {"seed": draw, "set": name, "n": len(train), "rare": y[train].mean(), "kind": kind, "rate": rate}
+            row |= {"dropped": auto.m_ / len(train), "wrong": (given != y[train]).mean()}
+            row |= {f"{key}_ordinary": value for key, value in ordinary.items()}
+            yield rounded(row | _figures(auto, X_test, y[test]))
+
+
+# ---- several classes -------------------------------------------------------------------------------------------------
+
+
+def _several_classes(name: str, seed: int, rows: int) -> tuple[Any, Any, Any, Any]:
+    """Training and test rows, all with clean labels."""
+    rng = np.random.default_rng(seed)
+    if name == "mnist":
+        bunch = paper.load("mnist")
+        train = rng.permutation(len(bunch.target))[:rows]
+        X, X_test = ((part / 255.0).astype(np.float32) for part in (bunch.data[train], bunch.test_data))
+        return X, np.asarray(bunch.target)[train].astype(int), X_test, np.asarray(bunch.test_target).astype(int)
+    X, y = load(name)
+    order = rng.permutation(len(y))
+    train, test = order[: int(0.6 * len(y))], order[int(0.6 * len(y)) :]
+    X_train, X_test = scaled(X[train], X[test])
+    return X_train, y[train], X_test, y[test]
+
+
+@benchmark(means("set", ["LR", "auto", "m", "wrong", "estimate", "seconds"]), seeds=1, sets=("digits",))
+def auto_multiclass(
+    seed: int = 0, seeds: int = 5, sets: tuple = ("digits", "mnist"), rows: int = 50_000
+) -> Iterator[Row]:
+    """m="auto" with ten classes: even digits become the next with probability .4. C is 1 on digits and .1 on mnist."""
+    for name in sets:
+        for draw in range(seed, seed + seeds):
+            X, y, X_test, y_test = _several_classes(name, draw, rows)
+            given = corrupt(X, y, "class-dependent", 0.2, draw)[1]
+            C = 1.0 if name == "digits" else 0.1
+            auto, seconds = timed(AoRRClassifier(C=C, tol=1e-4, random_state=draw).fit, X, given)
+            plain = AoRRClassifier(0, 1.0, C=C, tol=1e-4).fit(X, given)
+            row: Row = {"set": name, "seed": draw, "rows": len(y), "LR": 100 * plain.score(X_test, y_test)}
+            row |= {"auto": 100 * auto.score(X_test, y_test), "m": auto.m_ / len(given)}
+            row |= {"wrong": (given != y).mean(), "estimate": auto.noise_estimate_, "seconds": seconds}
+            yield rounded(row)
+
+
+# ---- the defaults ----------------------------------------------------------------------------------------------------
+
+ERRORS = (("none", 0.0), ("symmetric", 0.1), ("symmetric", 0.3), ("rare", 0.1), ("far", 0.1))
+
+
+def _since_before(rows: pd.DataFrame) -> pd.DataFrame:
+    found = gains(rows, ["kind", "rate"], "ours", "theirs")
+    found["dropped"] = rows.groupby(["kind", "rate"])["cut"].mean()
+    if "ours_before" in rows:
+        found = found.join(gains(rows, ["kind", "rate"], "ours", "ours_before").add_prefix("since before: "))
+    return found
+
+
+@benchmark(_since_before, keys=("kind", "seed", "index", "rate"), tables=1)
+def linear_auto(seed: int = 500, tables: int = 20) -> Iterator[Row]:
+    """Accuracy of AoRRClassifier() less that of LogisticRegression on clean test rows, on tables drawn by seed.
+
+    In turn a real set of two even classes, a real one with a rare class, and a simulated one with a rare class. Errors
+    are planted in the training half alone. Development uses the seeds 500 to 599.
+    """
+    for number in range(tables):
+        own, third = 1000 * seed + number, number % 3
+        name = BINARY[number // 3 % len(BINARY)]
+        X, y = load(name) if not third else (None, None)
+        if third:
+            name, X, y = imbalanced(2 * own + third - 1)
+        order = np.random.default_rng(own).permutation(len(y))[: 2 * MOST_ROWS]
+        train, test = order[: len(order) // 2], order[len(order) // 2 :]
+        clean, X_test = scaled(X[train], X[test])
+        for kind, rate in ERRORS:
+            rows, given = corrupt(clean, y[train], kind, rate, seed)
+            theirs = LogisticRegression(max_iter=2000).fit(rows, given)
+            ours = AoRRClassifier(random_state=seed).fit(rows, given)
+            row: Row = {"kind": kind, "seed": seed, "index": number, "name": name, "rate": rate}
+            row |= {"cut": ours.m_ / len(given)}
+            yield rounded(
+                row
+                | {
+                    who: 100 * fit.score(X_test, y[test])
+                    for who, fit in zip(("theirs", "ours"), (theirs, ours), strict=True)
+                }
+            )
+
+
+def seconds_of(fit: Callable[[], Any]) -> float:
+    """Core seconds; infinite if it does not end within a minute."""
+    try:
+        with limit(MOST_SECONDS):
+            return timed(fit)[1]
+    except OutOfTime:
+        return np.inf
+
+
+@benchmark(lambda rows: spread(rows.assign(all=""), "all", "ratio"), problems=1)
+def linear_auto_time(seed: int = 500, problems: int = 30) -> Iterator[Row]:
+    """Core seconds of AoRRClassifier() over LogisticRegressionCV(Cs=10, cv=5), problems of linear_random."""
+    found = 0
+    for index in range(10 * problems):
+        problem, rng = linear.draw("logistic", seed, index)
+        if found == problems or problem.n * problem.d > MOST_CELLS:
+            continue
+        found += 1
+        X, y = linear.data(problem, rng)
+        peer, model = LogisticRegressionCV(Cs=10, cv=5, use_legacy_attributes=False), AoRRClassifier(random_state=0)
+        theirs = seconds_of(lambda peer=peer, X=X, y=y: peer.fit(X, y))
+        ours = seconds_of(lambda model=model, X=X, y=y: model.fit(X, y))
+        row: Row = {"seed": seed, "index": index, "n": problem.n, "d": problem.d, "columns": problem.columns}
+        row |= {"outliers": problem.outliers, "wild": problem.wild, "cut": getattr(model, "m_", np.nan) / len(y)}
+        yield rounded(row | {"theirs": theirs, "ours": ours, "ratio": ours / theirs})
