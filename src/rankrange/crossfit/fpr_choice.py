@@ -30,13 +30,13 @@ Rates = tuple[float, float]
 # Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
 # positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Folds are drawn twice up to the first number of rows. Above the second number, the model is fitted to one fold of
-# about _PART rows, only at C if it is a number, and up to _SCORED other folds are scored, in _BLOCKS blocks.
-_TWICE_UP_TO, FOLDS_UP_TO, _PART, _SCORED, _BLOCKS = 4000, 20_000, 6000, 5, 10
+# Above the first number of rows, candidates are fitted to one fold of about the second number, only at C if it is a
+# number, and scored on others.
+_FOLDS_UP_TO, _PART = 20_000, 6000
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
 MIN_TO_COMPARE = 10
-# Settings of fits that are only compared.
+# The tolerance of fits that are only compared.
 _ROUGH = 1e-3
 # The smallest slope of a calibration per standard deviation of the scores: probabilities must increase with scores.
 _MIN_SLOPE = 1e-3
@@ -68,9 +68,14 @@ class LabelledRows:
     positive: Array
     mass: Array
 
-    def take(self, rows: Array) -> LabelledRows:
-        """A subset of the rows."""
+    def take(self, mask: Array) -> LabelledRows:
+        """The rows of a mask."""
+        rows = np.flatnonzero(mask)
         return LabelledRows(self.X[rows], self.positive[rows], self.mass[rows])
+
+    def has_both(self, mask: Array) -> bool:
+        """Whether the rows of a mask are of both classes."""
+        return len(np.unique(self.positive[mask])) == 2
 
     def mass_of(self, positive: bool) -> float:
         """The mass of one class."""
@@ -110,11 +115,11 @@ class Chosen(NamedTuple):
 def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
     """The candidates: logistic fits, then ranges, for train_fpr="auto"; otherwise the given range.
 
-    C="auto" tries 0.1, 1 and 10. A number C is the only one, except for train_fpr="auto" and n up to `FOLDS_UP_TO`:
+    C="auto" tries 0.1, 1 and 10. A number C is the only one, except for train_fpr="auto" and n up to `_FOLDS_UP_TO`:
     there 0.1, 1 and 10 times C are tried.
     """
     middle = 1.0 if C == "auto" else float(C)
-    Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= FOLDS_UP_TO else [middle]
+    Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= _FOLDS_UP_TO else [middle]
     if train_fpr != "auto":
         return [Candidate(train_fpr, task.tpr, c) for c in (Cs if C == "auto" else [middle])]
     (lo, hi), (below, above) = task.fpr, task.tpr
@@ -160,86 +165,83 @@ def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
     return replace(result, w=result.w[:, :-1], value=result.value * C * total)
 
 
-Splits = list[tuple[Array, Array]]
+# Masks of training rows, and of one or more sets of test rows.
+Splits = list[tuple[Array, list[Array]]]
 
 
 def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: Splits) -> Chosen:
     """Choose the best candidate on held-out rows, with a preference for logistic fits.
 
     Candidates without a range are logistic fits. Another candidate must be better than the best logistic fit by more
-    than the standard error of the difference, over folds or, for one split, over blocks of its test rows. Without
-    splits, the first candidate is taken and scores its own training rows.
+    than the standard error of the difference over the test sets. Without splits, the first candidate is taken and
+    scores its own training rows.
     """
     if not splits:  # too few rows of a class: use the training rows themselves
         w = fit(rows, candidates[0], task).w[0]
         return Chosen(candidates[0], w, _scored(rows, rows, w), None)
     rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
-    fitted = [_fold(rows, split, candidates, rough) for split in splits]
-    held = [[scored for _, scored in fold] for fold in fitted]
-    table = None if len(candidates) == 1 else _compared(held, candidates, task, splits)
+    fitted = [_coefficients(rows.take(train), candidates, rough) for train, _ in splits]
+    held = [
+        [_scored(rows.take(train), rows.take(test), w) for w in ws]
+        for ws, (train, tests) in zip(fitted, splits, strict=True)
+        for test in tests
+    ]
+    # The test sets of repeated folds are not independent.
+    times = int(np.sum([test for _, tests in splits for test in tests], axis=0).max())
+    table = None if len(candidates) == 1 else _compared(held, candidates, task, len(held) / times)
     best = 0 if table is None else int(table["chosen"].argmax())
-    pooled = HeldOut(*(np.concatenate(parts) for parts in zip(*(fold[best] for fold in held), strict=True)))
-    return Chosen(candidates[best], fitted[0][best][0], pooled, table)
+    pooled = HeldOut(*(np.concatenate(parts) for parts in zip(*(each[best] for each in held), strict=True)))
+    return Chosen(candidates[best], fitted[0][best], pooled, table)
 
 
-def splits_of(rows: LabelledRows, cv: int, seed: int, compare: bool, groups: Array | None = None) -> Splits:
-    """Pairs of masks of training and test rows; an empty list if a class has fewer than two distinct rows or groups.
+def splits_of(rows: LabelledRows, cv: int, seed: int, groups: Array | None = None) -> Splits:
+    """The folds to train and to test on; an empty list if a class has fewer than two distinct rows or groups.
 
-    There are `cv` folds, or as many as the smaller class has distinct rows or groups. They are drawn twice if
-    candidates are compared (`compare`) on up to 4,000 rows, otherwise once. With more than 20,000 rows there is one
-    pair: one fold of about 6,000 rows to train on, and up to five others to test. Pairs in which a class has no
-    training rows or no test rows are left out.
+    There are `cv` folds, or as many as the smaller class has distinct rows or groups. With more than 20,000 rows there
+    is one set of about 6,000 training rows, with `cv` sets of the same size to test. Sets in which a class has no rows
+    are left out.
     """
     n = len(rows.positive)
-    if n > FOLDS_UP_TO:
-        fold, _ = _deal(rows, n // _PART, seed, groups)
-        return _of_both_classes(rows, [(fold == 0, (fold > 0) & (fold <= _SCORED))])
-    splits = []
-    for repeat in range(2 if compare and n <= _TWICE_UP_TO else 1):
-        fold, least = _deal(rows, cv, seed + repeat, groups)
-        if least < 2:
-            return []
-        splits += [(fold != f, fold == f) for f in range(min(cv, least))]
-    return _of_both_classes(rows, splits)
-
-
-def _of_both_classes(rows: LabelledRows, splits: Splits) -> Splits:
-    """The splits with positives and negatives among the training and among the test rows."""
-    return [split for split in splits if all(len(np.unique(rows.positive[mask])) == 2 for mask in split)]
+    large = n > _FOLDS_UP_TO
+    fold, folds = _deal(rows, max(n // _PART, cv + 1) if large else cv, seed, groups)
+    if folds < 2:
+        return []
+    if large:
+        splits = [(fold == 0, [fold == f for f in range(1, min(cv + 1, folds))])]
+    else:
+        splits = [(fold != f, [fold == f]) for f in range(folds)]
+    both = [(train, [test for test in tests if rows.has_both(test)]) for train, tests in splits]
+    return [(train, tests) for train, tests in both if tests and rows.has_both(train)]
 
 
 def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
-    """The fold (n,) of each row, balanced within classes, and the number of distinct rows of the class with fewest.
+    """The fold (n,) of each row, balanced within classes, and the number of folds.
 
-    There are no more folds than this number. Equal rows of a class are in the same fold. With groups, all rows of a
-    group are, and groups are counted instead.
+    There are at most `folds`, and no more than distinct rows of the class that has fewest. Equal rows of a class are in
+    the same fold. With groups, all rows of a group are, and groups are counted instead.
     """
     if groups is not None:
-        least = min(len(np.unique(groups[rows.positive == side])) for side in (True, False))
-        if least < 2:
-            return np.zeros(len(groups), dtype=np.intp), least
-        return deal_groups(len(groups), rows.positive.astype(np.intp), groups, min(folds, least), seed), least
+        folds = min(folds, *(len(np.unique(groups[rows.positive == side])) for side in (True, False)))
+        if folds < 2:
+            return np.zeros(len(groups), dtype=np.intp), folds
+        return deal_groups(len(groups), rows.positive.astype(np.intp), groups, folds, seed), folds
     key = row_keys(rows.X, seed)
     fold = np.empty(len(key), dtype=np.intp)
     different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
-    least = min(len(values) for values, _ in different)
+    folds = min(folds, *(len(values) for values, _ in different))
     for side, (_, index) in zip((True, False), different, strict=True):
-        fold[rows.positive == side] = index % max(1, min(folds, least))
-    return fold, least
+        fold[rows.positive == side] = index % folds
+    return fold, folds
 
 
-def _fold(
-    rows: LabelledRows, split: tuple[Array, Array], candidates: list[Candidate], task: Task
-) -> list[tuple[Array, HeldOut]]:
-    """Coefficients and held-out scores of each candidate; ranges start from the logistic fit with the same C."""
-    train, test = (rows.take(np.flatnonzero(mask)) for mask in split)
-    found: list[tuple[Array, HeldOut]] = []
+def _coefficients(train: LabelledRows, candidates: list[Candidate], task: Task) -> list[Array]:
+    """The coefficients of each candidate; ranges start from the logistic fit with the same C."""
+    found: list[Array] = []
     logistic: dict[float, Array] = {}
     for candidate in candidates:
-        w = fit(train, candidate, task, logistic.get(candidate.C)).w[0]
+        found.append(fit(train, candidate, task, logistic.get(candidate.C)).w[0])
         if candidate.fpr is None:
-            logistic[candidate.C] = w
-        found.append((w, _scored(train, test, w)))
+            logistic[candidate.C] = found[-1]
     return found
 
 
@@ -261,23 +263,22 @@ def negative_scale(rows: LabelledRows, w: Array) -> tuple[float, float]:
     return centre, spread if spread > 1e-12 * max(1.0, abs(centre)) else 1.0
 
 
-def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task, splits: Splits) -> dict[str, Array]:
+def _compared(
+    held: list[list[HeldOut]], candidates: list[Candidate], task: Task, independent: float
+) -> dict[str, Array]:
     """The table of candidates: partial AUC, gain over the best logistic fit, its standard error, and which is chosen.
 
-    Without logistic fits, the gain is that over the best candidate, which is chosen.
+    `held` has the test sets, of which `independent` are independent. Without logistic fits, the gain is that over the
+    best candidate, which is chosen.
     """
-    units = _blocks(held[0]) if len(held) == 1 else held
     areas = np.array(
-        [[roc_area(each.positive, each.score, each.mass, task.fpr, task.tpr) for each in unit] for unit in units]
+        [[roc_area(each.positive, each.score, each.mass, task.fpr, task.tpr) for each in tests] for tests in held]
     )
     score = areas.mean(axis=0)
     logistic = np.array([candidate.fpr is None for candidate in candidates])
     base = int(np.where(logistic, score, -np.inf).argmax()) if logistic.any() else int(score.argmax())
     gain = areas - areas[:, [base]]
-    # repeated folds are not independent
-    times = 1 if len(held) == 1 else max(1, int(np.sum([test for _, test in splits], axis=0).max()))
-    independent = len(areas) / times
-    error = gain.std(axis=0, ddof=1) / np.sqrt(independent)
+    error = gain.std(axis=0, ddof=1) / np.sqrt(independent) if len(areas) > 1 else np.full(len(score), np.inf)
     best = int(score.argmax())
     if logistic.any() and gain[:, best].mean() <= error[best]:
         best = base
@@ -285,15 +286,6 @@ def _compared(held: list[list[HeldOut]], candidates: list[Candidate], task: Task
     fpr = np.array([candidate.fpr or (np.nan, np.nan) for candidate in candidates])
     tpr, C = np.array([candidate.tpr for candidate in candidates]), np.array([each.C for each in candidates])
     return {"fpr": fpr, "tpr": tpr, "C": C, "score": score, "gain": gain.mean(axis=0), "error": error, "chosen": chosen}
-
-
-def _blocks(held: list[HeldOut]) -> list[list[HeldOut]]:
-    """Split one set of held-out rows into blocks, stratified by class."""
-    positive = held[0].positive
-    block = np.empty(len(positive), dtype=np.intp)
-    for side in (True, False):
-        block[positive == side] = np.arange(np.count_nonzero(positive == side)) % _BLOCKS
-    return [[HeldOut(*(part[block == b] for part in each)) for each in held] for b in range(_BLOCKS)]
 
 
 def calibrate(held: HeldOut) -> tuple[float, float]:

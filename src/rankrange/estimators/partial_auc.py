@@ -18,6 +18,7 @@ from ..core.arrays import Array
 from ..core.ranges import check_rates
 from ..core.row_space import RowSpace
 from ..core.threads import threads_for
+from ..crossfit.folds import given_folds, whole_number
 from ..crossfit.fpr_choice import (
     MIN_TO_COMPARE,
     Candidate,
@@ -64,9 +65,9 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         train_fpr="auto" on up to 20,000 rows tries 0.1, 1 and 10 times C.
     cv : int, splitter or iterable of (train, test), default=5
         Folds for choosing the range and C, for the probabilities and for the threshold. An int is a number of
-        stratified folds, with identical rows of a class in one fold. More than 20,000 rows are split only once, and
-        candidates are fitted to about 6,000 of them. If a class has only one distinct row or one group, training rows
-        replace held-out rows, nothing is compared, and the smallest C is used.
+        stratified folds, with identical rows of a class in one fold. Of more than 20,000 rows, candidates are fitted
+        to about 6,000 and scored on `cv` times as many others. If a class has only one distinct row or one group,
+        training rows replace held-out rows, nothing is compared, and the smallest C is used.
     max_iter : int, default=200
         Maximum number of iterations.
     tol : float, default=1e-6
@@ -166,7 +167,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         if groups is not None:
             check_consistent_length(X, groups)
             groups = np.asarray(groups)
-        splits = self._splits(rows, X, y, groups, present, len(candidates) > 1)
+        splits = self._splits(rows, X, y, groups, present)
         space = RowSpace.of(rows.X)
         if space is not None:
             rows = LabelledRows(space.X, rows.positive, rows.mass)
@@ -195,8 +196,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _task(self) -> Task:
-        if isinstance(self.cv, bool) or (isinstance(self.cv, numbers.Real) and not _is_count(self.cv)):
-            raise ValueError(f"cv must be an int of at least 2, a splitter or splits, got {self.cv!r}; use 5")
         if not (isinstance(self.tol, numbers.Real) and self.tol > 0):
             raise ValueError(f"tol must be above 0, got {self.tol!r}; 1e-6 is the default")
         return Task(check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), float(self.tol), int(self.max_iter))
@@ -221,21 +220,19 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             )
         return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
 
-    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array, compare: bool) -> Splits:
-        """Pairs of masks of training and test rows: stratified folds, or the splits of `cv`."""
+    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array) -> Splits:
+        """Masks of the training and test rows of stratified folds, or of the splits of `cv`."""
         if isinstance(self.cv, numbers.Integral):
-            parted = None if groups is None else groups[present]
-            return splits_of(rows, int(self.cv), seed_of(self.random_state), compare, parted)
-        splits = []
-        for pair in self.cv.split(X, y, groups) if hasattr(self.cv, "split") else self.cv:
-            masks = [np.isin(present, np.asarray(part)) for part in pair]
-            if any(len(np.unique(rows.positive[mask])) < 2 for mask in masks):
-                raise ValueError(
-                    "each split of cv must have rows of both classes to fit and to score, got one without; use for "
-                    "example StratifiedKFold"
-                )
-            splits.append((masks[0], masks[1]))
-        return splits
+            cv = whole_number("cv", self.cv, 2)
+            return splits_of(rows, cv, seed_of(self.random_state), None if groups is None else groups[present])
+        folds = given_folds(self.cv, X, y, groups)
+        pairs = list(zip(folds.train[:, present], folds.test[:, present], strict=True))
+        if not all(rows.has_both(mask) for pair in pairs for mask in pair):
+            raise ValueError(
+                "each split of cv must have rows of both classes to fit and to score, got one without; use for "
+                "example StratifiedKFold"
+            )
+        return [(train, [test]) for train, test in pairs]
 
     def _candidates(self, rows: LabelledRows, task: Task, train_fpr: Any, unit: float) -> list[Candidate]:
         negatives, positives = (rows.mass_of(side) / unit for side in (False, True))
@@ -342,10 +339,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and int(value) >= 2
 
 
 def _is_auto(value: Any) -> bool:
