@@ -17,7 +17,6 @@ from rankrange.audit import audit_table  # noqa: E402
 from rankrange.audit.classification import _other_class  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval, Measure  # noqa: E402
-from rankrange.errors import UserError  # noqa: E402
 
 pa = pytest.importorskip("pyarrow")
 
@@ -81,21 +80,17 @@ def with_measures(audit, *measures, **more):
     return dataclasses.replace(audit, result=dataclasses.replace(audit.result, measures=list(measures), **more))
 
 
-def test_the_headline_names_a_measure_that_gets_worse(audits):
+def test_the_headline_names_a_measure_that_gets_worse_and_is_there_only_if_it_matters(audits):
     at = lambda v: Interval(v, v - 0.01, v + 0.01)  # noqa: E731
     better = Measure("accuracy", True, True, at(0.6), at(0.7), Interval(0.1, 0.05, 0.15))
     worse = Measure("log loss", False, False, at(0.28), at(0.72), Interval(-0.44, -0.6, -0.3))
     even = dataclasses.replace(worse, gain=Interval(-0.1, -0.3, 0.1))
     headline = with_measures(audits[0], better, worse, m=9).sentences()[-2]
-    assert "but log loss gets worse" in headline
-    assert "9 rows" in headline
-    assert "need not be errors" in headline
+    for words in ("predicts better", "but log loss gets worse", "9 rows", "need not be errors"):
+        assert words in headline
     assert "worse" not in with_measures(audits[0], better, even, m=9).sentences()[-2]
-
-
-def test_rows_that_the_linear_model_ignores_are_mentioned_only_if_that_matters(audits):
-    level = Measure("accuracy", True, True, *[Interval(0.6, 0.5, 0.7)] * 2, Interval(0.0, -0.1, 0.1))
-    assert "ignores" not in " ".join(with_measures(audits[0], level, m=84).sentences())
+    assert "does not predict better" in with_measures(audits[0], even, worse, m=9).sentences()[-2]
+    assert "ignores" not in " ".join(with_measures(audits[0], even, m=9).sentences())
 
 
 def test_a_saved_model_reads_the_table_as_pandas_does(tmp_path, capsys):
@@ -160,12 +155,6 @@ def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_
     assert "squared error divided by" in regression.to_dict()["model"]["loss"]
 
 
-def test_far_outliers_leave_the_other_rows_room_in_the_chart(regression):
-    far = dataclasses.replace(regression.result, losses=np.append(np.geomspace(1e-4, 1.0, 119), 1e6))
-    bars = dataclasses.replace(regression, result=far).distribution()
-    assert max(bars["rows"]) < 30
-
-
 def test_a_line_that_explains_the_numbers_is_not_shrunk_away(regression):
     errors = regression.result.measures[1]  # without the outliers; the prices were made with a deviation of 5,000
     assert errors.robust.value < 1.5 * 5000 * np.sqrt(2 / np.pi)
@@ -224,11 +213,6 @@ def test_the_bars_count_every_row_once(audit):
     bars = audit.distribution()
     assert sum(bars["rows"]) == 250
     assert sum(bars["wrong"]) == pytest.approx(audit.result.wrong.sum())
-
-
-def test_a_table_without_use_or_target_is_an_error_with_the_remedy():
-    with pytest.raises(UserError, match="did you mean 'yes'"):
-        audit_table({"x": [1, 2], "yes": [0, 1]}, "yess")
 
 
 @pytest.mark.parametrize("task", ["classes", "labels"])

@@ -4,9 +4,6 @@ import csv
 import io
 import json
 import re
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from itertools import permutations
@@ -27,14 +24,12 @@ for package in ("jinja2", "rich"):
 from test_report import open_page  # noqa: E402
 
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
-from rankrange.audit.applying import _with_cells  # noqa: E402
-from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
+from rankrange.audit.decisions import contents_of_row, join_labels  # noqa: E402
 from rankrange.audit.report import _about  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.target import RowNames, find_target  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
-from rankrange.tables.records import records  # noqa: E402
 
 YES, NO = "=yes()", "<b>no</b>"
 QUICK = {"models": "linear"}  # how well rows are judged is tested elsewhere
@@ -114,22 +109,6 @@ def test_thirty_suspects_are_decided_reloaded_downloaded_applied_and_learnt_from
     assert says == "30 decisions loaded."
     assert browser.find_element("id", "decided-says").text.startswith("30 of ")
     check_applied(folder, {int(d.row): d for d in made}, capsys)
-
-
-def test_the_button_of_the_action_that_is_proposed_is_marked(browser, audited):
-    folder, audit = audited
-    open_page(browser, folder / "report.html")
-    browser.execute_script("localStorage.clear()")
-    open_page(browser, folder / "report.html")
-    browser.find_element("id", "start").click()
-    actions = {}
-    for suspect in audit.suspects():
-        assert browser.find_element("id", "card-row").text == f"Row {suspect.row}"
-        marked = browser.find_elements("css selector", "[data-choice].primary")
-        actions.setdefault(suspect.action, [button.get_attribute("data-choice") for button in marked])
-        press(browser, "u")
-    assert len(actions) > 1
-    assert actions == {action: [] if action == "look" else [action] for action in actions}
 
 
 def check_applied(folder, made, capsys):
@@ -237,211 +216,6 @@ def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
 
 
 # ---- carrying out ----------------------------------------------------------------------------------------------------
-
-SMALL = "x,label\n1,a\n2,b\n3,a\n4,b\n"
-
-
-def decisions_csv(path, *made, target="label", task="classes", contents=None):
-    """Decisions about SMALL: (row, given, choice, new label)."""
-    rows = list(csv.reader(io.StringIO(SMALL)))[1:]
-    listed = []
-    for row, said, choice, new in made:
-        known = str(row).isdecimal() and 1 <= int(row) <= 4
-        cells = rows[int(row) - 1] if known else ["", ""]
-        listed.append(Decision(str(row), said, choice, new, 0.9, contents or contents_of_row(cells, [1])))
-    path.write_bytes(Decisions([target], task, "", listed).as_csv())
-    return path
-
-
-def applied(folder, *made, options=(), out="fixed.csv", **about):
-    (folder / "t.csv").write_text(SMALL)
-    decisions_csv(folder / "d.csv", *made, **about)
-    return cli.main(["apply", str(folder / "t.csv"), str(folder / "d.csv"), "--out", str(folder / out), *options])
-
-
-def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
-    made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
-    assert applied(tmp_path, *made) == 0
-    assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
-    said = "1 row relabelled, 1 dropped, 1 kept as it is, 1 left undecided"
-    assert said in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("made", "about", "message"),
-    [
-        ((9, "a", "keep", ""), {}, "rows of the table, got row 9 of a table of 4 rows"),
-        (("x", "a", "keep", ""), {}, "a number from 1 on, counted below the header, got 'x'"),
-        ((1, "a", "drop", ""), {"contents": "r123"}, "row 1 of .* has other cells now"),
-        (
-            (1, "b", "drop", ""),
-            {},
-            "reviewed, 'b', but row 1 of .* has 'a' now; check whether the decisions were already applied",
-        ),
-        ((1, "a", "relabel", "c"), {}, r"one that the table has \('a', 'b'\), got 'c' for row 1.*--new-labels"),
-        ((1, "a", "relabel", "<script>alert(1)</script>"), {}, "got '<script>alert"),
-        ((1, "a", "explode", ""), {}, "one of relabel, keep, drop, unsure, got 'explode' in line 2"),
-        ((1, "a", "relabel", ""), {}, "needs a new_label, got none in line 2"),
-        ((1, "a", "keep", ""), {"target": "other"}, "must name a column, got 'other'"),
-        ((1, "1", "relabel", "many"), {"task": "numbers", "target": "x"}, "has other cells|needs a number"),
-    ],
-)
-def test_a_decision_that_does_not_fit_the_table_changes_nothing(tmp_path, capsys, made, about, message):
-    (tmp_path / "fixed.csv").write_text("old")
-    assert applied(tmp_path, made, **about) == 2
-    assert re.search(message, capsys.readouterr().err)
-    assert (tmp_path / "fixed.csv").read_text() == "old"
-
-
-def test_a_new_label_needs_leave_and_is_never_a_formula(tmp_path, capsys):
-    assert applied(tmp_path, (1, "a", "relabel", "c"), options=["--new-labels"]) == 0
-    assert "1,c\n" in (tmp_path / "fixed.csv").read_text()
-    bare = decisions_csv(tmp_path / "d.csv", (1, "a", "relabel", "=1+1"))
-    assert b",'=1+1," in bare.read_bytes()  # as the page and Python write it
-    bare.write_bytes(bare.read_bytes().replace(b"'=1+1", b"=1+1"))
-    command = ["apply", str(tmp_path / "t.csv"), str(bare), "--out", str(tmp_path / "f2.csv"), "--new-labels"]
-    assert cli.main(command) == 2
-    assert "must not look like a formula" in capsys.readouterr().err
-    assert not (tmp_path / "f2.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
-        (",".join(COLUMNS) + "\n", "at least one, got only a header"),
-        (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
-        (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),
-        (
-            ",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n1,a,drop,,,r,r,l,classes\n",
-            "one decision, got two for row 1",
-        ),
-        (",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n2,a,drop,,,r,r,m,classes\n", "one table and one target"),
-        ("\xff\xfe", "UTF-8 text"),
-    ],
-)
-def test_a_file_that_holds_no_decisions_is_refused_with_its_line(tmp_path, text, message):
-    path = tmp_path / "d.csv"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(UserError, match=message):
-        read_decisions(path)
-
-
-def test_decisions_that_a_spreadsheet_program_saved_with_semicolons_are_read(tmp_path):
-    path = decisions_csv(tmp_path / "d.csv", (1, "a", "relabel", "b"))
-    made = read_decisions(path).made
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b",", b";"))
-    assert read_decisions(path).made == made
-
-
-def test_a_kill_while_the_table_is_written_leaves_the_old_file(tmp_path):
-    (tmp_path / "t.csv").write_text(SMALL)
-    (tmp_path / "fixed.csv").write_text("old")
-    decisions_csv(tmp_path / "d.csv", (2, "b", "drop", ""))
-    slow = (
-        "import os, sys, time\n"
-        "def wait(handle):\n"
-        "    print('written', flush=True)\n"
-        "    time.sleep(60)\n"
-        "os.fsync = wait\n"
-        "from rankrange import cli\n"
-        "cli.main(['apply', 't.csv', 'd.csv', '--out', 'fixed.csv'])\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", slow], cwd=tmp_path, stdout=subprocess.PIPE)
-    assert process.stdout.readline().strip() == b"written"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert (tmp_path / "fixed.csv").read_text() == "old"
-    assert [path.name for path in tmp_path.glob("*.csv")] == [
-        p.name for p in tmp_path.glob("*.csv") if p.stat().st_size
-    ]
-
-
-cell = st.text(alphabet="ab \"',;\n\r=é", max_size=6)
-
-
-@given(st.lists(cell, min_size=2, max_size=5), st.data())
-def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
-    """Whatever the quoting: read back, just that cell is another, and what stood before and after it is untouched."""
-    fields = []
-    for text in cells:
-        special = re.search('["\r\n,]', text)
-        quote = special or data.draw(st.booleans())
-        fields.append('"' + text.replace('"', '""') + '"' if quote else text)
-    record = ",".join(fields) + "\n"
-    place, new = data.draw(st.integers(0, len(cells) - 1)), data.draw(cell.filter(bool))
-    changed = _with_cells(record, ",", {place: new})
-    expected = [*cells[:place], new, *cells[place + 1 :]]
-    assert next(csv.reader(io.StringIO(changed, newline=""))) == expected
-    assert changed.startswith(",".join(fields[:place]))
-    assert changed.endswith(",".join(fields[place + 1 :]) + "\n")
-
-
-@given(st.lists(st.lists(cell, min_size=2, max_size=3), min_size=1, max_size=5))
-def test_records_are_split_and_keep_their_bytes(rows):
-    text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
-    found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
-    assert "".join(record for record, _ in found) == text.getvalue()
-    assert [cells for _, cells in found] == rows
-
-
-@given(
-    st.lists(
-        st.text(alphabet='ab,[]" ', max_size=4) | st.sampled_from(["(none)", "[1]", "[]"]), unique=True, max_size=4
-    )
-)
-def test_several_labels_come_back_from_one_text(labels):
-    assert split_labels(join_labels(labels)) == labels
-
-
-@pytest.mark.parametrize("name", ["p", "p, r", "[1]", "(none)"])
-def test_target_columns_of_any_name_are_relabelled_as_suggested(name):
-    pandas = pytest.importorskip("pandas")
-    X = np.random.default_rng(0).normal(size=(240, 3))
-    true = (X[:, :2] > 0).astype(int)
-    given = true.copy()
-    given[:8, 0] = 1 - given[:8, 0]
-    frame = pandas.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2], name: given[:, 0], "q": given[:, 1]})
-    audit = audit_table(frame, [name, "q"], **QUICK)
-    suspects = audit.suspects(5)
-    for suspect in suspects:
-        audit.decide(suspect.row, "relabel")
-    rows = [suspect.row for suspect in suspects]
-    assert (apply_decisions(frame, audit.decisions)[[name, "q"]].to_numpy()[rows] == true[rows]).all()
-    for task, row in zip(audit.to_label_studio().tasks, rows, strict=False):
-        chosen = task["predictions"][0]["result"][0]["value"]["choices"]
-        assert (
-            set(chosen) == {one for one, yes in zip((name, "q"), true[row], strict=True) if yes} or not true[row].any()
-        )
-
-
-def test_parquet_keeps_its_types(tmp_path):
-    import pyarrow.parquet
-
-    table = pa.table({"x": [1.5, 2.5, None, 4.5], "when": pa.array([1, 2, 3, 4], pa.date32()), "label": [0, 1, 0, 1]})
-    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
-    texts = [["" if v is None else str(v) for v in row.values()] for row in table.to_pylist()]
-    made = [
-        Decision("1", "0", "relabel", "1", 0.9, contents_of_row(texts[0], [2])),
-        Decision("3", "0", "drop", "", 0.9, contents_of_row(texts[2], [2])),
-    ]
-    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "", made).as_csv())
-    command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.parquet")]
-    assert cli.main(command) == 0
-    fixed = pyarrow.parquet.read_table(tmp_path / "f.parquet")
-    assert fixed.schema == table.schema
-    assert fixed.column("label").to_pylist() == [1, 1, 1]
-    assert fixed.column("x").to_pylist() == [1.5, 2.5, 4.5]
-
-
-def test_columns_of_yes_and_no_are_set_in_their_own_words(tmp_path):
-    (tmp_path / "t.csv").write_text("x,happy,sad\n1,yes,no\n2,no,yes\n")
-    made = [Decision("1", "happy", "relabel", "sad", 0.9, contents_of_row(["1", "yes", "no"], [1, 2]))]
-    (tmp_path / "d.csv").write_bytes(Decisions(["happy", "sad"], "labels", "", made).as_csv())
-    assert cli.main(["apply", *(str(tmp_path / n) for n in ("t.csv", "d.csv")), "-o", str(tmp_path / "f.csv")]) == 0
-    assert (tmp_path / "f.csv").read_text() == "x,happy,sad\n1,no,yes\n2,no,yes\n"
 
 
 # ---- learning --------------------------------------------------------------------------------------------------------
@@ -573,11 +347,6 @@ def test_issues_name_rows_by_the_index_and_take_decisions():
     twice = replace(issues, index=np.where(issues.index == second, first, issues.index))
     with pytest.raises(ValueError, match="which 2 rows have; call reset_index"):
         twice.decide(first, "keep")
-
-
-def test_one_is_singular():
-    (said,) = [line for line in Review({}, wrong=1, right=1).in_words(3) if line.startswith("Decided")]
-    assert said == "Decided so far: 1 suspect was wrong, 1 was right and stays as it is."
 
 
 def test_relabelling_takes_the_label_that_the_table_suggests():

@@ -105,6 +105,14 @@ def test_an_outlier_is_reported_with_its_value_and_the_usual_range():
     assert problems_in_words([problem]) == "Besides the target, there is 1 row with an outlier."
 
 
+def test_each_outlying_cell_of_a_row_is_named_and_the_row_counts_once():
+    table = a_table()
+    table["weight"][41], table["income"][41] = 41200.0, 1e12
+    found = problems(table)
+    assert {(problem.column, problem.rows) for problem in found} == {("weight", (42,)), ("income", (42,))}
+    assert count_problems(found) == {"outlier": 1}
+
+
 def test_equal_outliers_are_one_finding_also_among_more_rows_than_are_sorted():
     values = np.random.default_rng(0).normal(size=210_000)
     values[100:900:50] = 5000.0

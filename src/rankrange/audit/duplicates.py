@@ -13,8 +13,10 @@ from ..pages.text import visible
 from .problems import RowProblem, listed_rows
 from .target import Target
 
-# Rows for estimating the chance of equal cells, and the number of columns by which rows are told apart.
-_CHANCE_ROWS, _IDENTIFYING = 100_000, 12
+# Checks of rows estimate chances and quantiles from at most this many rows.
+SAMPLE = 100_000
+# The number of columns by which rows are told apart.
+_IDENTIFYING = 12
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
 # range of their column. If a larger share of the rows than the last has a near duplicate, this is normal.
 _FEW_CELLS, _STEP, _MAX_NEAR = 3, 5e-4, 0.05
@@ -28,11 +30,8 @@ class Hashes:
 
     def of(self, j: int) -> Array:
         """A hash of each cell of the j-th column, different for each j."""
-        values = self.columns[j].values
-        if values is None:
-            bits = (self.columns[j].codes + 1).astype(np.uint64)
-        else:
-            bits = np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)  # one NaN, one zero
+        cells = self.columns[j].cells.astype(np.float64)
+        bits = np.where(np.isnan(cells), np.nan, cells + 0.0).view(np.uint64)  # one NaN, one zero
         return splitmix64(splitmix64(bits) + np.uint64(2 * j + 1))
 
     @cached_property
@@ -62,7 +61,7 @@ class Hashes:
 
 def agreement(cells: Array) -> float:
     """The probability that two rows agree, from the cells of the first 100,000."""
-    cells = cells[:_CHANCE_ROWS]
+    cells = cells[:SAMPLE]
     return float(((np.unique(cells, return_counts=True)[1] / len(cells)) ** 2).sum())
 
 
@@ -126,8 +125,7 @@ def _neighbours(columns: list[Any]) -> Array:
 
     Nearly equal rows are neighbours in most of these orders (the sorted-neighbourhood method of record linkage).
     """
-    keys = [column.codes if column.values is None else column.values for column in columns]
-    found = []
+    found, keys = [], [column.cells for column in columns]
     for first, second in zip(keys, [*keys[1:], keys[0]], strict=True):
         order = np.lexsort((second, first))
         found += [np.stack([order[:-lag], order[lag:]], axis=1) for lag in (1, 2)]
@@ -149,7 +147,7 @@ def _near_pairs(columns: list[Any], pairs: Array, few: int, step: float, chance:
 def _chance_within(column: Any, width: float) -> float:
     """The probability that the cells of two rows differ by at most this width."""
     if column.values is None or width == 0.0:
-        return agreement(column.codes if column.values is None else column.values)
+        return agreement(column.cells)
     return min(1.0, 3.0 * agreement(np.floor(column.values / width)))
 
 
@@ -161,8 +159,7 @@ def _span(column: Any) -> float:
 
 def _compared(column: Any, pairs: Array, width: float) -> tuple[Array, Array]:
     """Two masks of the pairs of rows: cells differ by at most `width`, cells are equal. Two missing cells are equal."""
-    cells = column.codes if column.values is None else column.values
-    one, other = cells[pairs[:, 0]], cells[pairs[:, 1]]
+    one, other = (column.cells[pairs[:, side]] for side in (0, 1))
     same = (one == other) | ((one != one) & (other != other))
     return same | (np.abs(one - other) <= width), same
 

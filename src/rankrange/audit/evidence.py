@@ -19,14 +19,14 @@ from ..label_noise import POSSIBLE
 from ..pages.text import percent
 from ..tables.columns import Column
 from .pictures import ColumnPicture, colours, column_picture, points_of
+from .plan import SAMPLE
 from .target import Target
 from .task_result import TaskResult
 
 # The largest number of suspects on the page, and of columns shown for each.
-SHOWN, SHOWN_IMAGES, SHOWN_COLUMNS = 1000, 500, 40
-# The largest number of suspects with nearest rows, of nearest rows per label, and of rows to search.
-WITH_NEIGHBOURS, WITH_IMAGES, _NEAREST, _SEARCHED = 250, 100, 2, 30_000
-_SAMPLE = 20_000
+SHOWN, SHOWN_COLUMNS = 1000, 40
+# The largest number of suspects with nearest rows, and of nearest rows per label.
+WITH_NEIGHBOURS, _NEAREST = 250, 2
 _TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
 _RARE = 0.02
 _WORD = re.compile(r"\w{2,}")
@@ -68,7 +68,7 @@ class Groups:
         self.of_row = np.zeros(len(target.y), dtype=np.intp) if self.names is None else target.y
         self.counts = np.bincount(self.of_row, minlength=1 if self.names is None else len(self.names))
         rows = [np.flatnonzero(self.of_row == group) for group in range(len(self.counts))]
-        self.samples = [one if len(one) <= _SAMPLE else rng.choice(one, _SAMPLE, replace=False) for one in rows]
+        self.samples = [one if len(one) <= SAMPLE else rng.choice(one, SAMPLE, replace=False) for one in rows]
 
     def of(self, group: int, short: bool = False) -> str:
         """The group in words; `short` leaves out the number of its rows."""
@@ -123,7 +123,8 @@ class Values:
         that in the group most, 1 without such a word.
         """
         usual, of, value_text = self.usual(group), self.groups.of(group), self.column.value_text
-        what, key = "", None
+        key: Any
+        what, key = "", None  # of the text, the missing cell or the word
         if self.column.is_prose:
             shares: dict[str, float] = {} if other is None else self.usual(other)
             typical = {word: shares.get(word, 0.0) - usual.get(word, 0.0) for word in sorted(self._words(i))}
@@ -240,12 +241,12 @@ def _nearest(
     rng: np.random.Generator,
     pixels: Callable[[Array], list[bytes]] | None,
 ) -> list[list[Near]]:
-    suspects = result.order[: WITH_NEIGHBOURS if pixels is None else WITH_IMAGES]
+    suspects = result.order[:WITH_NEIGHBOURS]
     right = np.setdiff1d(np.flatnonzero(result.wrong < POSSIBLE), result.order)
     if not len(suspects) or not len(right):
         return []
-    if len(right) > _SEARCHED:
-        right = np.sort(rng.choice(right, _SEARCHED, replace=False))
+    if len(right) > SAMPLE:
+        right = np.sort(rng.choice(right, SAMPLE, replace=False))
     distance = _distances(X[suspects], X[right])
     chosen = []
     for index, i in enumerate(suspects):

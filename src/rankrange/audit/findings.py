@@ -317,7 +317,7 @@ class Audit:
         """
         j = self.result
         model = {"m": j.m, "m_of_folds": j.fold_m, "k": j.k, "lambda": _finite(j.lam), "lambda_hat": _finite(j.lam_hat)}
-        of_groups, by_group = ("name", "rows", "cut", "suspects"), ("name", "rows", "ignored", "loss", "wrong")
+        of_groups, by_group = ["name", "rows", "cut", "suspects"], ["name", "rows", "ignored", "loss", "wrong"]
         if self.observed:
             of_groups, by_group = of_groups[:-1], by_group[:-1]
             facts: dict[str, Any] = {

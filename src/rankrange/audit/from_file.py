@@ -27,8 +27,7 @@ from .task_result import LISTED, SURPRISING, Interval, groups_of, ranking
 # Larger files, in bytes of text or of uncompressed columns, are audited by a sample of this many rows and one pass.
 LARGE, SAMPLE_ROWS = 200_000_000, 100_000
 # Options of `audit_table` that need the table in memory.
-_NEED_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs")
-_NEED_ALL_ROWS += ("embeddings", "images", "pixels")
+_ALL_ROWS = ("labels_by", "decisions", "group", "time", "estimator", "pred_probs", "embeddings", "images", "pixels")
 
 
 def audit_file(
@@ -98,7 +97,7 @@ def audit_file(
     columns, _, _, rest = column_roles(source.names, target, options, source.path)  # before the whole file is read
     progress = progress or (lambda words: None)
     # With one target and no option that needs all rows.
-    held = options.get("task") == "labels" or any(options.get(name) is not None for name in _NEED_ALL_ROWS)
+    held = options.get("task") == "labels" or any(options.get(name) is not None for name in _ALL_ROWS)
     if source.n_bytes > large_from and len(columns) == 1 and not held:
         return _audit_large(source, columns[0], rest, progress, sample_rows, **options)
     progress(f"reading {source.path.name}")

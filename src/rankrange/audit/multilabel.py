@@ -16,7 +16,7 @@ from ..crossfit.simple_models import smooth_multilabel
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
-from .plan import TUNED_ON, Plan, Progress
+from .plan import SAMPLE, Plan, Progress
 from .target import Target
 from .task_result import (
     LISTED,
@@ -108,7 +108,7 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
 
     The share is 0 if the gain is at most one standard error.
     """
-    sample = plan.rng(1).permutation(len(Y))[:TUNED_ON]
+    sample = plan.rng(1).permutation(len(Y))[:SAMPLE]
     train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
     losses = []
     for C in _PENALTIES:

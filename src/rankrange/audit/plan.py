@@ -15,8 +15,8 @@ from ..crossfit.folds import Folds
 Progress = Callable[[str], None]
 MODELS = ("all", "linear", "trees")
 LABELS = ("annotated", "observed")
-# m and C are chosen on a random sample of at most this many rows.
-TUNED_ON = 20_000
+# Settings are chosen, and usual values estimated, on a random sample of at most this many rows.
+SAMPLE = 20_000
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Plan:
         """An AoRR model with automatic m and C, which a sample of the rows chooses, fitted to all rows."""
         n = X.shape[0]
         settings |= {"random_state": int(self.rng(2).integers(2**31))}
-        sample = np.sort(self.rng(3).choice(n, TUNED_ON, replace=False)) if n > TUNED_ON else np.arange(n)
+        sample = np.sort(self.rng(3).choice(n, SAMPLE, replace=False)) if n > SAMPLE else np.arange(n)
         groups = None if self.groups is None else self.groups[sample]
         groups = groups if groups is not None and len(np.unique(groups)) > 1 else None
         found = kind(C="auto", **settings).fit(X[sample], y[sample], groups=groups)

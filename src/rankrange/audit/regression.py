@@ -34,8 +34,8 @@ from .task_result import (
 )
 
 _GROUPS = 5
-# The largest number of rows for boosted trees and for extra trees, and the number of extra trees.
-_BOOSTED_ON, _EXTRA_UP_TO, _EXTRA_TREES = 40_000, 20_000, 60
+# The largest number of rows for boosted trees, and the number of extra trees, for which there may be half as many.
+_BOOSTED_ON, _EXTRA_TREES = 40_000, 60
 # The largest number of features for which bad leverage points are found.
 _MAX_FEATURES = 50
 
@@ -53,8 +53,8 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     residual = y.astype(np.float64) - best
     width = Widths.of(residual, X).of_rows(X)
     given = (scaler.transform(target.original[:, None])[:, 0] - best) / width
-    outliers = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
-    wrong, noise = without_decided(*outliers, target, plan)
+    wrong, noise = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
+    wrong, noise = without_decided(wrong, noise, target, plan)
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
     probability = 2.0 * norm.sf(np.abs(residual / width) / usual)
     flagged = probability < SURPRISING if plan.observed else wrong >= POSSIBLE
@@ -122,7 +122,7 @@ def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> tuple[list[float], 
     """
     target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
-    if len(y) <= _EXTRA_UP_TO:
+    if len(y) <= _BOOSTED_ON // 2:
         models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
     parts = (trees_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
     predictions = np.stack([linear, *parts])

@@ -11,9 +11,9 @@ from scipy.stats import rankdata
 
 from ..core.arrays import Array
 from ..pages.text import visible
-from ..tables.columns import Column, read_columns
-from .duplicates import find_duplicates, find_near_duplicates
-from .problems import RowProblem, kinds_in
+from ..tables.columns import FEW, Column, read_columns
+from .duplicates import SAMPLE, find_duplicates, find_near_duplicates
+from .problems import RowProblem, kinds_in, listed_rows
 from .target import Target
 
 # Numbers that often stand for a missing cell. Zero is one too where values do not come near zero.
@@ -24,12 +24,8 @@ PLACEHOLDERS = (
 )
 # The same for dates: 1900-01-01, 1970-01-01 and 9999-12-31, in days since 1970.
 DATE_PLACEHOLDERS = (-25567.0, 0.0, 2932896.0)
-# The least number of cells for estimating a tail, and the largest number of outliers of a column to list.
-_MIN_CELLS, _MAX_LISTED = 20, 1000
-# Quantiles are estimated from a sample of this many values.
-_SAMPLE = 200_000
-# The largest number of bins of a column, and of rows, for finding leaks.
-_MAX_BINS, _LEAK_ROWS = 200, 100_000
+# The largest number of outliers of a column to list, and of bins of a column for finding leaks.
+_MAX_LISTED, _MAX_BINS = 1000, 200
 
 
 class CheckedRows(NamedTuple):
@@ -66,7 +62,7 @@ def find_row_problems(
 
 def quantiles(x: Array, levels: Sequence[float]) -> Array:
     """Quantiles as of `np.quantile`, from a fixed random sample if there are many values."""
-    sample = x if len(x) <= _SAMPLE else x[np.random.default_rng(0).integers(0, len(x), _SAMPLE)]
+    sample = x if len(x) <= SAMPLE else x[np.random.default_rng(0).integers(0, len(x), SAMPLE)]
     return np.asarray(np.quantile(sample, levels))
 
 
@@ -79,9 +75,8 @@ def _find_texts(rows: CheckedRows, least: float) -> list[RowProblem]:
         if column.strays is None or not 0.0 < column.strays.mean() <= 1.0 - least:
             continue
         at, expected = rows.numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
-        listed = ", ".join(f"{row:,}" for row in at[:5].tolist()) + (" ..." if len(at) > 5 else "")
-        name = visible(column.name, 60)
-        sentence = f"{len(at):,} cells of {name} are not {expected} (row{'s' * (len(at) > 1)} {listed})"
+        where = f"row{'s' * (len(at) > 1)} {listed_rows(at.tolist())}"
+        sentence = f"{len(at):,} cells of {visible(column.name, 60)} are not {expected} ({where})"
         found.append(RowProblem("impossible", tuple(at.tolist()), column.name, "text", expected, sentence, 0.9, "fix"))
     return found
 
@@ -106,7 +101,7 @@ def placeholders_of(column: Column, least: float = 3) -> list[float]:
     for code in dict.fromkeys((*listed, 0.0)):
         count = int((others == code).sum())
         rest = others[others != code] if count > 1 else others[:0]
-        if len(rest) < _MIN_CELLS or len(np.unique(rest[:10_000])) < 5:
+        if len(rest) < FEW or len(np.unique(rest[:10_000])) < 5:
             continue
         zero = code == 0.0 and column.kind != "dates"
         if _zero_is_implausible(count, least, rest) if zero else _is_isolated(code, count, least, rest):
@@ -162,38 +157,28 @@ def _placeholder_problem(column: Column, value: float, numbers: Array) -> RowPro
 
 
 def _find_outliers(rows: CheckedRows, error_rate: float) -> list[RowProblem]:
-    """One problem per row with outlying cells, about its most extreme cell, for at most 1,000 rows of each column.
-
-    Three or more outlying cells of a column with the same value are one problem.
-    """
-    single: dict[int, tuple[float, RowProblem]] = {}
-    found: list[RowProblem] = []
+    """One problem per outlying value of a column, for at most 1,000 values of each column."""
+    found = []
     columns = [column for column in rows.columns if column.kind not in ("text", "yes or no", "empty")]
     for column in columns:
         if column.values is None:
             continue
         values = np.where(np.isin(column.values, placeholders_of(column)), np.nan, column.values)
         far = outlying_cells(values, error_rate / len(columns))
-        if not far.any():
-            continue
-        inner = values[~far & ~np.isnan(values)]
-        low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
-        usual = (float(low), float(high), len(inner))
-        different, counts = np.unique(values[far], return_counts=True)
-        for value in different[counts > 2].tolist():
-            found.append(_outlier_problem(column, value, usual, rows.numbers[values == value]))
-        alone = np.flatnonzero(far & np.isin(values, different[counts < 3]))
-        for i in alone[np.argsort(-np.abs(values[alone] - middle))][:_MAX_LISTED].tolist():
-            size = abs(float(values[i]) - middle) / max(high - low, 1e-300)
-            if size > single.get(i, (0.0,))[0]:
-                single[i] = (size, _outlier_problem(column, float(values[i]), usual, rows.numbers[i : i + 1]))
-    return found + [problem for _, problem in single.values()]
+        if far.any():
+            inner, at = values[~far & ~np.isnan(values)], np.flatnonzero(far)
+            low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
+            different = np.unique(values[at])
+            for value in different[np.argsort(-np.abs(different - middle))][:_MAX_LISTED].tolist():
+                same = rows.numbers[at[values[at] == value]]
+                found.append(_outlier_problem(column, value, (float(low), float(high), len(inner)), same))
+    return found
 
 
 def outlying_cells(values: Array, error_rate: float) -> Array:
     """Mask of the outliers of a column, at most 3% on each side; with fewer than 20 values there are none."""
     found, present = np.zeros(len(values), dtype=bool), np.flatnonzero(~np.isnan(values))
-    if len(present) < _MIN_CELLS:
+    if len(present) < FEW:
         return found
     for rows, x, heaviest in _scales(values, present):
         centre = float(quantiles(x, [0.5])[0])
@@ -228,7 +213,7 @@ def _beyond_tail(d: Array, error_rate: float, heaviest: float) -> Array:
     frequent value there are no outliers.
     """
     q = quantiles(d, [0.75, 0.9, 0.95])
-    if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * _MIN_CELLS):
+    if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
         q = quantiles(d[d > 0], [0.5, 0.8, 0.9])
     if q[0] > 0:
         limit = tail_limit((q[0], q[1], q[2]), len(d), error_rate, heaviest)
@@ -251,7 +236,7 @@ def tail_limit(distances: tuple[float, float, float], n: int, error_rate: float 
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
     slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
-    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, _SAMPLE)), heaviest)
+    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, SAMPLE)), heaviest)
     end = -float(ndtri(min(0.01, error_rate / n)))
     inner = logs - 0.5 * h * z**2
     return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
@@ -296,7 +281,7 @@ def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
     if rows.target.task == "labels":
         return []
     rng = np.random.default_rng(0)
-    sample = np.sort(rng.permutation(len(rows.target.y))[:_LEAK_ROWS])
+    sample = np.sort(rng.permutation(len(rows.target.y))[:SAMPLE])
     half = rng.random(len(sample)) < 0.5  # random, because classes may alternate from row to row
     shares = [explained_share(_bins(column, sample), rows.target, sample, half) for column in rows.columns]
     found = []

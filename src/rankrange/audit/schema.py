@@ -13,13 +13,11 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..label_noise import LIKELY
+from ..tables.encode import MAX_LEVELS  # texts with more levels are free and get no rule
 from .problems import words_of
 
 if TYPE_CHECKING:
     from .findings import Audit
-
-# A text column with more levels is free text and gets no rule.
-_MAX_LEVELS = 50
 
 
 def pandera_schema(audit: Audit) -> Any:
@@ -81,7 +79,7 @@ def _column(column: Any, kept: Array, pandera: Any) -> Any:
     elif types.is_string(kind) or types.is_large_string(kind):
         levels = compute.unique(cells.cast(pyarrow.string())).to_pylist()
         dtype = str
-        checks = [pandera.Check.isin(sorted(levels))] if 0 < len(levels) <= min(_MAX_LEVELS, len(cells) / 2) else []
+        checks = [pandera.Check.isin(sorted(levels))] if 0 < len(levels) <= min(MAX_LEVELS, len(cells) / 2) else []
     if len(cells) and (types.is_integer(kind) or types.is_floating(kind) or types.is_temporal(kind)):
         ends = compute.min_max(cells).as_py()
         checks.append(pandera.Check.in_range(ends["min"], ends["max"]))

@@ -9,15 +9,13 @@ import numpy as np
 from ..issues.sentences import SURPRISING, assumption, share_sentence
 from ..label_noise import LIKELY
 from ..pages.text import number, percent, plural, share_of, visible
+from ..tables.columns import FEW
 from .problems import problems_in_words
 from .target import row_text
 from .task_result import Group, TaskResult
 
 if TYPE_CHECKING:
     from .findings import Audit
-
-# Groups with fewer rows are listed, but none is reported as the worst, because their mean losses vary too much.
-_MIN_GROUP = 20
 
 
 class Words(NamedTuple):
@@ -149,11 +147,11 @@ def ignored_groups(result: TaskResult) -> list[str]:
 
 
 def group_notes(groups: list[Group], name: str, result: TaskResult) -> list[str]:
-    """A note on the group with the largest loss, of those with at least 20 rows; empty if at most one is that large.
+    """A note on the group with the largest loss, the first; empty if at most one has at least 20 rows.
 
-    `groups` must be sorted by loss, as `by_group` returns them.
+    The mean losses of smaller groups vary too much.
     """
-    large = [group for group in groups if group.rows >= _MIN_GROUP]
+    large = [group for group in groups if group.rows >= FEW]
     if len(large) < 2:
         return []
     worst, total = large[0], sum(group.rows for group in groups)

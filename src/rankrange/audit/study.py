@@ -34,7 +34,7 @@ from ..tables.formats import with_images
 from ..tables.read import in_memory
 from .classification import study_classification
 from .decisions import Decisions
-from .evidence import SHOWN, SHOWN_COLUMNS, SHOWN_IMAGES, cells_of, gather, pixels_of
+from .evidence import SHOWN, SHOWN_COLUMNS, cells_of, gather, pixels_of
 from .findings import Audit
 from .multilabel import study_multilabel
 from .plan import LABELS, MODELS, Plan, Progress
@@ -205,7 +205,7 @@ def audit_table(
     problems = find_row_problems(features, found, row_numbers=numbers)
     problems += bad_leverage_points(result, found, numbers) if found.task == "numbers" else []
     progress("collecting evidence for the page")
-    shown = result.order[: SHOWN_IMAGES if side else SHOWN]
+    shown = result.order[:SHOWN]
     owners = [encoder.columns_[index]["name"] for index in encoder.owner_]
     on_page = table.select([] if side else rest[:SHOWN_COLUMNS])
     notes = [*found.notes, *result.notes, *ignored_groups(result), *group_notes(by_groups, str(group), result), *warned]

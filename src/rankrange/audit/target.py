@@ -13,18 +13,14 @@ from ..core.arrays import Array
 from ..crossfit.folds import Folds, draw_folds
 from ..errors import UserError
 from ..pages.text import number, plural, visible
-from ..tables.cell_formats import TEXT, plain_number
-from ..tables.columns import Column
+from ..tables.cell_formats import TEXT, plain_number, yes_or_no
+from ..tables.columns import FEW, Column
 from .decisions import join_labels
 
 TASKS = ("classes", "numbers", "labels")
-# The least number of rows of a table, and of a class, which must be in every fold.
-MIN_ROWS, MIN_OF_CLASS = 20, 5
+# The least number of rows of a class, which must be in every fold.
+MIN_OF_CLASS = 5
 _MAX_CLASSES, _MAX_LABELS = 200, 500
-# Whole numbers with at most this many distinct values are classes, unless `task` is given.
-_FEW_VALUES = 20
-_YES = {"1", "true", "yes", "y", "t"}
-_NO = {"0", "false", "no", "n", "f"}
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def _looks_like_classes(column: Column) -> bool:
     values = np.unique(present)
     if column.kind == "yes or no" or len(values) <= 2:
         return True
-    return bool((values == np.floor(values)).all()) and len(values) <= min(_FEW_VALUES, len(present) // MIN_OF_CLASS)
+    return bool((values == np.floor(values)).all()) and len(values) <= min(FEW, len(present) // MIN_OF_CLASS)
 
 
 def _classes(name: str, cells: Any) -> Target:
@@ -179,14 +175,14 @@ def _indicators(table: Any, columns: list[str]) -> Target:
     for name in columns:
         column = Column.of(name, table.column(name), TEXT)
         assert column.codes is not None
-        folded = [level.strip().casefold().removesuffix(".0") for level in column.levels]
-        odd = [level for level, f in zip(column.levels, folded, strict=True) if f not in _YES | _NO]
+        meanings = np.array([*map(yes_or_no, column.levels), 0.0])
+        odd = [level for level, meaning in zip(column.levels, meanings, strict=False) if np.isnan(meaning)]
         if odd:
             raise UserError(
                 f"with several target columns each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
                 f"{_quoted([name])}; name one target, or make it 0 and 1"
             )
-        masks.append(np.array([f in _YES for f in folded] + [False])[column.codes])
+        masks.append(meanings[column.codes] == 1.0)
         complete &= column.codes >= 0
     target = Target("labels", columns, np.stack(masks, axis=1), columns, np.arange(len(complete)))
     return _kept(target, complete, "with a missing target")
@@ -226,9 +222,9 @@ def _without_missing(target: Target, n_rows: int) -> Target:
     if target.task != "labels":
         labelled = ~np.isnan(target.y) if target.task == "numbers" else target.y >= 0
         target = _kept(target, labelled, "without a target")
-    if len(target.y) < MIN_ROWS:
+    if len(target.y) < FEW:
         raise UserError(
-            f"an audit needs at least {MIN_ROWS} rows with a target, got {len(target.y)} of {n_rows:,} in "
+            f"an audit needs at least {FEW} rows with a target, got {len(target.y)} of {n_rows:,} in "
             f"{_quoted(target.columns)}; add rows"
         )
     return target

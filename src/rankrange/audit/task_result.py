@@ -66,8 +66,8 @@ class Measure:
         to numbers of at least 0 otherwise.
         """
         one, other = (np.asarray(values, dtype=np.float64) for values in (ordinary, robust))
-        both = [Interval.of_mean(v).within(0.0, 1.0 if percent else np.inf) for v in (one, other)]
-        return cls(name, percent, higher, *both, Interval.of_mean(other - one if higher else one - other))
+        before, after = (Interval.of_mean(v).within(0.0, 1.0 if percent else np.inf) for v in (one, other))
+        return cls(name, percent, higher, before, after, Interval.of_mean(other - one if higher else one - other))
 
     def text(self, value: float) -> str:
         """A score as text, in percent or with four significant digits."""

@@ -34,8 +34,6 @@ def _export(text: str) -> tuple[str, Path]:
 
 _SEED = _number(0, 2**31 - 1, "an integer from 0 to 2^31 - 1; try --seed 1")
 _COUNT = _number(0, 10**9, "an integer of at least 0; try 10")
-_JOBS = _number(1, 10**6, "an integer of at least 1; try --jobs 2")
-_SHARE = _number(1e-300, 1.0, "a probability above 0 and at most 1; try 0.9", float)
 
 # Each argument: its help, then its metavar (or its choices), then further settings of argparse. A metavar in capitals
 # that names a file is completed by shells.
@@ -84,7 +82,11 @@ RUNNING: Options = {
         {},
     ),
     "seed": ("the same seed gives the same result (default: 0)", "N", {"type": _SEED, "default": 0}),
-    "jobs -j": ("how many models to fit in parallel (default: one per core)", "N", {"type": _JOBS}),
+    "jobs -j": (
+        "how many models to fit in parallel (default: one per core)",
+        "N",
+        {"type": _number(1, 10**6, "an integer of at least 1; try --jobs 2")},
+    ),
 }
 DECISIONS: Options = {
     "decisions": (
@@ -103,7 +105,7 @@ OUTPUTS: Options = {
     "clean_if": (
         "--clean changes rows with at least this probability of being wrong (default: 0.9; review the others)",
         "P",
-        {"type": _SHARE},
+        {"type": _number(1e-300, 1.0, "a probability above 0 and at most 1; try 0.9", float)},
     ),
     "clean_how": (
         "drop these rows (default), or relabel those for which one other label fits and drop the others",

@@ -32,8 +32,7 @@ TEXT, YES_OR_NO, NUMBER = "text", "yes or no", "number"
 DATES = ("day-first", "month-first")
 DECIMALS = ("point", "comma")
 _PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
-_YES = {"yes", "y", "true", "t", "1"}
-_NO = {"no", "n", "false", "f", "0"}
+_YES, _NO = {"yes", "y", "true", "t", "1"}, {"no", "n", "false", "f", "0"}
 _PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _DATE = re.compile(
     r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
@@ -67,9 +66,15 @@ def plain_number(text: str) -> float:
     return value if abs(value) < HUGE else math.nan
 
 
+def yes_or_no(text: str) -> float:
+    """1 or 0 for the meaning of a cell of a 0/1 column, NaN if it has neither."""
+    folded = text.strip().casefold().removesuffix(".0")
+    return 1.0 if folded in _YES else 0.0 if folded in _NO else math.nan
+
+
 def means_one(text: str) -> bool:
     """Whether a cell of a 0/1 column means 1."""
-    return text.strip().casefold().removesuffix(".0") in _YES
+    return yes_or_no(text) == 1.0
 
 
 def find_form(name: str, counts: Mapping[str, int], dates: str | None, decimal: str | None) -> str:
@@ -118,8 +123,7 @@ def read_text(text: str, form: str) -> float:
     if form == NUMBER:
         return plain_number(text)
     if form == YES_OR_NO:
-        folded = text.casefold().removesuffix(".0")
-        return 1.0 if folded in _YES else 0.0 if folded in _NO else math.nan
+        return yes_or_no(text)
     return _amount(text, form) if form in DECIMALS else _days(text, form)
 
 

@@ -20,8 +20,9 @@ from .cell_formats import DATES, DECIMALS, HUGE, NUMBER, TEXT, YES_OR_NO, find_f
 
 # Delimiters of CSV files, and their names in messages.
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
-# The least number of words per cell of prose.
-_WORDS_OF_PROSE = 3.0
+# Fewer rows say little about the usual values of a column or the share of errors; up to this many distinct values are
+# few: whole numbers may be classes, and texts are no identifiers.
+FEW = 20
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
@@ -80,8 +81,13 @@ class Column:
         return cls(name, _kind_of(form, np.array([*read.values()])), values, codes, levels, form)
 
     def __len__(self) -> int:
+        return len(self.cells)
+
+    @property
+    def cells(self) -> Array:
+        """The numbers, or the codes of the texts."""
         cells = self.codes if self.values is None else self.values
-        return 0 if cells is None else len(cells)
+        return np.empty(0) if cells is None else cells
 
     def take(self, rows: Array) -> Column:
         """The column of these rows."""
@@ -124,7 +130,7 @@ class Column:
         """
         sample = self.levels[:: max(1, len(self.levels) // 500)][:500] if self.values is None else []
         words = [set(text.casefold().split()) for text in sample]
-        if not words or np.mean([len(w) for w in words]) < _WORDS_OF_PROSE:
+        if not words or np.mean([len(w) for w in words]) < 3.0:
             return False
         counts: dict[str, int] = {}
         for word in (word for index in words for word in index):

@@ -20,12 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
-from .columns import Column, read_columns
+from .columns import FEW, Column, read_columns
 
 # The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
 MAX_LEVELS, MIN_ROWS = 100, 5
 # A text column with more than a few values, and a larger share of distinct ones, is an identifier unless it is prose.
-_IDENTIFIER, _FEW = 0.5, 20
+_IDENTIFIER = 0.5
 # Numbers are far outside if they lie beyond the range of the central 98% by more than this many times its width.
 _SPANS = 10.0
 # If X has at least this many numbers, it is float32, which halves the memory. Solvers accumulate in float64.
@@ -162,7 +162,7 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
     lowest, highest = float(present.min()), float(present.max())
     if lowest == highest and not missing:
         return None, "all values are the same"
-    counts = column.kind == "whole numbers" and not missing and len(present) > _FEW
+    counts = column.kind == "whole numbers" and not missing and len(present) > FEW
     if counts and highest - lowest == len(present) - 1 and len(np.unique(present)) == len(present):
         return None, "it contains row numbers"
     limits = (0.0, 1.0) if yes else _central_range(present)
@@ -264,9 +264,9 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     n_known, missing = int(counts.sum()), int((codes < 0).sum())
     if n_known == 0:
         return None, "no cell has a value"
-    prose = len(levels) > _FEW and column.is_prose
+    prose = len(levels) > FEW and column.is_prose
     many = prose or len(levels) > MAX_LEVELS
-    if not prose and len(levels) > _FEW and len(levels) > _IDENTIFIER * n_known:
+    if not prose and len(levels) > FEW and len(levels) > _IDENTIFIER * n_known:
         return None, f"nearly every row has its own value ({len(levels):,} of {n_known:,})"
     if len(levels) < 2 and not missing:
         return None, "all values are the same"

@@ -25,10 +25,11 @@ from rankrange.audit import (  # noqa: E402
     audit_table,
     read_decisions,
 )
-from rankrange.audit.applying import changes_of, fixed_contents  # noqa: E402
-from rankrange.audit.decisions import COLUMNS, contents_of_row  # noqa: E402
+from rankrange.audit.applying import _with_cells, changes_of, fixed_contents  # noqa: E402
+from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
 from rankrange.pages.text import csv_safe, csv_unsafe  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
+from rankrange.tables.records import records  # noqa: E402
 from rankrange.tables.write import write_whole  # noqa: E402
 
 
@@ -94,15 +95,18 @@ def test_the_list_of_suspects_survives_a_spreadsheet_or_pandas(table, suspects, 
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(suspects[0])  # 01 becomes 1
     frame["decision"] = ["drop", "relabel"] * (len(frame) // 2) + ["keep"] * (len(frame) % 2)
-    frame.to_csv(tmp_path / "s.csv", index=False, sep=";")
+    frame.to_csv(tmp_path / "s.csv", index=False, sep=";", encoding="utf-8-sig")
     assert cli.main(["apply", str(table[0]), str(tmp_path / "s.csv"), "--out", str(tmp_path / "f.csv")]) == 0
     assert {row["kind"] for row in rows_of(tmp_path / "f.csv")} == {"01", "02"}
 
 
-def test_labels_that_are_relabelled_without_a_review_are_spelt_as_in_the_file(table, suspects):
+def test_relabel_without_a_review_corrects_and_spells_as_in_the_file(table, suspects):
+    listed = {int(row["row"]) - 1: row["action"] for row in rows_of(suspects[0])}
+    other = {"01": "02", "02": "01"}
     cleaned = [row["kind"] for row in rows_of(suspects[1])]
-    assert set(cleaned) == {"01", "02"}
-    assert cleaned != list(table[2])
+    kept = [i for i in range(400) if listed.get(i) != "drop"]
+    assert cleaned == [other[table[2][i]] if listed.get(i) == "relabel" else table[2][i] for i in kept]
+    assert "relabel" in listed.values()
 
 
 @pytest.mark.parametrize(
@@ -162,41 +166,6 @@ def test_a_frame_with_an_index_of_texts_and_an_outlier_gives_a_schema():
 
 
 # ---- hostile files ---------------------------------------------------------------------------------------------------
-
-SMALL = "x,label\n1,a\n2,b\n3,a\n4,b\n"
-
-
-def hostile(folder, *, task="classes", target="label", new="b", table=""):
-    (folder / "t.csv").write_text(SMALL)
-    text = io.StringIO()
-    csv.writer(text).writerows(
-        [COLUMNS, ["1", "a", "relabel", new, "0.9", contents_of_row(["1", "a"], [1]), table, target, task]]
-    )
-    (folder / "d.csv").write_text(text.getvalue(), encoding="utf-8")
-    words = ["apply", str(folder / "t.csv"), str(folder / "d.csv"), "--out", str(folder / "f.csv")]
-    return cli.main([*words, "--new-labels"])
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"task": "anything"}, "task must be one of classes, numbers, labels, got 'anything'"),
-        ({"task": "", "new": "\u202eb"}, "task must be one of"),
-        ({"task": "labels", "new": "\u202eb"}, "without hidden characters, got '⟨202E⟩b'"),
-        ({"task": "classes", "new": "a\u200bb"}, "without hidden characters"),
-        ({"task": "numbers", "new": "1_0"}, "needs a number, got '1_0'"),
-        ({"target": "[" * 50_000}, "target must name columns"),
-        ({"target": '[["label"]]'}, "target must name columns"),
-        ({"target": "[1]"}, "target must name columns"),
-        ({"table": "r123"}, "apply to the table that was audited, but .* has other rows or columns now"),
-    ],
-)
-def test_a_hostile_decision_is_one_sentence_and_writes_nothing(how, message, tmp_path, capsys):
-    assert hostile(tmp_path, **how) == 2
-    said = capsys.readouterr().err
-    assert re.search(message, said), said
-    assert len(said.splitlines()) == 1
-    assert not (tmp_path / "f.csv").exists()
 
 
 def test_decisions_about_another_version_of_the_table_are_refused(table, tmp_path, capsys):
@@ -263,3 +232,180 @@ def test_formulas_of_a_typed_table_are_quoted_when_it_is_written_as_csv(tmp_path
     with open(tmp_path / "f.csv", newline="") as file:
         lines = list(csv.reader(file))
     assert lines == [["'=x", "label"], ["'=1+1", "a"], ["plain", "a"], ["'@cmd", "a"], ["-2", "b"]]
+
+
+SMALL = "x,label\n1,a\n2,b\n3,a\n4,b\n"
+
+
+def applied(folder, *made, options=(), target="label", task="classes", contents=None, table=""):
+    """Apply decisions about SMALL, each (row, given, choice, new label)."""
+    (folder / "t.csv").write_text(SMALL)
+    rows = [["x", "label"], *csv.reader(io.StringIO(SMALL))][1:]
+    lines = [COLUMNS]
+    for row, said, choice, new in made:
+        cells = rows[int(row)] if str(row) in "1234" else ["", ""]
+        lines.append([row, said, choice, new, "0.9", contents or contents_of_row(cells, [1]), table, target, task])
+    with (folder / "d.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(lines)
+    words = ["apply", str(folder / "t.csv"), str(folder / "d.csv"), "--out", str(folder / "fixed.csv")]
+    return cli.main([*words, *options])
+
+
+def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
+    made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
+    assert applied(tmp_path, *made) == 0
+    assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
+    said = "1 row relabelled, 1 dropped, 1 kept as it is, 1 left undecided"
+    assert said in capsys.readouterr().out
+
+
+RELABEL, NEW = (1, "a", "relabel", "b"), {"options": ["--new-labels"]}
+
+
+@pytest.mark.parametrize(
+    ("made", "about", "message"),
+    [
+        ((9, "a", "keep", ""), {}, "rows of the table, got row 9 of a table of 4 rows"),
+        (("x", "a", "keep", ""), {}, "a number from 1 on, counted below the header, got 'x'"),
+        ((1, "a", "drop", ""), {"contents": "r123"}, "row 1 of .* has other cells now"),
+        (
+            (1, "b", "drop", ""),
+            {},
+            "reviewed, 'b', but row 1 of .* has 'a' now; check whether the decisions were already applied",
+        ),
+        ((1, "a", "relabel", "c"), {}, r"one that the table has \('a', 'b'\), got 'c' for row 1.*--new-labels"),
+        ((1, "a", "relabel", "<script>alert(1)</script>"), {}, "got '<script>alert"),
+        ((1, "a", "explode", ""), {}, "one of relabel, keep, drop, unsure, got 'explode' in line 2"),
+        ((1, "a", "relabel", ""), {}, "needs a new_label, got none in line 2"),
+        ((1, "a", "keep", ""), {"target": "other"}, "must name a column, got 'other'"),
+        ((1, "a", "relabel", "=1+1"), NEW, "must not look like a formula"),
+        ((1, "a", "relabel", "a\u200bb"), NEW, "without hidden characters"),
+        ((1, "a", "relabel", "\u202eb"), {"task": "labels"}, "without hidden characters, got '⟨202E⟩b'"),
+        ((1, "a", "relabel", "1_0"), {"task": "numbers"}, "needs a number, got '1_0'"),
+        (RELABEL, {"task": "anything"}, "task must be one of classes, numbers, labels, got 'anything'"),
+        (RELABEL, {"target": "[" * 50_000}, "target must name columns"),
+        (RELABEL, {"target": '[["label"]]'}, "target must name columns"),
+        (RELABEL, {"target": "[1]"}, "target must name columns"),
+        (RELABEL, {"table": "r123"}, "apply to the table that was audited, but .* has other rows or columns now"),
+    ],
+)
+def test_a_decision_that_does_not_fit_the_table_changes_nothing(tmp_path, capsys, made, about, message):
+    (tmp_path / "fixed.csv").write_text("old")
+    assert applied(tmp_path, made, **about) == 2
+    said = capsys.readouterr().err
+    assert re.search(message, said), said
+    assert len(said.splitlines()) == 1
+    assert (tmp_path / "fixed.csv").read_text() == "old"
+
+
+def test_a_new_label_needs_leave(tmp_path):
+    assert applied(tmp_path, (1, "a", "relabel", "c"), **NEW) == 0
+    assert "1,c\n" in (tmp_path / "fixed.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
+        (",".join(COLUMNS) + "\n", "at least one, got only a header"),
+        (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
+        (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),
+        (
+            ",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n1,a,drop,,,r,r,l,classes\n",
+            "one decision, got two for row 1",
+        ),
+        (",".join(COLUMNS) + "\n1,a,keep,,,r,r,l,classes\n2,a,drop,,,r,r,m,classes\n", "one table and one target"),
+        ("\xff\xfe", "UTF-8 text"),
+    ],
+)
+def test_a_file_that_holds_no_decisions_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "d.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=message):
+        read_decisions(path)
+
+
+cell = st.text(alphabet="ab \"',;\n\r=é", max_size=6)
+
+
+@given(st.lists(cell, min_size=2, max_size=5), st.data())
+def test_replacing_a_cell_leaves_the_bytes_of_the_others(cells, data):
+    """Whatever the quoting: read back, just that cell is another, and what stood before and after it is untouched."""
+    fields = []
+    for text in cells:
+        special = re.search('["\r\n,]', text)
+        quote = special or data.draw(st.booleans())
+        fields.append('"' + text.replace('"', '""') + '"' if quote else text)
+    record = ",".join(fields) + "\n"
+    place, new = data.draw(st.integers(0, len(cells) - 1)), data.draw(cell.filter(bool))
+    changed = _with_cells(record, ",", {place: new})
+    expected = [*cells[:place], new, *cells[place + 1 :]]
+    assert next(csv.reader(io.StringIO(changed, newline=""))) == expected
+    assert changed.startswith(",".join(fields[:place]))
+    assert changed.endswith(",".join(fields[place + 1 :]) + "\n")
+
+
+@given(st.lists(st.lists(cell, min_size=2, max_size=3), min_size=1, max_size=5))
+def test_records_are_split_and_keep_their_bytes(rows):
+    text = io.StringIO(newline="")
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
+    found = list(records(io.StringIO(text.getvalue(), newline=""), ","))
+    assert "".join(record for record, _ in found) == text.getvalue()
+    assert [cells for _, cells in found] == rows
+
+
+@given(
+    st.lists(
+        st.text(alphabet='ab,[]" ', max_size=4) | st.sampled_from(["(none)", "[1]", "[]"]), unique=True, max_size=4
+    )
+)
+def test_several_labels_come_back_from_one_text(labels):
+    assert split_labels(join_labels(labels)) == labels
+
+
+@pytest.mark.parametrize("name", ["p", "p, r", "[1]", "(none)"])
+def test_target_columns_of_any_name_are_relabelled_as_suggested(name):
+    pandas = pytest.importorskip("pandas")
+    X = np.random.default_rng(0).normal(size=(240, 3))
+    true = (X[:, :2] > 0).astype(int)
+    given = true.copy()
+    given[:8, 0] = 1 - given[:8, 0]
+    frame = pandas.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2], name: given[:, 0], "q": given[:, 1]})
+    audit = audit_table(frame, [name, "q"], models="linear")
+    suspects = audit.suspects(5)
+    for suspect in suspects:
+        audit.decide(suspect.row, "relabel")
+    rows = [suspect.row for suspect in suspects]
+    assert (apply_decisions(frame, audit.decisions)[[name, "q"]].to_numpy()[rows] == true[rows]).all()
+    for task, row in zip(audit.to_label_studio().tasks, rows, strict=False):
+        chosen = task["predictions"][0]["result"][0]["value"]["choices"]
+        assert (
+            set(chosen) == {one for one, yes in zip((name, "q"), true[row], strict=True) if yes} or not true[row].any()
+        )
+
+
+def test_parquet_keeps_its_types(tmp_path):
+    import pyarrow.parquet
+
+    table = pa.table({"x": [1.5, 2.5, None, 4.5], "when": pa.array([1, 2, 3, 4], pa.date32()), "label": [0, 1, 0, 1]})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    texts = [["" if v is None else str(v) for v in row.values()] for row in table.to_pylist()]
+    made = [
+        Decision("1", "0", "relabel", "1", 0.9, contents_of_row(texts[0], [2])),
+        Decision("3", "0", "drop", "", 0.9, contents_of_row(texts[2], [2])),
+    ]
+    (tmp_path / "d.csv").write_bytes(Decisions(["label"], "classes", "", made).as_csv())
+    command = ["apply", str(tmp_path / "t.parquet"), str(tmp_path / "d.csv"), "--out", str(tmp_path / "f.parquet")]
+    assert cli.main(command) == 0
+    fixed = pyarrow.parquet.read_table(tmp_path / "f.parquet")
+    assert fixed.schema == table.schema
+    assert fixed.column("label").to_pylist() == [1, 1, 1]
+    assert fixed.column("x").to_pylist() == [1.5, 2.5, 4.5]
+
+
+def test_columns_of_yes_and_no_are_set_in_their_own_words(tmp_path):
+    (tmp_path / "t.csv").write_text("x,happy,sad\n1,yes,no\n2,no,yes\n")
+    made = [Decision("1", "happy", "relabel", "sad", 0.9, contents_of_row(["1", "yes", "no"], [1, 2]))]
+    (tmp_path / "d.csv").write_bytes(Decisions(["happy", "sad"], "labels", "", made).as_csv())
+    assert cli.main(["apply", *(str(tmp_path / n) for n in ("t.csv", "d.csv")), "-o", str(tmp_path / "f.csv")]) == 0
+    assert (tmp_path / "f.csv").read_text() == "x,happy,sad\n1,no,yes\n2,no,yes\n"
