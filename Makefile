@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 MKL_N
 CONSTRAINTS := .ci/constraints.txt
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location -c $(CONSTRAINTS)
 
-.PHONY: demo reproduce test test-slow test-oldest lint types check docs docs-check release-check works-with integrations clean help
+.PHONY: demo reproduce test mutants test-slow test-oldest lint types check docs docs-check release-check works-with integrations clean help
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -56,6 +56,9 @@ reproduce: $(VENV)/.test  ## repeat the paper's experiments, for example ARGS='b
 
 test: $(VENV)/.test  ## run the tests
 	$(PYTEST) -m "not slow and not site" $(ARGS)
+
+mutants: $(VENV)/.test  ## plant small faults and list those that no test notices, for example ARGS='--seed 1 --count 10'
+	$(BIN)/python tests/mutants.py $(ARGS)
 
 test-slow: $(VENV)/.test  ## run the slow tests too, and the random ones with five times as many cases
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not site" $(ARGS)
