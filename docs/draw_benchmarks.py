@@ -19,8 +19,8 @@ import pandas as pd
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from benchmarks.__main__ import MODULES, load
-from benchmarks.harness import path_of, recorded, regained
+from benchmarks.__main__ import MODULES, load  # noqa: E402
+from benchmarks.harness import path_of, recorded, regained  # noqa: E402
 
 OUT = HERE / "benchmarks" / "generated"
 PAGES = {
@@ -132,7 +132,7 @@ def _cost() -> list[str]:
 def evidence() -> str:
     """The table of the README."""
     rows = [_ranking(), _trees(), *_lines(), _human_errors(), _cost()]
-    frame = pd.DataFrame(rows, columns=["task", "alternative", "rankrange", "measured on", "date"])
+    frame = pd.DataFrame(rows, columns=["task", "alternative", "rankrange", "measured on", "recorded"])
     return markdown(frame.set_index("task"))
 
 
