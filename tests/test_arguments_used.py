@@ -25,8 +25,7 @@ from rankrange import (
     TKMLClassifier,
     find_label_issues,
 )
-from rankrange.shards import ShardList, array_shards
-from rankrange.shards.label_issues import issues_in_shards
+from rankrange.shards import ArrayRows
 
 N = 1500
 # How fast, or how loud, but not what comes out.
@@ -61,7 +60,7 @@ def _rows(n=N):
 def _sharded(X, y, weight=None):
     at = len(X) // 3
     weights = None if weight is None else [weight[:at], weight[at:]]
-    return ShardList(array_shards([X[:at], X[at:]], [y[:at], y[at:]], weights), columns=list("abcd"))
+    return ArrayRows([X[:at], X[at:]], [y[:at], y[at:]], weights, columns=list("abcd"))
 
 
 def _outcome(model):
@@ -76,6 +75,7 @@ def _outcome(model):
 def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
     X, y, numbers = _rows()
     rows = _sharded(X, y if kind is AoRRClassifier else numbers)
+    rows.sample_rows = 500
     base = {"m": 0.1, "k": 1.0, "random_state": 0}
     usual = _outcome(kind(**base).fit(rows))
     ignored = []
@@ -233,26 +233,15 @@ def test_each_parameter_of_find_label_issues_changes_what_it_finds():
 )
 def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
     X, y, _ = _rows()
-    with pytest.raises(TypeError, match=rf"a scan contains its labels .* got {name} as well"):
+    with pytest.raises(TypeError, match=name):
         find_label_issues(_sharded(X, y), **{name: value})
 
 
-@pytest.mark.parametrize("cv", [KFold(3), 10, 1, [(np.arange(5), np.arange(5, 9))]])
+@pytest.mark.parametrize("cv", [KFold(3), 1, True, [(np.arange(5), np.arange(5, 9))]])
 def test_folds_that_a_scan_cannot_have_are_refused(cv):
     X, y, _ = _rows()
-    with pytest.raises(ValueError, match="cv must be a number of folds from 2 to 4"):
+    with pytest.raises(ValueError, match="cv must be a number of folds from 2 on"):
         find_label_issues(_sharded(X, y), cv=cv)
-
-
-@pytest.mark.parametrize("trees", [False, True])
-def test_no_trees_are_grown_on_a_scan_where_they_are_not_wanted(trees):
-    X, y, _ = _rows()
-    found = issues_in_shards(_sharded(X, y), AoRRClassifier(), 4, trees, 0, 0)
-    assert set(found.posterior.weights) == {
-        "ordinary",
-        "robust",
-        *(["boosting", "forest", "coarse_forest"] if trees else []),
-    }
 
 
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
@@ -262,14 +251,12 @@ def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, val
         find_label_issues(None, y, pred_probs=np.full((60, 2), 0.5), **{name: value})
 
 
-@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "neighbours"])
+@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "texts"])
 def test_what_dask_cannot_use_is_refused(name):
     da = pytest.importorskip("dask.array")
-    from rankrange.dask import find_label_issues as on_dask
-
     X, y, _ = _rows(300)
     with pytest.raises(TypeError, match=name):
-        on_dask(da.from_array(X), da.from_array(y), **{name: 1})
+        find_label_issues(da.from_array(X), da.from_array(y), **{name: 1})
 
 
 # ---- what is done with a scan after the fit --------------------------------------------------------------------------
@@ -308,10 +295,10 @@ def test_what_cannot_be_predicted_of_a_scan_is_said():
         model.score(rows, y)
     with pytest.raises(TypeError, match="score needs y"):
         model.score(X)
-    renamed = ShardList(rows.shards, columns=list("abcx"))
+    renamed = ArrayRows([X], [y], columns=list("abcx"))
     with pytest.raises(ValueError, match="'d' in only one of the two"):
         model.predict(renamed)
-    narrow = ShardList(array_shards([X[:, :3]], [y]))
+    narrow = ArrayRows([X[:, :3]], [y])
     with pytest.raises(ValueError, match="the 4 columns of the fit, got 3"):
         model.predict(narrow)
     holes = X.copy()

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from rankrange import AoRRClassifier, AoRRRegressor, scan
 from rankrange.core.objective import Design, Objective
 from rankrange.inference.mm import s_estimate
+from rankrange.shards import ArrayRows
 from rankrange.solvers import solve
 from rankrange.solvers.elemental import TrimmedSquares
 
@@ -79,14 +80,9 @@ def test_settings_that_need_rows_in_memory_are_refused_elsewhere(settings, where
     X = np.random.default_rng(0).normal(size=(60, 2))
     if where == "dask":
         arrays = pytest.importorskip("dask.array")
-        from rankrange.dask import AoRRRegressor
-
         rows = arrays.from_array(X), arrays.from_array(X[:, 0])
     else:
-        from rankrange import AoRRRegressor
-        from rankrange.shards import ShardList, array_shards
-
-        rows = (ShardList(array_shards([X], [X[:, 0]])),)
+        rows = (ArrayRows([X], [X[:, 0]]),)
     with pytest.raises(ValueError, match=next(iter(settings))):
         AoRRRegressor(0.1, 1.0, **settings).fit(*rows)
 

@@ -22,7 +22,7 @@ from rankrange.crossfit.alternate import alternate, by_rank
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.with_clean import _confusions
 from rankrange.outliers import Widths, outlier_posterior, outlier_share
-from rankrange.shards import ShardList, array_shards
+from rankrange.shards import ArrayRows
 
 # ---- the share of outliers -------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ def fitted(model, on):
     X = np.random.default_rng(0).normal(size=(80, 2))
     y = (X[:, 0] > 0).astype(int)
     if on == "scan":
-        model.fit(ShardList(array_shards([X[:40], X[40:]], [y[:40], y[40:]])))
+        model.fit(ArrayRows([X[:40], X[40:]], [y[:40], y[40:]]))
     else:
         model.fit(X, y)
     return {name for name in vars(model) if name.endswith("_")}

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-register("device", "rankrange.device.device_rows", "rows_on_device")
+register("rows", "rankrange.shards.fit", "fit")
+register("issues", "rankrange.shards.issues", "find")
+register("lazy", "rankrange.shards.dask_rows", "predicted")
 
 _MODULE_OF = {
     "find_label_issues": "issues",
@@ -51,7 +53,6 @@ _SUBMODULES = (
     "algorithms",
     "audit",
     "boosting",
-    "dask",
     "issues",
     "label_noise",
     "metrics",

@@ -21,17 +21,8 @@ from ..core.transition import joined, probabilities_of
 from ..solvers import Settings, solve
 from .aggregated import is_per_class
 from .class_summary import AoRRLogistic
-from .linear import clean_rows, fitted_by_engine, group_codes, warn_of_lost_class
-from .on_device import (
-    is_tensor,
-    like,
-    on_device,
-    prepared_for_device,
-    tensor_labels,
-    tensor_probabilities,
-    tensor_scores,
-)
-from .on_scans import ScoresScans, checked_rows
+from .linear import clean_rows, group_codes, warn_of_lost_class
+from .streamed import ScoresRows, by_chunks, fit_streamed, is_streamed, is_tensor, like, on_host
 from .weights import class_factors, product_of
 
 # The temperature is first fitted to a sample of this size.
@@ -40,7 +31,7 @@ _SAMPLE_ROWS = 5_000
 _SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
 
 
-class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
+class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
     """Linear classifier that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
@@ -114,8 +105,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         Whether each training row was dropped. These are m_ rows, or fewer if several rows tie at the cut: tied rows
         share what is left of m_ and are marked as kept.
     temperature_ : float
-        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, with
-        another loss than "logistic", and after a fit to a scan (`rankrange.scan`).
+        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, and with
+        another loss than "logistic".
     ordinary_share_ : float
         The weight of the ordinary fit to all rows in `predict_proba`. It is 0 unless m="auto" dropped rows.
     objective_ : float
@@ -204,7 +195,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             Training data. A scan (`rankrange.scan`) also contains the labels and the weights.
         y : array_like of shape (n_samples,)
             Class labels.
@@ -225,12 +216,8 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         AoRRClassifier
             The fitted estimator.
         """
-        X, y, sample_weight = prepared_for_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
-            self.temperature_, self.ordinary_share_ = 1.0, 0.0
-            if hasattr(X, "some"):  # copying a few rows from a device to the host is cheap
-                self._calibrate_by(*X.some())
-            return self
+        if is_streamed(X):
+            return fit_streamed(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         self._check_params()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -257,13 +244,14 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
             self._compare_groups(X, y, weight, loss, n_outputs, groups)
         return self
 
-    def _calibrate_by(self, rows: Array, X: Array, codes: Array, weight: Array | None, share: float) -> None:
-        """Calibrate on a sample: training rows with the indices `rows`, which have a `share` of the total weight."""
-        factor = None if self.class_weight is None else class_factors(self.class_weight, self.classes_, codes, weight)
-        self._calibrate(X, self._encode(codes, X.dtype), product_of(weight, factor), rows, share)
+    def _calibrate(
+        self, X: Any, y: Array, weight: Array | None, dropped: Array | None = None, share: float = 1.0
+    ) -> None:
+        """Fit the temperature and the blend of `predict_proba` to the training rows.
 
-    def _calibrate(self, X: Any, y: Array, weight: Array | None, rows: Array | None = None, share: float = 1.0) -> None:
-        dropped = self.dropped_ if rows is None else self.dropped_[rows]
+        If these are a sample, they have a `share` of the total weight, and `dropped` says which of them were dropped.
+        """
+        dropped = self.dropped_ if dropped is None else dropped
         self.temperature_ = self._temperature(X, y, weight, dropped)
         self._fit_probability_blend(X, y, weight, dropped, share)
 
@@ -293,7 +281,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         The trimmed fit predicts classes better, but its probabilities are poor for the rows that it does not fit.
         `ordinary_share_` is the weight of the fit to all rows, chosen on at most 5,000 of them. It is 0 unless "auto"
-        dropped rows with the logistic loss. `share` is that of `_calibrate_by`.
+        dropped rows with the logistic loss. `share` is that of `_calibrate`.
         """
         self.ordinary_share_ = 0.0
         if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
@@ -318,8 +306,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
     def _both_probabilities(self, X: Any) -> tuple[Array, Array]:
         """Probabilities (n, classes) of the trimmed fit, at its temperature, and of the ordinary fit to all rows."""
-        W = self._ordinary_line
-        scores = X @ self.coef_.T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(W).T
+        scores = X @ self.coef_.T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(self._ordinary_line).T
         return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
 
     def _by_class(self, objective: Objective) -> Objective:
@@ -368,12 +355,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         self.coef_ = W[:, : design.d].astype(design.X.dtype)
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
 
+    @by_chunks
     def decision_function(self, X: Any) -> Any:
         """Confidence scores of the rows of X.
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             The rows.
 
         Returns
@@ -384,12 +372,13 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         scores: Any = self._linear(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
+    @by_chunks
     def predict(self, X: Any) -> Any:
         """Predict the class of each row of X.
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             The rows.
 
         Returns
@@ -397,15 +386,14 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         ndarray of shape (n_samples,)
             The predicted classes.
         """
-        if on_device(X):
-            scores = tensor_scores(self, X)
-            labels = tensor_labels(self.classes_, scores[:, 0] if len(self.classes_) == 2 else scores)
-            return labels if isinstance(labels, np.ndarray) else like(X, labels)
         scores = self.decision_function(X)
-        chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[chosen]
+        chosen = (scores > 0) * 1 if scores.ndim == 1 else scores.argmax(1)
+        if isinstance(chosen, np.ndarray) or self.classes_.dtype.kind not in "biuf":
+            return self.classes_[on_host(chosen)]
+        return like(chosen, self.classes_)[chosen]
 
     @available_if(lambda self: self.loss == "logistic")
+    @by_chunks
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities of the rows of X; only with loss="logistic".
 
@@ -415,7 +403,7 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             The rows.
 
         Returns
@@ -423,20 +411,21 @@ class AoRRClassifier(ScoresScans, ClassifierMixin, AoRRLogistic):
         ndarray of shape (n_samples, n_classes)
             One column per class, in the order of `classes_`.
         """
-        if on_device(X):
-            return like(X, tensor_probabilities(self, X))
-        if not getattr(self, "ordinary_share_", 0.0):
-            return probabilities_of(getattr(self, "temperature_", 1.0) * self._linear(X))
-        share = self.ordinary_share_
-        return np.concatenate([joined(*self._both_probabilities(rows), share) for rows in checked_rows(self, X)])
+        scores = self._linear(X)
+        found = probabilities_of(getattr(self, "temperature_", 1.0) * on_host(scores))
+        share = getattr(self, "ordinary_share_", 0.0)
+        if share:
+            found = joined(found, probabilities_of(on_host(self._linear(X, self._ordinary_line))), share)
+        return like(scores, found)
 
     @available_if(lambda self: self.loss == "logistic")
+    @by_chunks
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of `predict_proba`; only with loss="logistic".
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             The rows.
 
         Returns

@@ -31,9 +31,8 @@ from ..crossfit.with_clean import choose_with_validation
 from ..solvers import Result, Settings, solve
 from ..solvers.polish import PRODUCTS_FROM
 from .aggregated import aggregated, by_groups, check_aggregate, cuts_by_group, group_table, searched, uses_m
-from .on_device import like, on_device, tensor_scores
-from .on_scans import checked_rows
 from .sparse import SparseCoef, check_l1_ratio, fit_sparse
+from .streamed import on_device, tensor_scores
 from .weights import as_count, canonical_rows, is_whole, present_rows, product_of, scale_of, unit_of
 
 
@@ -318,13 +317,17 @@ class AoRRLinear(SparseCoef, BaseEstimator):
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
-    def _linear(self, X: Any) -> Any:
-        """Scores (n, r) of the rows of X, on the same device as X."""
-        if on_device(X):
-            return like(X, tensor_scores(self, X))
+    def _linear(self, X: Any, W: Array | None = None) -> Any:
+        """Scores (n, r) of the rows of X for the fitted parameters or for W (r, p), on the device of X."""
         check_is_fitted(self, "coef_")
-        W = self._dense_coef().T
-        return np.concatenate([rows @ W + self.intercept_ for rows in checked_rows(self, X)])
+        if W is None:
+            coef, intercept = self._dense_coef(), np.atleast_1d(self.intercept_)
+        else:
+            coef, intercept = W[:, : self.n_features_in_], W[:, -1] if self.fit_intercept else np.zeros(len(W))
+        if on_device(X):
+            return tensor_scores(self, X, np.column_stack([coef, intercept]))
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return X @ coef.T + intercept
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -335,29 +338,6 @@ class AoRRLinear(SparseCoef, BaseEstimator):
 def _with_slopes(change: Callable[[Array], Array], W: Array, d: int) -> Array:
     """Apply `change` to the first d columns of W, the slopes, and leave the intercepts as they are."""
     return np.column_stack([change(W[:, :d]), W[:, d:]])
-
-
-def fitted_by_engine(estimator: AoRRLinear, X: Any, *others: Any) -> bool:
-    """If X has its own engine, such as a scan or rows on a device, fit by it. Return whether X has one.
-
-    Such an X contains the targets and the weights, so `others`, the further arguments of `fit`, must be None. A Dask
-    collection raises an error that names the class in `rankrange.dask`.
-    """
-    if hasattr(X, "__dask_graph__"):
-        name = type(estimator).__name__
-        raise TypeError(
-            f"{name}.fit needs arrays in memory or a scan, got a Dask collection; use rankrange.dask.{name}, which "
-            "leaves the data on the workers"
-        )
-    if not hasattr(X, "__rankrange_fit__"):
-        return False
-    if any(other is not None for other in others):
-        raise TypeError(
-            "a scan already contains the target and the weights, got y, sample_weight, X_val, y_val or groups as well; "
-            "name the columns in rankrange.scan(path, target=..., weight=...)"
-        )
-    X.__rankrange_fit__(estimator)
-    return True
 
 
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:

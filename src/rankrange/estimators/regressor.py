@@ -20,10 +20,9 @@ from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import RobustFit, Rows, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, check_C, clean_rows, fitted_by_engine, group_codes
-from .on_device import prepared_for_device
-from .on_scans import ScoresScans
+from .linear import AoRRLinear, check_C, clean_rows, group_codes
 from .robust_line import diagnose, prediction_error, summarise, warn_of_constant_columns
+from .streamed import ScoresRows, by_chunks, fit_streamed, is_streamed
 
 # Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
 _EFFICIENCIES = (0.29, 0.999)
@@ -31,7 +30,7 @@ _EFFICIENCIES = (0.29, 0.999)
 _WITHOUT = {"C=inf": "a finite C"}
 
 
-class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
+class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     """Linear regression that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
@@ -180,7 +179,7 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             Training data. A scan (`rankrange.scan`) also contains the targets and the weights.
         y : array_like of shape (n_samples,)
             Target values.
@@ -200,14 +199,10 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         AoRRRegressor
             The fitted estimator.
         """
-        X, y, sample_weight = prepared_for_device(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        if hasattr(X, "__rankrange_fit__"):
+        if is_streamed(X):
             check_C(self.C)
             self._forget_rows()
-            if getattr(X, "place", "") == "on a device":
-                self._shape = X.n_rows, X.n_columns
-        if fitted_by_engine(self, X, y, sample_weight, X_val, y_val, groups):
-            return self
+            return fit_streamed(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         self._check_params()
         check_numeric_target(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
@@ -440,12 +435,13 @@ class AoRRRegressor(ScoresScans, RegressorMixin, AoRRLinear):
         self.coef_ = W[0, : design.d].astype(design.X.dtype)
         self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
 
+    @by_chunks
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the targets of the rows of X.
 
         Parameters
         ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), or scan
+        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
             The rows.
         return_std : bool, default=False
             Whether to return the standard deviation of a new target around each prediction as well. It combines the

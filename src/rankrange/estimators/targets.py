@@ -23,7 +23,7 @@ from ..core.objective import Design
 from ..core.select import ranked_range
 from ..metrics import check_indicator, known_scores, rows_in_order, top_k_labels
 from ..solvers.label_ranking import rows_that_fit
-from .on_device import on_device
+from .streamed import on_device
 
 # An indicator matrix of up to this many entries is kept dense, one byte per entry.
 _DENSE_UP_TO = 1 << 26

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
+from ..core.engines import engine
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from ..crossfit.folds import Folds, draw_folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
@@ -71,9 +72,9 @@ def find_label_issues(
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
         Numeric features in any units. Missing values (NaN) of a dense X are filled with the median and marked by an
         indicator column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains
-        the labels; the posterior is then computed out of core, with linear models fitted to all rows and trees fitted
-        to a sample, but without nearest neighbours. y, pred_probs, learn_from, n_repeats and n_jobs are not available
-        for a scan.
+        the labels, or a Dask collection. With more rows than their sample, the members of the ensemble are fitted to
+        the sample, without nearest neighbours, and one pass predicts all rows. pred_probs, learn_from, n_repeats and
+        n_jobs are not available then.
     y : array_like of shape (n_samples,)
         The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
@@ -84,7 +85,7 @@ def find_label_issues(
         predict well are then not mistaken for label errors.
     cv : int, splitter or iterable of (train, test), default=5
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
-        For a scan cv must be an int of at most 4, which is also the default there.
+        For a scan or a Dask collection cv must be an int.
     n_repeats : int, optional
         How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for two classes
         and up to 4,000 rows, otherwise 1.
@@ -151,16 +152,14 @@ def find_label_issues(
     fitting = {"cv": None if isinstance(cv, int) and cv == 5 else cv, "n_repeats": n_repeats}
     if pred_probs is not None:
         _refuse({**fitting, "texts": texts}, "pred_probs are used without any fit")
-    if hasattr(X, "__rankrange_issues__"):  # rows larger than memory
-        given = {"y": y, "pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, **fitting, "cv": None}
-        given |= {"texts": texts}
-        _refuse(given, "a scan contains its labels and is read in a few passes")
+    if hasattr(X, "__rankrange_rows__") or hasattr(X, "__dask_graph__"):
+        given = {"pred_probs": pred_probs, "learn_from": learn_from, "n_jobs": n_jobs, "n_repeats": n_repeats}
+        _refuse({**given, "texts": texts}, "a scan or a Dask collection is read in a few passes")
         if labels == "observed":
             raise ValueError("labels='observed' needs rows in memory, got a scan; pass a sample of its rows as arrays")
-        found_by_engine: LabelIssues = X.__rankrange_issues__(
-            estimator=estimator, cv=cv, trees=trees, costs=costs, random_state=random_state, verbose=verbose
-        )
-        return found_by_engine
+        options = {"estimator": estimator, "cv": cv, "trees": trees, "neighbours": neighbours, "costs": costs}
+        found_in_passes: LabelIssues = engine("issues")(X, y, **options, random_state=random_state, verbose=verbose)
+        return found_in_passes
     if texts is not None:
         texts = [str(text) for text in texts]
         if y is not None and len(texts) != len(y):
@@ -190,7 +189,7 @@ def find_label_issues(
             predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         dense = _as_dense(data.X) if trees and data.X is not None else None
         for name in MEMBERS if dense is not None else ("text",):
-            members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds, rng, texts))
+            members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds.once(), rng, texts))
             report(f"{name} predicted all rows out of fold")
     if predictions is None:
         if not members:

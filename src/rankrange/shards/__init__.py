@@ -1,4 +1,4 @@
-"""Out-of-core and distributed fits: exact fits in a few passes over rows on disk or on a cluster.
+"""Fits in passes over rows in files, on a cluster or on a device: exact, in a few passes.
 
 Names are imported when they are first used, so a worker imports only what its kernel needs.
 """
@@ -9,44 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .engine import ArrayShard, LazyRows, Shard, Shards, array_shards
-    from .fit import fit_on_shards
-    from .row_blocks import BLOCK_ROWS, Batch
+    from .dask_rows import LostDataError
+    from .rows import ArrayRows, Chunk, LazyRows, LocalRows, Rows
     from .scanned import Scan, scan
-    from .shard_list import ShardList
 
-_HOME_OF = {
-    "ArrayShard": "engine",
-    "BLOCK_ROWS": "row_blocks",
-    "Batch": "row_blocks",
-    "LazyRows": "engine",
+_MODULE_OF = {
+    "LostDataError": "dask_rows",
+    "ArrayRows": "rows",
+    "Chunk": "rows",
+    "LazyRows": "rows",
+    "LocalRows": "rows",
+    "Rows": "rows",
     "Scan": "scanned",
-    "Shard": "engine",
-    "ShardList": "shard_list",
-    "Shards": "engine",
-    "array_shards": "engine",
-    "fit_on_shards": "fit",
     "scan": "scanned",
 }
 
-__all__ = [
-    "BLOCK_ROWS",
-    "ArrayShard",
-    "Batch",
-    "LazyRows",
-    "Scan",
-    "Shard",
-    "ShardList",
-    "Shards",
-    "array_shards",
-    "fit_on_shards",
-    "scan",
-]
+__all__ = ["ArrayRows", "Chunk", "LazyRows", "LocalRows", "LostDataError", "Rows", "Scan", "scan"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
     globals()[name] = value
     return value

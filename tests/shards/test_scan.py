@@ -1,0 +1,249 @@
+"""`rankrange.scan`: every format gives the same rows, a copy on disk changes nothing, and broken files are named."""
+
+import functools
+import gzip
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+import rankrange
+from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange.shards import ArrayRows
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+feather = pytest.importorskip("pyarrow.feather")
+arrow_csv = pytest.importorskip("pyarrow.csv")
+pytest.importorskip("pyarrow.orc")
+
+N, D = 25_000, 4
+SETTINGS = {"m": 0.12, "k": 0.9, "C": 50.0, "random_state": 0}
+
+
+scan = functools.partial(rankrange.scan, sample_rows=6_000)
+
+
+def rows(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D))
+    y = X @ np.ones(D) + rng.logistic(size=N) > 0
+    X[: N // 10] += 9
+    y[: N // 10] = False
+    order = rng.permutation(N)
+    return X[order].astype(dtype), np.array(["no", "yes"])[y[order].astype(int)], rng.integers(1, 3, N)
+
+
+def table(dtype=np.float32):
+    X, y, w = rows(dtype)
+    return pa.table({**{f"x{j}": X[:, j] for j in range(D)}, "y": y, "w": w})
+
+
+def folder_of(path, whole, length=9_001):
+    path.mkdir()
+    for number, start in enumerate(range(0, N, length)):
+        pq.write_table(whole.slice(start, length), path / f"part-{number}.parquet")
+    (path / "_SUCCESS").write_text("")
+    return path
+
+
+def written(path, kind, dtype=np.float32):
+    """The table in one of the formats, and what names its target and weight."""
+    whole, names = table(dtype), {"target": "y", "weight": "w"}
+    if kind == "parquet":
+        pq.write_table(whole, path / "a.parquet", row_group_size=7_000)
+        return path / "a.parquet", names
+    if kind == "folder":
+        return folder_of(path / "parts", whole), names
+    if kind == "arrow":
+        feather.write_feather(whole, path / "a.feather", compression="uncompressed", chunksize=3_333)
+        return path / "a.feather", names
+    if kind == "orc":
+        pa.orc.write_table(whole, path / "a.orc")
+        return path / "a.orc", names
+    if kind in ("csv", "csv.gz"):
+        arrow_csv.write_csv(whole, path / "a.csv")
+        if kind == "csv.gz":
+            with open(path / "a.csv", "rb") as plain, gzip.open(path / "a.csv.gz", "wb") as packed:
+                shutil.copyfileobj(plain, packed)
+        return path / f"a.{kind}", names
+    X, y, w = rows(dtype)
+    for name, array in (("X", X), ("y", y), ("w", w)):
+        np.save(path / f"{name}.npy", array)
+    return path / "X.npy", {"target": path / "y.npy", "weight": path / "w.npy"}
+
+
+def in_memory(dtype=np.float32):
+    X, y, w = rows(dtype)
+    source = ArrayRows([X], [y], [w])
+    source.sample_rows = 6_000
+    return AoRRClassifier(**SETTINGS).fit(source)
+
+
+@pytest.mark.parametrize("spill", [None, True], ids=["as it is", "spilled"])
+@pytest.mark.parametrize("kind", ["parquet", "folder", "arrow", "orc", "npy", "csv", "csv.gz"])
+def test_every_format_gives_the_fit_of_the_rows_in_memory(tmp_path, kind, spill):
+    dtype = np.float64 if "csv" in kind else np.float32  # CSV is written with all digits and read as float64
+    path, names = written(tmp_path, kind, dtype)
+    source = scan(path, **names, spill=spill)
+    model = AoRRClassifier(**SETTINGS).fit(source)
+    expected = in_memory(dtype)
+    for name in ("coef_", "intercept_", "objective_", "lam_hat_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(expected, name), rtol=1e-5, err_msg=name)
+    assert model.certificate_ <= 1e-6
+    assert model.coef_.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(model.dropped_), np.asarray(expected.dropped_))
+    np.testing.assert_array_equal(model.dropped_.indices(), np.flatnonzero(np.asarray(expected.dropped_)))
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert len(source.targets()[0]) == N
+    np.testing.assert_array_equal(source.targets()[0], rows()[1])
+    assert model.score(source) == pytest.approx(expected.score(rows(dtype)[0], rows()[1], rows()[2]))
+    if kind != "npy":
+        assert model.feature_names_in_.tolist() == [f"x{j}" for j in range(D)]
+
+
+def test_a_scan_survives_pickling(tmp_path):
+    path, names = written(tmp_path, "parquet")
+    source = scan(path, **names, columns=["x0", "x2"], spill=True)
+    copy = pickle.loads(pickle.dumps(source))
+    fits = [AoRRClassifier(**SETTINGS).fit(one) for one in (source, copy)]
+    np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
+    assert copy.sample_rows == 6_000
+
+
+def test_columns_of_one_npy_file_and_chosen_columns(tmp_path):
+    X, y, _ = rows(np.float64)
+    np.save(tmp_path / "all.npy", np.asfortranarray(np.column_stack([X, y == "yes"])))
+    model = AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "all.npy", target=D, columns=[0, 2]))
+    source = ArrayRows([X[:, [0, 2]]], [(y == "yes") * 1.0])
+    source.sample_rows = 6_000
+    np.testing.assert_allclose(model.coef_, AoRRClassifier(**SETTINGS).fit(source).coef_, rtol=1e-6)
+
+
+def test_a_number_with_decimals_may_follow_whole_ones(tmp_path):
+    lines = ["a,b,y"] + [f"{i % 7},{i % 5},{(i % 7 > 3) ^ (i % 50 == 0):d}" for i in range(200_000)]
+    (tmp_path / "a.csv").write_text("\n".join([*lines, "0.5,1,0"]))
+    source = scan(tmp_path / "a.csv", target="y")
+    assert source.n_rows == 200_001
+    assert AoRRClassifier(0.05, 1.0, random_state=0).fit(source).score(source) > 0.9
+
+
+def test_a_spill_leaves_a_copy_that_is_whole(tmp_path):
+    path, names = written(tmp_path, "parquet")
+    AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=tmp_path / "copy"))
+    (copy,) = (tmp_path / "copy").iterdir()
+    np.testing.assert_array_equal(np.load(copy / "X.npy"), rows()[0])
+    assert sorted(os.listdir(copy)) == ["X.npy", "target.npy", "weight.npy"]
+
+
+def test_a_spill_that_fails_leaves_nothing(tmp_path):
+    whole = table().to_pandas()
+    whole.loc[20_000, "x2"] = np.nan
+    pq.write_table(pa.Table.from_pandas(whole, preserve_index=False), tmp_path / "a.parquet", row_group_size=7_000)
+    with pytest.raises(ValueError, match=r"a.parquet, the first in column 'x2' of row 20000"):
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "a.parquet", target="y", weight="w", spill=tmp_path / "c"))
+    assert os.listdir(tmp_path / "c") == []
+
+
+def test_regression_with_whole_numbers_and_truth_values_as_features(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 50, N), rng.random(N) < 0.5
+    whole = pa.table({"a": a, "b": b, "t": 3.0 * a - b + 0.1 * rng.normal(size=N)})
+    pq.write_table(whole, tmp_path / "a.parquet")
+    model = AoRRRegressor(0.05, 1.0, C=1e6, random_state=0).fit(scan(tmp_path / "a.parquet", target="t"))
+    np.testing.assert_allclose(model.coef_, [3, -1], atol=0.02)
+
+
+def test_missing_numbers_are_named_by_file_and_column(tmp_path):
+    path = folder_of(tmp_path / "parts", table())
+    last = pq.read_table(path / "part-2.parquet")
+    x1 = last["x1"].to_pylist()
+    x1[5] = None
+    pq.write_table(last.set_column(1, "x1", pa.array(x1, pa.float32())), path / "part-2.parquet")
+    with pytest.raises(
+        ValueError, match=r"1 NaN or infinite in .*part-2.parquet, the first in column 'x1' of row 18007"
+    ):
+        AoRRClassifier(**SETTINGS).fit(scan(path, target="y", weight="w"))
+
+
+def test_files_that_differ_are_named(tmp_path):
+    path = folder_of(tmp_path / "parts", table())
+    odd = pq.read_table(path / "part-1.parquet")
+    pq.write_table(odd.set_column(0, "x0", odd["x0"].cast(pa.float64())), path / "part-1.parquet")
+    with pytest.raises(ValueError, match=r"got 'x0' as float in .*part-0.parquet and as double in .*part-1.parquet"):
+        scan(path, target="y")
+    pq.write_table(odd.drop_columns(["x3"]), path / "part-1.parquet")
+    with pytest.raises(ValueError, match=r"'x3' as float in .* and as no such column in .*part-1.parquet"):
+        scan(path, target="y")
+
+
+@pytest.mark.parametrize("where", ["footer", "middle"])
+def test_a_damaged_file_is_named(tmp_path, where):
+    path = folder_of(tmp_path / "parts", table())
+    data = (path / "part-1.parquet").read_bytes()
+    broken = (
+        data[:-300] if where == "footer" else data[:200] + os.urandom(len(data) // 2) + data[200 + len(data) // 2 :]
+    )
+    (path / "part-1.parquet").write_bytes(broken)
+    with pytest.raises(
+        ValueError, match=r"must be readable, got .*part-1.parquet.*damaged or cut off|finite, got .*part-1"
+    ):
+        AoRRClassifier(**SETTINGS).fit(scan(path, target="y", weight="w"))
+
+
+def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
+    path, names = written(tmp_path, "npy")
+    source = scan(path, **names)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(ValueError, match=r"X.npy, which is damaged or cut off"):
+        AoRRClassifier(**SETTINGS).fit(source)
+
+
+def test_what_cannot_be_scanned_is_said(tmp_path):
+    with pytest.raises(FileNotFoundError, match="needs an existing file or folder"):
+        scan(tmp_path / "none.parquet", target="y")
+    with pytest.raises(ValueError, match="must hold Parquet, Arrow or ORC files, got none"):
+        scan(tmp_path, target="y")
+    (tmp_path / "a.xlsx").write_text("")
+    with pytest.raises(ValueError, match=r"got \.xlsx"):
+        scan(tmp_path / "a.xlsx", target="y")
+    path, _ = written(tmp_path, "parquet")
+    with pytest.raises(ValueError, match="target must be a column of the table, got 'label'; it has 'x0'"):
+        scan(path, target="label")
+    with pytest.raises(ValueError, match="features must be numbers, got column 'y' of type"):
+        scan(path, target="x0")
+    written(tmp_path, "npy")
+    with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
+        scan(tmp_path / "X.npy", target=9)
+
+
+def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
+    pq.write_table(table().slice(0, 0), tmp_path / "empty.parquet")
+    with pytest.raises(ValueError, match="at least one row, got none"):
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "empty.parquet", target="y", weight="w"))
+    whole = table()
+    pq.write_table(whole.filter(pa.compute.equal(whole["y"], "no")), tmp_path / "one.parquet")
+    with pytest.raises(ValueError, match="needs at least two classes with positive weight"):
+        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "one.parquet", target="y", weight="w"))
+
+
+def test_scans_that_share_a_spill_folder_keep_their_own_copies(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = []
+    for month in ("01", "02"):
+        X = rng.normal(size=(300, 2))
+        y = (X[:, 0] + rng.logistic(size=300) > 0).astype(int)
+        paths.append(tmp_path / f"2024.{month}.csv")
+        whole = pa.table({"a": X[:, 0], "b": X[:, 1], "y": y})
+        whole.to_pandas().to_csv(paths[-1], index=False)
+        pq.write_table(whole, tmp_path / f"{month}.parquet")
+    for files in (paths, [tmp_path / "01.parquet", tmp_path / "02.parquet"]):
+        models = [
+            AoRRClassifier(0.1, 1.0, random_state=0).fit(scan(f, target="y", spill=tmp_path / "s")) for f in files
+        ]
+        alone = [AoRRClassifier(0.1, 1.0, random_state=0).fit(scan(f, target="y", spill=None)) for f in files]
+        for shared, own in zip(models, alone, strict=True):
+            np.testing.assert_array_equal(shared.coef_, own.coef_)
+            np.testing.assert_array_equal(np.asarray(shared.dropped_), np.asarray(own.dropped_))
