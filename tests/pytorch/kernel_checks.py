@@ -106,6 +106,16 @@ def sampled_places(n, sample):
     return i * stretch + (scrambled >> 4) % stretch
 
 
+def check_neighbours():
+    """Many losses on neighbouring floats: a bin of several values, the lowest of which starts it (value off by 1.6%)."""
+    n, values = (1500, 260) if INTERPRETED else (10**6 + 3, 1 << 15)
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.tensor(1.0).view(torch.int32) + torch.randint(values, (n,), generator=generator, dtype=torch.int32)
+    losses = keys.view(torch.float32).to(DEVICE)
+    for m, k in ((682, 872), (585, 775)) if INTERPRETED else [(n // 97 * i, n // 97 * (i + 12)) for i in range(5, 85)]:
+        compare_range(f"neighbours, m={m}, k={k}", losses, m, k)
+
+
 def check_misled():
     """A sample that shows only the largest losses, or only the smallest, costs time and not exactness."""
     n = 401 if INTERPRETED else 10**6 + 3

@@ -60,47 +60,6 @@ def kth_value(x, rank, near, lo, hi):
 
 
 @triton.jit
-def search_two(a, b, rank_a, rank_b, near_a, near_b, lo_a, hi_a, lo_b, hi_b):
-    """The search of `kth_value` in two sets of fewer than 2**16 entries at once, both counts in one word.
-
-    Returns the last interval [lo, hi] of keys for each set. For near > 1 at least `rank` and, unless ties prevent it,
-    fewer than `rank` + `near` entries are at or above hi. Otherwise the rank-th largest entry is the largest one at or
-    below hi.
-    """
-    lo_a = lo_a.to(tl.int64)
-    hi_a = hi_a.to(tl.int64)
-    lo_b = lo_b.to(tl.int64)
-    hi_b = hi_b.to(tl.int64)
-    at_a, at_b = tl.full((), 1 << 30, tl.int32), tl.full((), 1 << 30, tl.int32)
-    over_a, over_b = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
-    while ((lo_a < hi_a) & (at_a - over_a > 1)) | ((lo_b < hi_b) & (at_b - over_b > 1)):
-        mid_a = lo_a + ((hi_a - lo_a + 1) >> 1)
-        mid_b = lo_b + ((hi_b - lo_b + 1) >> 1)
-        both = (a >= float_of(mid_a)).to(tl.int32) + ((b >= float_of(mid_b)).to(tl.int32) << 16)
-        count = tl.sum(both, 0)
-        n_a = count & 0xFFFF
-        n_b = (count >> 16) & 0xFFFF
-        hi_a = tl.where(n_a < rank_a, mid_a - 1, tl.where(n_a < rank_a + near_a, mid_a, hi_a))
-        over_a = tl.where(n_a < rank_a, n_a, over_a)
-        lo_a = tl.where(n_a < rank_a, lo_a, mid_a)
-        at_a = tl.where(n_a < rank_a, at_a, n_a)
-        hi_b = tl.where(n_b < rank_b, mid_b - 1, tl.where(n_b < rank_b + near_b, mid_b, hi_b))
-        over_b = tl.where(n_b < rank_b, n_b, over_b)
-        lo_b = tl.where(n_b < rank_b, lo_b, mid_b)
-        at_b = tl.where(n_b < rank_b, at_b, n_b)
-    return lo_a, hi_a, lo_b, hi_b
-
-
-@triton.jit
-def two_values(a, b, rank_a, rank_b, lo_a, hi_a, lo_b, hi_b):
-    """`kth_value` of two sets at once, each of fewer than 2**16 entries; without entries minus infinity."""
-    _, hi_a, _, hi_b = search_two(a, b, rank_a, rank_b, 0, 0, lo_a, hi_a, lo_b, hi_b)
-    top_a, top_b = float_of(hi_a), float_of(hi_b)
-    value_a = tl.max(tl.where(a <= top_a, a, float("-inf")), 0)
-    return value_a, tl.max(tl.where(b <= top_b, b, float("-inf")), 0)
-
-
-@triton.jit
 def band_weight(x, lam, lam_hat, at_lam, at_hat):
     """`cuts.cut_weights` in Triton, with the same operations."""
     inside = ((x > lam) & (x < lam_hat)).to(tl.float32)
@@ -139,8 +98,8 @@ def small(x_ptr, value_ptr, cut_ptr, weight_ptr, n, m, k, scale, BLOCK: tl.const
     valid = offsets < n
     x = tl.load(x_ptr + row * n + offsets, mask=valid, other=float("nan")).to(tl.float32)
     lowest, highest = lowest_key(x), highest_key(x)
-    lam, lam_hat = two_values(x, x, k, m, lowest, highest, tl.where(m > 0, lowest, highest), highest)
-    lam_hat = tl.where(m > 0, lam_hat, float("inf"))
+    lam = kth_value(x, k, 0, lowest, highest)
+    lam_hat = tl.where(m > 0, kth_value(x, m, 0, tl.where(m > 0, lowest, highest), highest), float("inf"))
     above = tl.sum((x > lam).to(tl.int32) + ((x > lam_hat).to(tl.int32) << 16), 0)
     tied = tl.sum((x == lam).to(tl.int32) + ((x == lam_hat).to(tl.int32) << 16), 0)
     n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)

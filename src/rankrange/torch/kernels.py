@@ -185,8 +185,8 @@ def _on_device(values: Tensor) -> Any:
     return torch.cuda.device(values.device) if elsewhere else _HERE
 
 
-# --- gradients, and operators for torch.compile. The weights are constant between kinks, so second derivatives come
-# only from the upstream gradient.
+# --- gradients, and operators for torch.compile. The weights are constant between kinks, so second derivatives (which
+# torch.compile does not have) come only from the upstream gradient.
 
 
 class _RankedRange(torch.autograd.Function):
@@ -205,9 +205,10 @@ class _RankedRange(torch.autograd.Function):
             (weights,) = ctx.saved_tensors
             found = (gradient if weights.dim() == 1 else gradient.unsqueeze(-1)) * weights
             found = found.to(gradient.dtype)
+        elif torch.is_grad_enabled():
+            found = gradient.unsqueeze(-1) * weigh(*ctx.saved_tensors, torch.ones_like(gradient), ctx.scale)
         else:
-            run: Any = _weigh_op if torch.is_grad_enabled() else weigh
-            found = run(*ctx.saved_tensors, gradient, ctx.scale)
+            found = weigh(*ctx.saved_tensors, gradient, ctx.scale)
         return found, None, None, None
 
 
@@ -220,8 +221,11 @@ class _TKML(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        run: Any = _spread_op if torch.is_grad_enabled() else spread
-        return run(*ctx.saved_tensors, gradient), None, None, None
+        if torch.is_grad_enabled():
+            found = gradient.unsqueeze(-1) * spread(*ctx.saved_tensors, torch.ones_like(gradient))
+        else:
+            found = spread(*ctx.saved_tensors, gradient)
+        return found, None, None, None
 
 
 @torch.library.custom_op("rankrange::ranked_range", mutates_args=())
@@ -270,25 +274,6 @@ def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:2], output[1])
 
 
-def _keep_weighing(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.scale = inputs[3]
-    ctx.save_for_backward(*inputs[:3])
-
-
-def _keep_spreading(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _weigh_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
-    rows, cut, gradient = ctx.saved_tensors
-    return None, None, (upstream * _weigh_op(rows, cut, torch.ones_like(gradient), ctx.scale)).sum(-1), None
-
-
-def _spread_backward(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
-    scores, mask, marks, gradient = ctx.saved_tensors
-    return None, None, None, (upstream * _spread_op(scores, mask, marks, torch.ones_like(gradient))).sum(-1)
-
-
 _ranked_range_op.register_autograd(
     lambda ctx, gradient, _: (_weigh_op(*ctx.saved_tensors, gradient, ctx.scale), None, None, None),
     setup_context=_keep_range,
@@ -296,5 +281,3 @@ _ranked_range_op.register_autograd(
 _tkml_op.register_autograd(
     lambda ctx, gradient, _: (_spread_op(*ctx.saved_tensors, gradient), None, None, None), setup_context=_keep_scores
 )
-_weigh_op.register_autograd(_weigh_backward, setup_context=_keep_weighing)
-_spread_op.register_autograd(_spread_backward, setup_context=_keep_spreading)
