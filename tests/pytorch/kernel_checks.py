@@ -107,7 +107,7 @@ def sampled_places(n, sample):
 
 
 def check_neighbours():
-    """Many losses on neighbouring floats: a bin of several values, the lowest of which starts it (value off by 1.6%)."""
+    """Many losses on neighbouring floats, so that a bin has several values and starts with one of them."""
     n, values = (1500, 260) if INTERPRETED else (10**6 + 3, 1 << 15)
     generator = torch.Generator().manual_seed(0)
     keys = torch.tensor(1.0).view(torch.int32) + torch.randint(values, (n,), generator=generator, dtype=torch.int32)

@@ -6,10 +6,9 @@ The loss of a row is max(0, 1 + rise - fall), where `rise` and `fall` are two of
 It is 0 for a row without true labels, and NaN for a row with a NaN score. The kernels also find the number of scores
 tied at each, because ties share the gradient.
 
-In the forward pass each row has one program. A row that fits into one tile is searched in registers. A longer row is
-divided into as many lanes as a tile has entries, and one read keeps only the best score of each lane. A value that at
-least r of these reach is a lower bound of the r-th largest score of the row. All scores above the bound are in the
-lanes whose best score exceeds it, and only lanes that reach the bound are read again. If too many lanes are tied at the
+A row that fits into one tile is searched in registers. A longer row is divided into as many lanes as a tile has
+entries, and one read keeps only the best score of each lane. A value that at least r of these reach is a lower bound of
+the r-th largest score of the row, and only lanes that reach the bound are read again. If too many lanes are tied at the
 bound, the row is read once more to count the ties.
 """
 

@@ -29,16 +29,14 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     criterion : AoRRLoss or LinearAoRRLoss
         The loss; before its first call the dict is empty.
     suspects : bool, default=False
-        Whether to count the suspects as well (m="auto"), which uses all stored samples. They are left out if
-        `AoRRLoss.suspects` raises an error, for example because samples have no index.
+        Whether to count the suspects as well (m="auto"), if samples or documents have an index.
 
     Returns
     -------
     dict of str to float
-        "kept": the mean weight of the last batch, without ignored targets. With a given m, "cut": the upper cut. With
-        m="auto", "share": the estimated share of wrong labels (the mean over the classes with samples) or of noise;
-        "share_0" and so on: that of each class with samples, if there are several; "suspects": the number of suspects,
-        or of documents of which more than half was dropped. Values that are not finite are left out.
+        "kept": the mean weight of the last batch. With a given m, "cut": the upper cut. With m="auto", "share": the
+        estimated share of wrong labels (the mean over classes) or of noise; "share_0" and so on: that of each class;
+        "suspects": their number, or that of documents of which more than half was dropped. All are finite.
 
     Examples
     --------
@@ -105,9 +103,8 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
     transformers.TrainerCallback
         The callback. Its method `attach(trainer)` sets the loss of the trainer. The key "index" of the samples, from
         `rankrange.torch.WithIndex` or from a column of that name, is passed to the loss and not to the model. The
-        callback logs values at every logging step, counts suspects at the end of an epoch, saves the state of the loss
-        with each checkpoint, and restores it when training resumes (with a warning if it was not saved). m="auto" needs
-        `remove_unused_columns=False`.
+        callback logs values at every logging step, counts suspects at the end of an epoch, and saves the state of the
+        loss with each checkpoint. m="auto" needs `remove_unused_columns=False`.
 
     Notes
     -----
@@ -172,7 +169,6 @@ def _estimates(args: Any, state: Any) -> Path:
 
 
 def _check_trainer(trainer: Any, criterion: Any) -> None:
-    """Raise an error if the trainer is not supported, or joins documents or removes an index that the loss needs."""
     kinds = [kind.__name__ for kind in type(trainer).__mro__ if kind.__module__.startswith("trl.")]
     tokens = isinstance(criterion, LinearAoRRLoss)
     if kinds and not (tokens and "SFTTrainer" in kinds):
@@ -244,10 +240,7 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
 
 
 def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
-    """Replace the training loss by a function that passes hidden states and the last layer to the loss.
-
-    Evaluation does not change.
-    """
+    """Make the trainer pass hidden states and the last layer to the loss; evaluation does not change."""
     original = trainer.compute_loss
     few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
     checked = False
@@ -283,10 +276,7 @@ def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:
-    """Raise an error if the logits of the model are not the output of its last layer for the last hidden states.
-
-    Only the last token of each sequence is compared, with a tolerance of about 5%.
-    """
+    """Raise an error if the logits of the last tokens are not the output of the last layer, up to about 5%."""
     with torch.no_grad():
         ours = F.linear(hidden[:, -1:], head.weight, getattr(head, "bias", None)).float()
         ours = ours if softcap is None else softcap * torch.tanh(ours / softcap)

@@ -24,11 +24,10 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
     above_k, tied_k = _above_and_tied(rows, lam)
     above_m, tied_m = _above_and_tied(rows, lam_hat)
     same = lam == lam_hat
-    at_lam = torch.where(same, k - m, k - above_k) / tied_k
-    at_hat = torch.where(same, 0.0, (above_m + tied_m - m) / tied_m if m else 1.0)
-    broken = rows.isnan().any(-1)
-    columns = (lam, lam_hat, at_lam, at_hat)
-    return torch.stack([column.to(sum_dtype(rows)).masked_fill(broken, torch.nan) for column in columns], -1)
+    at_lam = (k - above_k).masked_fill(same, k - m) / tied_k
+    at_hat = (above_m + tied_m - m) / tied_m if m else torch.ones_like(tied_m)
+    cut = torch.stack([lam.to(at_lam.dtype), lam_hat.to(at_lam.dtype), at_lam, at_hat.masked_fill(same, 0.0)], -1)
+    return cut.masked_fill(rows.isnan().any(-1, keepdim=True), torch.nan)
 
 
 def open_cut(losses: Tensor) -> Tensor:
@@ -40,11 +39,7 @@ def open_cut(losses: Tensor) -> Tensor:
 
 
 def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
-    """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept.
-
-    Counts that exceed n are an error. The median and a single rank as a fraction have the counts of
-    `RankedRange.counts`.
-    """
+    """m and k as counts for a batch of n >= 1; if they round to an empty range, one rank between them is kept."""
     if type(keep) is not RankedRange:
         return keep.counts(n)
     m, k = keep.masses(n, whole=False)
@@ -55,10 +50,10 @@ def counts_in_batch(keep: RankedRange, n: int) -> tuple[int, int]:
 
 
 def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tuple[Tensor, Tensor]:
-    """m and k as tensors, for a number of losses n that may be known only on the device.
+    """m and k as tensors, for a number of losses n that may be known only on the device; 0 if n = 0.
 
-    With `in_batches` they are those of `counts_in_batch`, otherwise those of `RankedRange.counts`. Both are 0 if n = 0.
-    If n is on a device, they are not validated. For a subclass of `RankedRange`, n is always copied to the host.
+    With `in_batches` they are those of `counts_in_batch`, otherwise those of `RankedRange.counts`. On a device they are
+    not validated. For a subclass of `RankedRange`, n is always copied to the host.
     """
     if type(keep) is not RankedRange or (n.is_cpu and not torch.compiler.is_compiling()):
         size = int(n)
@@ -75,17 +70,14 @@ def ranks_on_device(keep: RankedRange, n: Tensor, in_batches: bool = True) -> tu
 
 
 def cut_weights(rows: Tensor, cut: Tensor) -> Tensor:
-    """The weight of each loss, in [0, 1], for the cut of its row. If the cut is NaN, all weights of the row are NaN.
-
-    For cuts from `cut_at_ranks` the weights of a row sum to k - m.
-    """
+    """The weight of each loss, in [0, 1], for the cut of its row. If the cut is NaN, all weights of the row are NaN."""
     lam, lam_hat, at_lam, at_hat = cut.unsqueeze(-2).unbind(-1)
     return ((rows > lam) & (rows < lam_hat)) + at_lam * (rows == lam) + at_hat * (rows == lam_hat)
 
 
 def weighted_sum(rows: Tensor, weights: Tensor, scale: float | Tensor) -> Tensor:
     """The sum of scale * weight * loss in each row; a loss with weight 0 contributes 0 even if it is infinite."""
-    kept = torch.where(weights != 0, rows, 0.0).to(weights.dtype)
+    kept = rows.masked_fill(weights == 0, 0.0).to(weights.dtype)
     return (kept * (weights * scale)).sum(-1).to(rows.dtype)
 
 
@@ -138,7 +130,7 @@ def _of_rank(rows: Tensor, rank: int) -> Tensor:
 
 def _above_and_tied(rows: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
     cut, dtype = cut.unsqueeze(-1), sum_dtype(rows)
-    return (rows > cut).sum(-1).to(dtype), (rows == cut).sum(-1).to(dtype)
+    return (rows > cut).sum(-1, dtype=dtype), (rows == cut).sum(-1, dtype=dtype)
 
 
 def sum_dtype(values: Tensor) -> torch.dtype:

@@ -1,10 +1,9 @@
 """Exact ranking over the losses of all processes of a group, without exchanging the losses.
 
-Both cuts are found digit by digit, from the highest digit of the bit patterns of the losses. In each round, every
-process counts its losses for each value of the next digit, given the digits found so far. The counts are summed over
-the group, and every process reads the same digit from the sums. This takes four rounds of 4 KB for float32 (eight for
-float64), for any batch size, including empty batches. If a process dies, the next round of the others fails with an
-error of torch.distributed, immediately or after the timeout of the group.
+Both cuts are found digit by digit, from the highest digit of the bit patterns of the losses. In each round every
+process counts its losses for each value of the next digit, the counts are summed over the group, and every process
+reads the same digit from the sums: four rounds of 4 KB for float32 (eight for float64), for any batch size. If a
+process dies, the next round of the others fails with an error of torch.distributed.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ def joint_ranked_range(
     in_batches: bool = False,
     keep_all: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The mean or sum (0 if there are no losses) and the cut of the joined batch.
+    """The mean or sum and the cut of the joined batch, as `ranked_range` defines them; 0 without losses.
 
-    If m or k does not fit the size of the joined batch, an error is raised on a CPU. On a GPU the value is NaN, because
-    a check would synchronise with the device. A NaN loss of any process makes value and cut NaN. With `in_batches`
-    fractions keep at least one loss (`counts_in_batch`). If `keep_all` is true, all losses are kept.
+    If m or k does not fit the joined batch, it is an error on a CPU and NaN on a GPU. With `in_batches` fractions keep
+    at least one loss (`counts_in_batch`). If `keep_all` is true, all losses are kept.
     """
     wide = losses.detach().to(sum_dtype(losses))
     keys = _ordered_bits(wide)
@@ -54,11 +52,7 @@ def joint_ranked_range(
 
 
 def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
-    """The sum of `value` over the group, in every process.
-
-    The gradient is that of this process times the number of processes, because DistributedDataParallel averages
-    gradients over the processes.
-    """
+    """The sum of `value` over the group, in every process, with the gradient that DistributedDataParallel averages."""
     return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
 
 
@@ -69,10 +63,7 @@ def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
 
 
 def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process.
-
-    More than `capacity` rows are an error.
-    """
+    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process."""
     if len(rows) > capacity:
         raise ValueError(
             f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after "
@@ -103,10 +94,7 @@ class _Joint(torch.autograd.Function):
 
 
 def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts.
-
-    `keys` are the `_ordered_bits` of the losses; for `alive` see `_count_digits`.
-    """
+    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts."""
     left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
     found = torch.zeros_like(left, dtype=keys.dtype)
     for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):
@@ -130,10 +118,7 @@ def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor
 
 
 def _count_digits(keys: Tensor, shift: int, alive: Tensor, extra: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-    """For both cuts, how many losses of the group have each value of the digit at `shift`; `extra` is summed too.
-
-    Only losses that are `alive` count: those whose higher digits are the ones found so far.
-    """
+    """For both cuts, how many losses with the higher digits found so far (`alive`) have each digit at `shift`."""
     counts = alive.new_zeros(2 * _BASE + 1)
     counts[: 2 * _BASE].view(2, _BASE).scatter_add_(1, _digits(keys, shift).expand(2, -1), alive)
     counts[-1] = extra

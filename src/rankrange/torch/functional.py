@@ -1,10 +1,7 @@
 """The ranked range and the TKML loss in eager PyTorch. The kernels are tested against these definitions.
 
-A ranked range is defined by its two cuts (see `cuts`). A loss strictly between the cuts has weight 1 and a loss outside
-weight 0; losses equal to a cut share the remaining weight. The cuts are found on detached losses, and no gradient flows
-through a sort: the derivative of the sum with respect to a loss is its weight.
-
-No function synchronises with the device. Values are therefore not checked as in the NumPy functions: a NaN among the
+Cuts (see `cuts`) are found on detached losses, and no gradient flows through a sort: the derivative of the sum with
+respect to a loss is its weight. No function synchronises with the device, so values are not checked: a NaN among the
 losses makes the result and every weight NaN. An infinite loss among the m largest is dropped like any other.
 """
 
@@ -42,23 +39,20 @@ def ranked_range(
     losses : Tensor
         Losses of any floating dtype, with at least one dimension. The result for an empty tensor is 0.
     m, k : int, float or RankedRange
-        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction, which
-        is rounded to a count. As counts of n losses they must satisfy 0 <= m < k <= n. One `RankedRange` as m defines
-        both.
+        How many of the largest losses to drop, and the last rank to keep, 0 <= m < k <= n; an int is a count, a float a
+        fraction, rounded to a count. One `RankedRange` as m defines both.
     dim : int, optional
         The dimension along which losses are ranked; by default all losses are ranked together.
     reduction : {"mean", "sum"}, default="mean"
         Whether to return the mean or the sum of the kept losses.
     group : torch.distributed process group, optional
-        A group whose losses are ranked together, exactly. Every process returns the value of the joined batch. The
-        gradient is scaled so that its average over the processes, as in DistributedDataParallel, is the gradient of the
-        joined batch.
+        A group whose losses are ranked together, exactly. Every process returns the value of the joined batch; the
+        average of its gradients over the processes, as in DistributedDataParallel, is that of the joined batch.
 
     Returns
     -------
     Tensor
-        The mean or sum: a scalar, or with `dim` a tensor of the shape of the losses without that dimension. The
-        derivative of the sum with respect to each loss is its weight; losses tied at a cut share the remaining weight
+        The mean or sum: a scalar, or with `dim` a tensor without that dimension. Losses tied at a cut share its weight
         equally. A NaN among the losses makes it NaN.
 
     Examples
@@ -136,14 +130,14 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
         One score per label.
     target : Tensor
         A 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A target with the shape of
-        the scores is always a mask. An index outside of -1 to L - 1 is an error on a CPU; on a GPU, where a check would
-        wait for the device, and in transforms such as `torch.func.grad`, it makes the loss of its row NaN.
+        the scores is always a mask. An index outside of -1 to L - 1 is an error on a CPU; on a GPU and in transforms
+        such as `torch.func.grad` it makes the loss of its row NaN.
     top_k : int
         How many labels are predicted; fewer than L.
     two_sided : bool, default=True
         False is the loss of the paper, with k = top_k: max(0, 1 + the (k+1)-th largest score - the lowest true score).
-        True is the same for a row with at most k true labels. For a row with more, k labels cannot include them all,
-        and the loss is max(0, 1 + the highest false score - the k-th largest true score).
+        True differs for rows with more than k true labels: max(0, 1 + the highest false score - the k-th largest true
+        score).
     reduction : {"mean", "sum", "none"}, default="mean"
         The reduction over the rows.
 
@@ -152,12 +146,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     Tensor
         The mean or sum, a scalar (0 for B = 0), or with reduction="none" the loss of each row, (B,). The loss is 0 for
         a row without true labels, and in the two-sided form for a row without false labels. It is NaN for a row with a
-        NaN score.
-
-    Notes
-    -----
-    Scores tied at a selected value share its gradient equally (a Clarke subgradient: the mean over all ways to break
-    the tie); at the kink of the hinge the gradient is 0.
+        NaN score. Scores tied at a selected value share its gradient equally; at the kink of the hinge it is 0.
 
     Examples
     --------
@@ -254,10 +243,7 @@ def as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
 
 
 def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
-    """The losses with the ranked dimension last; without `dim` all losses as one row.
-
-    A dtype that is not floating point, and a tensor without dimensions, are errors.
-    """
+    """The losses with the ranked dimension last; without `dim` all losses as one row."""
     if not losses.is_floating_point():
         raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")
     if losses.dim() == 0:

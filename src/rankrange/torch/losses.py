@@ -1,9 +1,4 @@
-"""Losses as modules: the ranked range of a batch or a stream of batches, worst groups, the top-k multi-label loss.
-
-AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=0.1, k=0.9)          # samples
-TKMLLoss(top_k=5)                                                      # labels
-AoRRLoss(TKMLLoss(top_k=5, reduction="none"), m=0.1, k=0.9)            # one inside the other: TKML-AoRR
-"""
+"""Losses as modules: the ranked range of a batch or a stream of batches, worst groups, the top-k multi-label loss."""
 
 from __future__ import annotations
 
@@ -27,14 +22,9 @@ if TYPE_CHECKING:
 
 
 class RangeLoss(nn.Module):
-    """A loss with the parameters m and k, which can be reassigned. `_checked(m, k)` of a subclass validates them.
-
-    m, k and the number of training batches so far are in the state_dict. If a property raises an AttributeError, its
-    message is kept; `nn.Module` would replace it.
-    """
+    """A loss with the parameters m and k, which can be reassigned; they and the number of batches are in its state."""
 
     _keep: RankedRange
-    _checked: Callable[[Rank | str, Rank], RankedRange]
     _last: dict[str, Any]  # what is known of the last batch
     automatic: bool  # whether the loss was made with m="auto"
     batches: Any  # the number of training batches so far: a tensor, or an int
@@ -89,8 +79,13 @@ class RangeLoss(nn.Module):
             self.batches = state["batches"]
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(type(self), name, None)
-        return attribute.fget(self) if isinstance(attribute, property) and attribute.fget else super().__getattr__(name)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            attribute = getattr(type(self), name, None)
+            if isinstance(attribute, property) and attribute.fget:
+                return attribute.fget(self)  # raises the error of the property, which nn.Module has replaced
+            raise
 
 
 class AoRRLoss(RangeLoss):
@@ -100,25 +95,23 @@ class AoRRLoss(RangeLoss):
     ----------
     base : criterion, function or None
         A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
-        All losses of a batch are ranked together, whatever their shape. Class weights of a `CrossEntropyLoss` or
-        `NLLLoss` count as repetitions of a sample: m=0 is PyTorch's weighted mean.
+        Class weights of a `CrossEntropyLoss` or `NLLLoss` count as repetitions of a sample: m=0 is PyTorch's weighted
+        mean.
     m, k : int, float or "auto", default=0.0 and 1.0
         How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
-        may be reassigned during training. `m="auto"` (with k=1.0 and `n_samples`) estimates which samples have wrong
-        labels and gives them smaller weights; losses without class targets are down-weighted if they are large. Call
-        the loss as `criterion(output, target, index)` with the index of each sample in the data set (see `WithIndex`),
-        without a base as `criterion(losses, index)`. Without indices only the current predictions are used.
+        may be reassigned. `m="auto"` (with `n_samples`) gives smaller weights to samples whose label is probably wrong,
+        or without class targets to large losses. Call the loss as `criterion(output, target, index)`, or without a base
+        as `criterion(losses, index)`, with the index of each sample in the data set (see `WithIndex`); without indices
+        only the current predictions are used.
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
         a batch full of outliers is dropped completely; it needs fractions. With m="auto" it has no effect.
     per_class : bool, default=False
         Whether to rank within the classes of the batch, so that each class loses the same share.
     group : torch.distributed process group, optional
-        The processes whose batches are ranked together (see `ranked_range`). With m="auto" all of them store the same
-        running means.
+        The processes whose batches are ranked together (see `ranked_range`).
     warmup : int or float, default=0
-        The number of first training batches that use all losses; a float is a fraction of `total_batches`. Until they
-        are over, batches in evaluation mode use all losses as well.
+        The number of first training batches that use all losses; a float is a fraction of `total_batches`.
     total_batches : int, optional
         The number of training batches; required if `warmup` is a fraction.
     step : float, default=0.1
@@ -134,11 +127,10 @@ class AoRRLoss(RangeLoss):
     With a given m, class-conditional label noise, or a class that is learned late, can put most of one class among the
     m largest losses, and the network forgets it. Use m="auto" then, or `per_class=True`.
 
-    The loss of an empty batch is 0. A NaN among the losses makes it NaN, as does, on a GPU, an index outside of the
-    data set. If the range is empty after fractions are rounded, one loss is kept. After a call `last_weights` has the
-    weights of that batch, and `lam` and `lam_hat` are its cuts. Tracked cuts, running means and the number of batches
-    change in training mode only and are part of the state_dict. First and second derivatives are exact; `vmap` works
-    for ranking="batch" without state.
+    The loss of an empty batch is 0; a NaN among the losses, or on a GPU an index outside of the data set, makes it NaN.
+    If the range is empty after fractions are rounded, one loss is kept. After a call `last_weights` has the weights of
+    that batch, and `lam` and `lam_hat` are its cuts. All state changes in training mode only and is in the state_dict.
+    First and second derivatives are exact; `vmap` works for ranking="batch" without state.
 
     Examples
     --------
@@ -148,8 +140,7 @@ class AoRRLoss(RangeLoss):
     >>> criterion(torch.tensor([9.0, 2.0, 1.0, 0.0]))
     tensor(1.5000)
     >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=4)
-    >>> output, target, index = torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), torch.arange(4)
-    >>> criterion(output, target, index)
+    >>> criterion(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), torch.arange(4))
     tensor(0.6931)
     """
 
@@ -221,11 +212,7 @@ class AoRRLoss(RangeLoss):
 
     @property
     def shares(self) -> Tensor:
-        """The estimated share of wrong labels in each class, (classes,), for m="auto"; 0 for a class without samples.
-
-        Without classes it is the dropped share of the positive losses, by weight, of shape (1,), and 0 if there were
-        none. Before the first batch it is empty.
-        """
+        """The estimated share of wrong labels in each class (m="auto"); without classes that of large losses, (1,)."""
         if self.auto is None:
             raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.auto.shares()
@@ -235,16 +222,14 @@ class AoRRLoss(RangeLoss):
         return self._automatic("sample_weights()").weights_of_all()
 
     def suspects(self) -> LabelIssues:
-        """The training labels that are probably wrong, like the result of `rankrange.find_label_issues` (m="auto").
-
-        It needs class targets of at most 128 classes, and training batches with the index of each sample.
+        """The training labels that are probably wrong (m="auto", at most 128 classes, batches with sample indices).
 
         Returns
         -------
         LabelIssues
-            The suspects. Rows are named by sample index, in `top` and `decide` too. The arrays have one entry per
-            sample that was used in training, in the order of `index`. The column "cut" has the share of the visits at
-            which the weight of a sample was below 0.5.
+            As from `rankrange.find_label_issues`. Rows are named by sample index. The arrays have one entry per sample
+            that was used in training, in the order of `index`. The column "cut" has the share of the visits at which
+            the weight of a sample was below 0.5.
         """
         return self._automatic("suspects()").suspects()
 
@@ -254,10 +239,10 @@ class AoRRLoss(RangeLoss):
         return self.auto
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        index = None
+        base, index = self.base, None
         if self.auto is not None:
-            args, index = _split_index(args, kwargs, self.base is None)
-        losses = args[0] if self.base is None else self.base(*args, **kwargs)
+            args, index = _split_index(args, kwargs, base is None)
+        losses = args[0] if base is None else base(*args, **kwargs)
         if losses.dim() == 0:
             raise ValueError("base must return one loss per sample, got a single number; use reduction='none'")
         last: dict[str, Any] = {"losses": losses.detach()}
@@ -289,7 +274,7 @@ class AoRRLoss(RangeLoss):
     def _ranked(
         self, losses: Tensor, args: tuple[Any, ...], warm: Tensor | None, masses: Tensor | None, last: dict[str, Any]
     ) -> Tensor:
-        """The value of a batch with a given m; the cut, or the weights, are added to `last`."""
+        """The value of a batch with a given m; its cut, or its weights, are added to `last`."""
         if losses.shape[0] == 0 and self.cuts is None and self.group is None:
             last["cut"] = open_cut(losses)
             return losses.sum()
@@ -344,7 +329,6 @@ class AoRRLoss(RangeLoss):
 
 
 def checked_base(base: Callable[..., Tensor] | None) -> Callable[..., Tensor] | None:
-    """The criterion, unless it returns a single number, which is an error."""
     reduction = getattr(base, "reduction", "none")
     if reduction != "none":
         raise ValueError(f"base must return one loss per sample, got reduction={reduction!r}; use reduction='none'")
@@ -352,7 +336,6 @@ def checked_base(base: Callable[..., Tensor] | None) -> Callable[..., Tensor] | 
 
 
 def warmup_batches(warmup: int | float, total: int | None) -> int:
-    """The number of warm-up batches; `warmup` is this number or a fraction of `total`, otherwise it is an error."""
     if isinstance(warmup, float) and 0.0 <= warmup <= 1.0:
         if warmup and total is None:
             raise ValueError(
@@ -384,11 +367,7 @@ def _counted(losses: Tensor, args: tuple[Any, ...], ignore_index: int) -> Tensor
 def _split_index(
     args: tuple[Any, ...], kwargs: dict[str, Any], losses_given: bool
 ) -> tuple[tuple[Any, ...], Tensor | None]:
-    """The positional arguments without the sample indices, and the indices or None.
-
-    The indices are `index=`, which is removed from `kwargs`, or the third argument, or without a base (`losses_given`)
-    the second. It is an error if they are not one integer per sample.
-    """
+    """The arguments without the sample indices (`index=`, the third, or without a base the second), and the indices."""
     index, n_own = kwargs.pop("index", None), 1 if losses_given else 2
     if index is None and len(args) > n_own:
         args, index = args[:n_own], args[n_own]
@@ -419,9 +398,8 @@ class WorstGroupLoss(nn.Module):
 
     Notes
     -----
-    Call it as `criterion(output, target, groups=groups)`, with one integer per sample. The loss of an empty batch is 0;
-    a NaN among the losses makes it NaN. After a call `last_weights` has the weights of the samples, which sum to 1.
-    Tied losses and tied groups share their weights.
+    Call it as `criterion(output, target, groups=groups)`, with one integer per sample. After a call `last_weights` has
+    the weights of the samples, which sum to 1; tied losses and tied groups share them. A NaN makes the loss NaN.
 
     Examples
     --------
@@ -482,8 +460,7 @@ class TKMLLoss(nn.Module):
     top_k : int
         How many labels are predicted.
     two_sided : bool, default=True
-        For rows with more than top_k true labels: whether to require that the labels with the top_k highest scores are
-        all true. False is the loss of the paper.
+        See `tkml`; False is the loss of the paper.
     reduction : {"mean", "sum", "none"}, default="mean"
         The reduction over the rows; use "none" inside `AoRRLoss`.
 

@@ -1,27 +1,25 @@
 """Automatic m for networks: history of the samples, the noise model, weights and suspects.
 
-In each step of `AoRRLoss(base, m="auto")` the running mean of the predictions of each sample is updated, the noise
-model computes a weight from it, and the loss is the weighted mean. The weight is 1 at the first visit of a sample. In a
-process group the rows of all batches are exchanged once per step, so every process stores the same running means as one
-process with the joined batch.
+In each step the running mean of the predictions of each sample is updated, the noise model computes a weight from it,
+and the loss is the weighted mean. The weight is 1 at the first visit of a sample. In a process group all batches are
+exchanged once per step, so every process stores the running means of one process with the joined batch.
 
 Samples are ranked by the regret of their label, computed from the running mean:
 
     regret = log p(predicted class) - log p(given label) >= 0,     p the stored softmax, ratio = exp(-regret).
 
-In class c the mean ratio is r_c. If all labels were right and the network certain, it would be 1; the difference is the
-estimated share of wrong labels, m_c = 1 - r_c. The upper cut lam_hat_c lies at the regret whose ratio is
+In class c the mean ratio is r_c, and the estimated share of wrong labels m_c = 1 - r_c. The upper cut lam_hat_c lies at
+the regret whose ratio is
 
     trust_c * min(1, EDGE m_c) * r_c * min(1, n_c / PRIOR),     n_c the number of samples of the class so far.
 
 Regrets up to the cut have weight 1, larger ones exp(2 (lam_hat_c - regret)). The cut is soft, so samples that were cut
 by mistake can return. The ratio at the cut is at most the mean ratio of the class, so no class can be dropped.
 
-If a network disagrees with a correct label, it often predicts another class at the next visit; if it disagrees with a
-wrong label, it mostly predicts the same class again. In class c a share d_c of the disagreements is repeated: about .45
-for correct labels of hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0 to 1 as
-d_c increases from TRAIN[0] to TRAIN[1]. Clean labels therefore keep their weight, and because predictions change often
-at the start of training, no warm-up of fixed length is needed.
+If a network disagrees with a correct label, it often predicts another class at the next visit; with a wrong label,
+mostly the same class again. In class c a share d_c of the disagreements is repeated: about .45 for correct labels of
+hard images, .6 to .7 with human errors, .95 with planted errors. trust_c increases from 0 to 1 as d_c increases from
+TRAIN[0] to TRAIN[1]. Because predictions change often at the start of training, no warm-up is needed.
 
 Losses without classes (regression, multi-label) have no predicted class. For them lam_hat is TIMES the mean of the kept
 non-zero losses, and a larger loss has weight (lam_hat / loss)^2. Outliers are detected up to a share of 1 / TIMES.
@@ -79,10 +77,7 @@ class History(nn.Module):
         self.register_buffer("cuts", torch.zeros(n_samples + 1, dtype=torch.int32))
 
     def locate(self, index: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """The row of each index on the device of the values, and whether it exists; a missing one is an error on a CPU.
-
-        Rows of the width of the values are allocated at the first call.
-        """
+        """The row of each index on the device of the values, and whether it exists; otherwise, on a CPU, an error."""
         if index.is_cpu and len(index) and not torch.compiler.is_compiling():
             low, high = (int(end) for end in index.aminmax())
             if low < 0 or high >= self.n_samples:
@@ -120,7 +115,7 @@ class History(nn.Module):
 
 
 def adopt_shape(module: nn.Module, name: str, state_dict: dict[str, Any], prefix: str) -> None:
-    """Give an empty buffer, whose shape is known after the first batch only, the shape and dtype of a saved one."""
+    """Give a buffer that is empty until the first batch the shape and dtype of a saved one."""
     saved, buffer = state_dict.get(prefix + name), getattr(module, name)
     if saved is not None and buffer.numel() == 0:
         setattr(module, name, torch.zeros_like(saved, device=buffer.device))
@@ -172,9 +167,8 @@ class NoisyLabels(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The weighted mean of the losses of a batch (with a group, of the joined batch), and the weight of each loss.
 
-        `args` are the arguments of the base loss, and `index` the index of each sample or None. The weighted sum is
-        divided by the sum of the weights, at least 1 (with class weights `masses`, at least their mean). If `warm` is
-        true, all weights are 1. In training mode history and noise model are updated, also if `warm` is true.
+        The weighted sum is divided by the sum of the weights, at least 1 (with class weights `masses`, at least their
+        mean). If `warm` is true, all weights are 1. In training mode history and noise model are updated.
         """
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         local = batch_of(losses.detach(), args, n_classes, index)
@@ -230,10 +224,7 @@ class NoisyLabels(nn.Module):
         return weights, (inside | ~batch.known).all()
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
-        """Weights from these running means, after the sums are updated (in training mode only).
-
-        `before` has the rows before this visit and a mask of the samples that had one; it is None without a history.
-        """
+        """Weights from these running means; `before` has the rows before this visit and which samples had one."""
         if not batch.n_classes:
             return torch.where(batch.known, self._by_loss(rows[:, 0], batch.known), 0.0)
         target = torch.where(batch.known, batch.target, 0)
@@ -271,17 +262,13 @@ class NoisyLabels(nn.Module):
         self.sums.mul_(torch.exp2(-batch[:, :1] / HALF_LIFE)).add_(batch)
 
     def shares(self) -> Tensor:
-        """The estimated share of wrong labels in each class, or the dropped share of the positive losses, (1,)."""
         if self.sums.numel() == 0:
             return self.sums.new_zeros(0)
         count, kept = self.sums[:, 0], self.sums[:, 1]
         return (count - kept) / count.clamp(min=1e-6)
 
     def trust(self, low: float, high: float) -> Tensor:
-        """Tensor (classes,): the share of repeated disagreements, mapped linearly to 0 at `low` and 1 at `high`.
-
-        For classes with few disagreements, the share is shrunk to that of all classes.
-        """
+        """Tensor (classes,): the share of repeated disagreements, mapped linearly to 0 at `low` and 1 at `high`."""
         disagreements, again = self.sums[:, 2], self.sums[:, 3]
         overall = again.sum() / disagreements.sum().clamp(min=1.0)
         repeated = (again + PRIOR * overall) / (disagreements + PRIOR)
@@ -289,7 +276,6 @@ class NoisyLabels(nn.Module):
 
     @torch.no_grad()
     def weights_of_all(self) -> Tensor:
-        """Tensor (n_samples,): the weight of each sample from its running mean; 1 for samples never visited."""
         rows, visited = self.history.rows[:-1], self.history.visits[:-1] > 0
         if rows.numel() == 0:
             return torch.ones(self.history.n_samples, device=visited.device)
@@ -320,8 +306,7 @@ class NoisyLabels(nn.Module):
         """The suspects among the samples used in training; copies the running means from the device.
 
         The network was trained on these labels, so it is overconfident. Repeated disagreements are better evidence:
-        p_wrong is that of `find_label_issues` times the trust in the class of the label. Classes that are not a label
-        of any sample are left out. Without stored class probabilities it is an error.
+        p_wrong is that of `find_label_issues` times the trust in the class of the label.
         """
         from ..issues import find_label_issues
 

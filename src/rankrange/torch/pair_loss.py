@@ -23,10 +23,9 @@ class PartialAUCLoss(nn.Module):
     ----------
     fpr : pair of float, default=(0.0, 0.05)
         The range of false positive rates, 0 <= lo < hi <= 1. With lo > 0 the negatives with the highest scores, which
-        may be mislabelled positives, are left out. With ranking="batch", if lo or hi times the number of negatives is
-        not a whole number, the negative at that cut has a fractional weight.
+        may be mislabelled positives, are left out. A negative at a cut may have a fractional weight.
     tpr : pair of float, default=(0.0, 1.0)
-        The range of true positive rates: (0.5, 1.0) uses the half of the positives with the lower scores.
+        The range of true positive rates: (0.5, 1.0) uses the positives with the lower scores.
     ranking : {"batch", "stream"}, default="batch"
         "batch" ranks within the batch, which should hold at least 1 / hi negatives. "stream" tracks the cuts across
         batches, so that the range may be narrower than 1 / (negatives per batch).
@@ -77,11 +76,7 @@ class PartialAUCLoss(nn.Module):
         return ((p * _squared_hinge(z, q)).sum() + 0.0 * z.sum()).to(scores.dtype)  # any NaN makes the loss NaN
 
     def _weights(self, z: Tensor, inside: Tensor, rates: tuple[float, float], cuts: StreamingCuts | None) -> Tensor:
-        """The weight of each score in the mean over its class; scores of the other class have weight 0.
-
-        `rates` are the ranks to keep, as fractions. With tracked cuts the sum of the weights is only about 1, because
-        the number of scores between the cuts varies.
-        """
+        """The weight of each score in the mean over its class; with tracked cuts their sum is only about 1."""
         n = inside.sum().to(z.dtype)
         kept = ((rates[1] - rates[0]) * n).clamp(min=torch.finfo(z.dtype).tiny)
         if cuts is None:

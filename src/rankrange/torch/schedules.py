@@ -55,11 +55,11 @@ class LinearSchedule:
         self.loss.set_range(ranks.get("m", self.loss.m), ranks.get("k", self.loss.k))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state to save with a checkpoint: the number of calls of `step`, and the initial and final m and k."""
+        """The state to save with a checkpoint."""
         return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from `state_dict`, and set m and k of the loss accordingly."""
+        """Restore a state, and set m and k of the loss accordingly."""
         self.count = state["count"]
         self.ends = {name: (ends[0], ends[1]) for name, ends in state["ends"].items()}
         self._set()

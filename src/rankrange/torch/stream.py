@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class StreamingCuts(nn.Module):
-    """The two cuts of a stream of batches: losses above lam and up to lam_hat are kept.
-
-    The cuts start at those of the first batch.
-    """
+    """The two cuts of a stream of batches, which start at those of the first one."""
 
     def __init__(self, step: float) -> None:
         super().__init__()
@@ -42,9 +39,8 @@ class StreamingCuts(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The value and the cut of a batch, after the tracked cuts are updated (in training mode only).
 
-        The value is the sum of the kept losses divided by (k - m) n, the number to keep of the n losses of the batch or
-        of the group. If `warm` is true, it is the mean of all losses. If a loss is NaN, value and cut are NaN. Such a
-        batch and an empty one, whose value is 0, do not change the tracked cuts.
+        The value is the sum of the kept losses divided by (k - m) n, with the n losses of the batch or of the group. If
+        `warm` is true, it is the mean of all losses. A batch that is empty or has a NaN does not change the cuts.
         """
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
@@ -75,11 +71,7 @@ class StreamingCuts(nn.Module):
     def _measure(
         self, batch: Tensor, keep: RankedRange, group: ProcessGroup | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Size, number of NaN, both cuts with the inter-quartile range, and shares of losses above the tracked cuts.
-
-        For m = 0 the upper cut is the lower one, and not used. With a group the first two are sums over its batches,
-        the last two means, weighted by their size.
-        """
+        """Size, number of NaN, both cuts with the inter-quartile range, and shares of losses above the tracked cuts."""
         n = batch.shape[0]
         batch = batch.to(self.tracked.dtype)
         of_batch, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])

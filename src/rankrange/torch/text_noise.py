@@ -3,19 +3,15 @@
 **Tokens.** A text is a mixture: mostly of words that fit their context, sometimes of words drawn uniformly. The weight
 of a token is its posterior probability of fitting,
     w = (1 - share) p(y) / ((1 - share) p(y) + share / words),
-which makes the weighted loss an EM step for the likelihood of the mixture. The likelihood alone does not identify the
-share: a model that has learned to expect noise explains it as well. The ranks of the tokens do identify it. Let the
-rank of a token be the share of the words that the model finds less likely. The rank of a noise token that the model has
-not memorised is uniform on [0, 1]. The rank of text is near 1 once the model has learned the vocabulary. The density of
-the ranks near 0 is therefore the share of noise, whether or not the model has learned to expect noise, and it is 0 on
-clean text. (Storey estimates the share of true null hypotheses in this way.) Until the model separates text from noise,
-the share is 0. In the first batches (`WARMUP`) all tokens have weight 1, because rare words look like noise to an
-untrained model.
+which makes the weighted loss an EM step. The likelihood does not identify the share, because a model may learn to
+expect noise, but ranks do. Let the rank of a token be the share of the words that the model finds less likely. That of
+a noise token that is not memorised is uniform on [0, 1], and that of text is near 1. So the density of the ranks near 0
+is the share of noise, as in Storey's estimate of the share of true null hypotheses. Until the model separates text from
+noise, the share is 0; in the first batches (`WARMUP`) all tokens have weight 1.
 
 **Documents.** The gain of a document is the entropy of its own word frequencies minus its mean loss: how much the order
-of its words helps the model. Words in random order have no positive gain, because no model predicts them better than
-their frequencies. Once most documents have a positive gain, and the median of these gains is two standard deviations
-above 0, documents with a negative gain are dropped.
+of its words helps the model. Words in random order have none. Once most documents have a positive gain, and the median
+of these gains is two standard deviations above 0, documents with a negative gain are dropped.
 """
 
 from __future__ import annotations
@@ -65,10 +61,7 @@ class TokenNoise(nn.Module):
     def update(
         self, scores: Scores, counted: Tensor, n_words: int, summed: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        """Update the sums with the `counted` tokens of a batch, except those with a NaN loss.
-
-        `summed` adds a tensor over the processes of a group.
-        """
+        """Update the sums with the `counted` tokens; `summed` adds a tensor over the processes of a group."""
         ones = (counted & ~scores.nll.isnan()).float()
         # A word covers an interval of ranks, and a token is spread over it: ranks of noise are then exactly uniform.
         reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
@@ -86,11 +79,7 @@ class DocumentGains(nn.Module):
         self.register_buffer("recent", torch.full((RECENT,), torch.nan))
 
     def limit(self) -> Tensor:
-        """0 if most documents have a positive gain and these gains are well above 0, otherwise minus infinity.
-
-        Documents below the limit are dropped. The typical gain is that of documents with a positive gain, so other
-        documents do not delay the detection.
-        """
+        """0 if most documents have a positive gain and these gains are well above 0, otherwise minus infinity."""
         falling = self.recent.nan_to_num(nan=-torch.inf).sort(descending=True).values
         n_gains = (falling > 0).sum()
         upper, middle = (falling[(n_gains * share).long().clamp(max=RECENT - 1)] for share in (0.25, 0.5))

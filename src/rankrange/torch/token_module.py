@@ -36,19 +36,15 @@ class LinearAoRRLoss(RangeLoss):
     Parameters
     ----------
     m, k : int, float or "auto", default=0.0 and 1.0
-        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions; both numbers may be
-        reassigned during training. `m="auto"` (with k=1.0) estimates which tokens or sequences are noise and
-        down-weights them; see `rankrange.torch.text_noise`.
+        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions; both may be reassigned.
+        `m="auto"` (with k=1.0) estimates which tokens or sequences are noise and down-weights them; see
+        `rankrange.torch.text_noise`.
     key : {"excess", "loss", "reference"}, optional
-        The value to rank by; see `linear_ranked_range`. With m="auto" leave it out.
+        As in `linear_ranked_range`; with m="auto" leave it out.
     per : {"token", "sequence"}, default="token"
         The unit to rank, or with m="auto" the unit that may be noise: single tokens or whole documents.
-    ignore_index : int, default=-100
-        Tokens with this target are neither ranked nor counted.
-    softcap : float, optional
-        Logits become softcap * tanh(logits / softcap).
-    label_smoothing : float, default=0.0
-        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
+    ignore_index, softcap, label_smoothing : int, float, float
+        As in `linear_ranked_range`.
     group : torch.distributed process group, optional
         A group whose batches are ranked together, or with m="auto" estimate the noise together. Each process stores the
         running means of its own documents.
@@ -60,13 +56,12 @@ class LinearAoRRLoss(RangeLoss):
     n_documents : int, optional
         The size of the data set; required for m="auto" if the loss is called with `index`.
     chunk : int, optional
-        How many tokens may have their logits in memory at a time; see `linear_ranked_range`.
+        As in `linear_ranked_range`.
 
     Notes
     -----
-    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts (not for m="auto", not
-    during the warm-up, and not for m=0 with k=1.0). The estimates, running means and the number of batches change in
-    training mode only and are part of the state_dict, as are m and k.
+    After a call `last_weights` has the weight of every token; `lam` and `lam_hat` are the cuts, if tokens were ranked.
+    All state changes in training mode only and is part of the state_dict.
 
     Examples
     --------
@@ -158,10 +153,9 @@ class LinearAoRRLoss(RangeLoss):
         index : Tensor of shape (sequences,), optional
             The index of each sequence in the data set, under which its running means are stored (m="auto").
         n_items : int or Tensor, optional
-            The number of tokens in all batches of a gradient accumulation. The mean is then multiplied by the share of
-            these tokens that are in this batch. With a group it is multiplied by the share in the batches of all
-            processes, divided by the number of processes. The trainer of transformers passes it as
-            `num_items_in_batch`.
+            The number of tokens in all batches of a gradient accumulation, `num_items_in_batch` of transformers. The
+            mean is multiplied by the share of them that is in this batch; with a group by the share of the batches of
+            all processes, divided by the number of processes.
         """
         head = Head(weight, bias, self.softcap, self.label_smoothing, self.chunk)
         tokens, head, weigh = prepared(hidden, head, target, self.ignore_index, token_weights)
@@ -288,8 +282,6 @@ class LinearAoRRLoss(RangeLoss):
         Returns
         -------
         list of TextSuspect
-            Entries with document (its index), dropped (the share of its tokens: the mean of 1 - weight), loss (the mean
-            over its tokens), visits and text. Both numbers are running means over the visits.
         """
         history = self.history
         if history is None or history.rows.numel() == 0:
@@ -315,10 +307,7 @@ class LinearAoRRLoss(RangeLoss):
 
 @torch.no_grad()
 def _listed(weights: Tensor, scores: Scores, summed: Callable[[Tensor], Tensor] | None) -> Kept:
-    """The tokens with positive weight; their cuts are NaN. Their number is on the device, so this synchronises.
-
-    `summed` adds a tensor over the processes of a group.
-    """
+    """The tokens with positive weight; their cuts are NaN. Their number is on the device, so this synchronises."""
     index = weights.nonzero()[:, 0]
     total, broken = weights.sum(), (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
     if summed is not None:

@@ -1,8 +1,7 @@
 """Two ways to process tokens: one pass with all gradients, or a pass for scores and a second one over kept tokens only.
 
-The second pass runs over blocks of words and uses the log-sum-exp of the first. One product per block gives its part of
-the gradient of the matrix, and the gradient of the hidden states is accumulated in float32. The single pass runs over
-blocks of tokens and accumulates the gradient of the matrix in float32, or with `chunk` in place, in its own dtype.
+The second pass runs over blocks of words and uses the log-sum-exp of the first. The single pass runs over blocks of
+tokens. Gradients are accumulated in float32; that of the matrix with `chunk` in place, in its own dtype.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ if TYPE_CHECKING:
 
 
 class Tokens(NamedTuple):
-    """A flattened batch of tokens: hidden states, targets, a mask of those not ignored, weights, and the shape.
-
-    Ignored tokens have the target 0 and the weight 0. `shape` is that of the target; its last dimension runs along a
-    sequence.
-    """
+    """A flattened batch; ignored tokens (not `counted`) have the target 0 and the weight 0."""
 
     hidden: Tensor
     target: Tensor
@@ -65,10 +60,7 @@ def score_all(tokens: Tokens, head: Head) -> Scores:
 def kept_mean(
     tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None, reduction: str = "mean"
 ) -> Tensor:
-    """The weighted mean or sum of the losses of the kept tokens, over the group; 0 without any.
-
-    Its gradient takes a second pass over these tokens.
-    """
+    """The weighted mean or sum of the losses of the kept tokens over the group; its gradient takes a second pass."""
     scale = torch.ones_like(kept.total) if reduction == "sum" else 1.0 / torch.where(kept.total == 0, 1.0, kept.total)
     scale = torch.where(kept.valid, scale, torch.nan)
     losses = scores.loss[kept.position]
@@ -89,7 +81,7 @@ def mean_of_all(
     weigh: Callable[[Scores], Tensor] | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Scores, Tensor]:
-    """The weighted mean or sum of the losses (over the group; 0 without tokens), and scores and weights of all tokens.
+    """The weighted mean or sum of the losses over the group, and scores and weights of all tokens.
 
     The weights of a block of tokens are multiplied by `weigh` of its scores.
     """

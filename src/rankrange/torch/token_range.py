@@ -2,16 +2,14 @@
 
     logits = hidden @ weight.T          losses = cross_entropy(logits, target)          ranked range of the losses
 
-The logits of all tokens are never in memory at once. A first pass over blocks of tokens finds the loss and the rank of
-every token. A second pass, over blocks of words, computes logits and gradients of the kept tokens only. For a kept
-share s this takes 1 + 3 s matrix products; the mean of all losses takes 3. If everything is kept, one pass is enough.
+A first pass over blocks of tokens finds the loss and the rank of every token. A second pass, over blocks of words,
+computes logits and gradients of the kept tokens only: 1 + 3 s matrix products for a kept share s. The mean of all
+losses takes one pass and 3 products.
 
-The number of kept tokens follows from m, k and the number of tokens, so no synchronisation with the device is needed.
-With `ignore_index` the number of tokens is known only on the device; the second pass then has room for the largest
-possible number, and unused positions have weight 0. In a process group the number of kept tokens of a process depends
-on the others, so the processes and the device synchronise. Tokens or sequences are ranked by a key, for example their
-loss. Ties at a cut are broken by position: of equal keys the first in the batch (of the first process) is ranked first,
-so weights are 0 or 1.
+Nothing synchronises with the device: with ignored tokens the second pass has room for the largest possible number of
+kept ones, and unused positions have weight 0. Only in a process group, where the number of kept tokens of a process
+depends on the others, do the processes and the device synchronise. Ties at a cut are broken by position, so weights are
+0 or 1.
 """
 
 from __future__ import annotations
@@ -70,21 +68,19 @@ def linear_ranked_range(
         The index of the true word of each token; for next-token prediction, already shifted by one. An index outside
         of the words, other than `ignore_index`, is an error on a CPU; on a GPU it is not checked.
     m, k : int, float or RankedRange
-        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions. If the range is empty
-        after fractions are rounded, one is kept. Counts that exceed the batch are an error on a CPU and make the loss
-        NaN on a GPU. One `RankedRange` as m defines both; the median and a single rank as a fraction synchronise with
-        the device.
+        How many tokens or sequences to drop, and the last rank to keep, as counts or fractions; at least one is kept.
+        Counts that exceed the batch are an error on a CPU and make the loss NaN on a GPU. One `RankedRange` as m
+        defines both; the median and a single rank as a fraction synchronise with the device.
     key : {"excess", "loss", "reference"}, optional
-        The value to rank by. "excess", the default for tokens, is the loss (without label smoothing) minus the entropy
-        of the prediction. "loss" is the default for sequences. "reference", the default if `reference` is given, is the
-        loss minus `reference`. The key decides which tokens are kept; the loss is always the cross-entropy.
+        What decides which tokens are kept. "excess", the default for tokens, is the loss (without label smoothing)
+        minus the entropy of the prediction. "loss" is the default for sequences. "reference", the default if
+        `reference` is given, is the loss minus `reference`.
     bias : Tensor of shape (words,), optional
         The bias of the last layer.
     ignore_index : int, default=-100
         Tokens with this target are neither ranked nor counted.
     per : {"token", "sequence"}, default="token"
-        Whether to rank single tokens, or whole sequences by their mean key; sequences are the rows of a target of shape
-        (sequences, length).
+        Whether to rank single tokens, or by their mean key the rows of a target of shape (sequences, length).
     reference : Tensor of the shape of `target`, optional
         The losses of the same tokens under another model, for key="reference".
     softcap : float, optional
@@ -92,16 +88,14 @@ def linear_ranked_range(
     label_smoothing : float, default=0.0
         Label smoothing, as in `torch.nn.CrossEntropyLoss`.
     token_weights : Tensor of the shape of `target` or function, optional
-        Weights w of the tokens, without gradient. They do not change the ranks. The mean is the sum of w * loss over
-        the kept tokens divided by the sum of their w. A function gets the losses (n,) of a block of tokens and returns
-        their weights; this takes no further pass.
+        Weights w, without gradient, that do not change the ranks: the mean is the sum of w * loss over the kept tokens
+        divided by the sum of their w. A function gets the losses (n,) of a block of tokens and returns their weights.
     reduction : {"mean", "sum"}, default="mean"
         "sum" does not divide; use it for weights that may be negative, such as advantages.
     chunk : int, optional
-        How many tokens may have their logits in memory at a time (1,024 need .25 GiB for 128,000 words in bfloat16).
-        Without it blocks of .5 GiB are used on a GPU and, if everything is kept, the gradient of the matrix is
-        accumulated in float32, which takes as much memory as the matrix in float32. With it that gradient is
-        accumulated in the dtype of the matrix, and backward can be called once only.
+        How many tokens may have their logits in memory at a time (1,024 need .25 GiB for 128,000 words in bfloat16),
+        instead of .5 GiB on a GPU. If everything is kept, the gradient of the matrix is then accumulated in the dtype
+        of the matrix and not in float32, and backward can be called once only.
     group : torch.distributed process group, optional
         The processes whose tokens are ranked together, as in `ranked_range`.
 
@@ -114,9 +108,8 @@ def linear_ranked_range(
     Notes
     -----
     Only first derivatives exist, and transforms of `torch.func` are an error. A vocabulary that is split over processes
-    is not supported. Keys tied at a cut do not share its weight:
-    tokens or sequences with equal keys are ranked by position, the first one first. A NaN among the logits of a token
-    that is not ignored makes the loss and all gradients NaN.
+    is not supported. Equal keys do not share the weight of a cut: they are ranked by position, the first one first. A
+    NaN among the logits of a token that is not ignored makes the loss and all gradients NaN.
 
     Examples
     --------
@@ -153,22 +146,8 @@ def token_losses(
 
     Parameters
     ----------
-    hidden : Tensor of shape (..., features)
-        The input of the model's last layer.
-    weight : Tensor of shape (words, features)
-        The matrix of the last layer.
-    target : Tensor of shape (...)
-        The index of the true word of each token.
-    bias : Tensor of shape (words,), optional
-        The bias of the last layer.
-    ignore_index : int, default=-100
-        Tokens with this target have the loss 0.
-    softcap : float, optional
-        Logits become softcap * tanh(logits / softcap).
-    label_smoothing : float, default=0.0
-        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
-    chunk : int, optional
-        How many tokens may have their logits in memory at a time.
+    hidden, weight, target, bias, ignore_index, softcap, label_smoothing, chunk : Tensor, int or float
+        As in `linear_ranked_range`.
 
     Returns
     -------
@@ -198,10 +177,7 @@ def ranked(
     weigh: Callable[[Scores], Tensor] | None = None,
     reduction: str = "mean",
 ) -> tuple[Tensor, Kept]:
-    """The mean or sum of the losses of the kept tokens, and these tokens.
-
-    A first pass computes the scores of all tokens; the gradient takes a second pass over the kept tokens.
-    """
+    """The mean or sum of the losses of the kept tokens, and these tokens."""
     scores = score_all(tokens, head)
     keys = scores.loss if key == "loss" else scores.excess
     if key == "reference" and reference is not None:
@@ -216,10 +192,7 @@ def ranked(
 def choose(
     keys: Tensor, losses: Tensor, tokens: Tokens, keep: RankedRange, per: str, group: ProcessGroup | None
 ) -> Kept:
-    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k.
-
-    Sequences without counted tokens are not ranked.
-    """
+    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
     counted = tokens.counted
     valid = ~((keys.isnan() | losses.isnan()) & counted).any()
     if per == "token":
@@ -245,10 +218,7 @@ def choose(
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions that include all in the range, a mask of those in the range, and (lam, lam_hat, whether m < k <= n).
-
-    With a group, the positions are those of this process. The last value is also true for n = 0.
-    """
+    """Positions in this process, a mask of those in the range, and (lam, lam_hat, whether m < k <= n or n = 0)."""
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
         # m and k of a median do not bound the number that it keeps, but `ranks_on_device` has counted on the host.
@@ -305,7 +275,6 @@ def keeps_all(keep: RankedRange) -> bool:
 
 
 def checked_names(key: str | None, per: str) -> None:
-    """Raise an error unless `key` and `per` are valid names."""
     if per not in ("token", "sequence"):
         raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
     if key is not None and key not in KEYS:
@@ -313,7 +282,6 @@ def checked_names(key: str | None, per: str) -> None:
 
 
 def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
-    """The validated key: by default the reference if given, otherwise the excess of tokens or the loss of sequences."""
     checked_names(key, per)
     if per == "sequence" and target.dim() < 2:
         raise ValueError(
@@ -334,10 +302,7 @@ def checked_key(key: str | None, per: str, reference: Tensor | None, target: Ten
 def prepared(
     hidden: Tensor, head: Head, target: Tensor, ignore_index: int, token_weights: TokenWeights | None
 ) -> tuple[Tokens, Head, Callable[[Scores], Tensor] | None]:
-    """Validated, gathered (`_gathered`) and flattened inputs, in the dtype of autocast if it is on; float64 stays.
-
-    The last result are token weights that depend on scores; others are those of the tokens.
-    """
+    """Validated, gathered and flattened inputs, in the dtype of autocast if it is on; and weights that need scores."""
     if transforms_active():
         raise NotImplementedError(
             "transforms of torch.func do not support this loss; use torch.autograd, or rankrange.torch.ranked_range of "

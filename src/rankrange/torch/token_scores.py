@@ -1,8 +1,7 @@
 """Scores of tokens from their logits, derivatives of the loss with respect to logits, and blocked matrix products.
 
-Logits are processed in blocks: some tokens with all words, or all tokens with some words. Only small vectors of a block
-are kept. Eager PyTorch defines the results; on a GPU with Triton one kernel computes the scores and one the
-derivatives.
+Logits are processed in blocks: some tokens with all words, or all tokens with some words. Eager PyTorch defines the
+results; on a GPU with Triton one kernel computes the scores and one the derivatives.
 
 For the logits z of one token with target y (after the soft cap, cap * tanh(z / cap)) and p = softmax(z):
     nll     = log-sum-exp(z) - z_y
@@ -33,8 +32,6 @@ _WIDE_PRODUCTS = "dtype_out" in torch.ops.aten.addmm.overloads()  # half-precisi
 
 
 class Head(NamedTuple):
-    """The last layer (matrix and bias), the settings of the loss, and how many tokens have logits in memory."""
-
     weight: Tensor
     bias: Tensor | None = None
     softcap: float | None = None
@@ -47,7 +44,7 @@ class Head(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of tokens, one number per token: the log-sum-exp `lse`, and the others as in the module docstring."""
+    """Scores of tokens, one number per token: the log-sum-exp `lse`, and those of the module docstring."""
 
     lse: Tensor
     nll: Tensor
@@ -57,7 +54,6 @@ class Scores(NamedTuple):
 
 
 def logits_of(hidden: Tensor, head: Head, words: slice = slice(None)) -> Tensor:
-    """The logits of these tokens for these words, before the soft cap."""
     weight = head.weight[words]
     return hidden @ weight.t() if head.bias is None else torch.addmm(head.bias[words], hidden, weight.t())
 
@@ -76,7 +72,6 @@ def blocks(n: int, width: int, head: Head) -> Iterator[slice]:
 
 
 def score(logits: Tensor, target: Tensor, head: Head) -> Scores:
-    """The scores of tokens with valid targets, from their logits for all words."""
     wide = sum_dtype(logits)
     if kernels.fits(logits):
         columns = _token_scores(logits, target, head.softcap)
