@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+
+with suppress(ImportError):  # tables need it, measurements do not
+    import pandas as pd
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("RANKRANGE_DATA", "data"))
 Row = dict[str, Any]
-Table = Callable[[pd.DataFrame], Any]
+Table = Callable[["pd.DataFrame"], Any]
 
 
 # ---- the list --------------------------------------------------------------------------------------------------------
