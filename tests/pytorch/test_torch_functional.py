@@ -74,22 +74,6 @@ def test_a_range_object_stands_for_both_ranks(keep):
     assert rrt.ranked_range(s, keep).item() == pytest.approx(float(rr.ranked_range(s.numpy(), keep)))
 
 
-def test_gradcheck_and_gradgradcheck_through_a_curved_loss():
-    z = torch.linspace(-2, 2, 9, dtype=torch.float64, requires_grad=True)
-
-    def aggregate(z):
-        return rrt.ranked_range((z - 0.3) ** 4, 2, 7)
-
-    assert torch.autograd.gradcheck(aggregate, z)
-    assert torch.autograd.gradgradcheck(aggregate, z)
-
-
-def test_upstream_gradient_scales_the_weights():
-    s = torch.tensor([3.0, 1.0, 2.0, 2.0], requires_grad=True)
-    (-7.0 * rrt.ranked_range(s, 1, 3, reduction="sum")).backward()
-    torch.testing.assert_close(s.grad, -7.0 * torch.tensor([0.0, 0.0, 1.0, 1.0]))
-
-
 def test_no_losses_give_zero_and_one_loss_itself():
     empty = torch.zeros(0, requires_grad=True)
     rrt.ranked_range(empty, 0.1, 0.9).backward()
@@ -202,15 +186,6 @@ def test_one_class_index_a_row_is_top_k_multi_class():
     assert losses.tolist() == [1.0, 2.0]  # [1 + 2 - 2]_+ and [1 + 1 - 0]_+
 
 
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_tkml_gradcheck_away_from_kinks(two_sided):
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(6, 7, dtype=torch.float64, generator=generator, requires_grad=True)
-    mask = torch.rand(6, 7, generator=generator) < 0.4
-    assert torch.autograd.gradcheck(lambda z: rrt.tkml(z, mask, 2, two_sided=two_sided), scores)
-    assert torch.autograd.gradgradcheck(lambda z: rrt.tkml(z**2, mask, 2, two_sided=two_sided), scores)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tkml_keeps_the_dtype_and_the_reductions_agree(dtype):
     generator = torch.Generator().manual_seed(0)
@@ -287,27 +262,6 @@ def test_weights_by_rank_are_those_of_numpy(weights):
 
 
 # --- compilation --------------------------------------------------------------------------------------------------
-
-
-@compiled
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_both_compile_into_one_graph(dynamic):
-    """aot_eager captures forward and backward as Inductor does, without the minutes of its C++ compiler."""
-
-    def both(losses, scores, mask):
-        return rrt.ranked_range(losses, 0.1, 0.9) + rrt.tkml(scores, mask, 2)
-
-    run = torch.compile(both, fullgraph=True, backend="aot_eager", dynamic=dynamic)
-    generator = torch.Generator().manual_seed(0)
-    for n in (20, 33):
-        losses, scores = torch.randn(n, generator=generator), torch.randn(n, 6, generator=generator)
-        mask = torch.rand(n, 6, generator=generator) < 0.3
-        results = []
-        for function in (both, run):
-            leaves = losses.clone().requires_grad_(), scores.clone().requires_grad_()
-            function(*leaves, mask).backward()
-            results.append([leaf.grad for leaf in leaves])
-        torch.testing.assert_close(*results)
 
 
 @compiled

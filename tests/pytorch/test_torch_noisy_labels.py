@@ -96,18 +96,6 @@ def test_no_class_is_cut_away_however_rare_or_noisy_it_is(indexed):
         assert (found[y == c] == c).float().mean() > 0.5, c
 
 
-def test_without_indices_it_beats_the_mean_and_remembers_nothing():
-    x, y = make_problem()
-    noisy = flipped(y, 0.4)
-    criterion = automatic()
-    robust = train(x, noisy, criterion, indexed=False)
-    plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
-    assert accuracy(robust) > accuracy(plain)
-    assert criterion.auto.history.visits.sum() == 0
-    with pytest.raises(ValueError, match=r"criterion\(output, target, index\) first"):
-        criterion.suspects()
-
-
 def test_weights_are_those_of_the_definition():
     """One class, written out: two visits, then r, m, d and the cut of the module's docstring by hand."""
     criterion = automatic(n_samples=3)
@@ -400,12 +388,3 @@ def test_ranks_inside_classes_need_targets_of_classes():
         rrt.AoRRLoss(nn.MSELoss(reduction="none"), m=0.25, per_class=True)(torch.zeros(8), torch.ones(8))
     with pytest.raises(ValueError, match="one class label per sample"):
         rrt.AoRRLoss(m=0.25, per_class=True)(torch.arange(8.0))
-
-
-@pytest.mark.parametrize("m", [0.3, 0.5])
-def test_with_noise_by_class_a_given_m_is_not_worse_than_the_mean(m):
-    x, y = make_problem()
-    noisy = flipped(y, 0.3, "pair")
-    plain = train(x, noisy, nn.CrossEntropyLoss(), indexed=False)
-    robust = train(x, noisy, rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=m, per_class=True), indexed=False)
-    assert accuracy(robust) >= accuracy(plain)

@@ -222,12 +222,6 @@ def test_a_linear_schedule_moves_both_ranks_and_is_restored():
         rrt.LinearSchedule(criterion, m=0.1, steps=0)
 
 
-def test_the_accuracy_schedule_takes_it_too():
-    criterion = rrt.LinearAoRRLoss()
-    assert rrt.AccuracySchedule(criterion, {0.8: 0.5}).step(0.9) == 0.5
-    assert criterion.k == 0.5
-
-
 @pytest.mark.parametrize(
     "given",
     [
@@ -245,18 +239,6 @@ def test_the_accuracy_schedule_takes_it_too():
 def test_settings_that_cannot_be_are_errors(given):
     with pytest.raises(ValueError, match="got"):
         rrt.LinearAoRRLoss(**given)
-
-
-def test_ignored_tokens_may_be_taken_out_before():
-    """Which saves their part of the products."""
-    hidden, weight, target = batch()
-    counted = target != -100
-    for options in ({"m": 0.2}, {"m": 0.2, "k": 0.7, "key": "loss"}, {}):
-        whole, part = rrt.LinearAoRRLoss(**options), rrt.LinearAoRRLoss(**options)
-        torch.testing.assert_close(
-            part(hidden[counted], weight, target[counted]), whole(hidden, weight, target), rtol=1e-6, atol=1e-7
-        )
-        torch.testing.assert_close(whole.last_weights[counted], part.last_weights)
 
 
 def test_what_only_auto_knows_is_an_error_without_it():

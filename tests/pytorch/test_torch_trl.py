@@ -117,19 +117,6 @@ def test_evaluation_is_the_mean_of_all_tokens(tmp_path):
     assert trainer_of(tmp_path, rrt.LinearAoRRLoss(0.5)).evaluate()["eval_loss"] == pytest.approx(own)
 
 
-def test_estimates_are_saved_and_restored_with_a_checkpoint(tmp_path):
-    def new(steps):
-        criterion = rrt.LinearAoRRLoss("auto", n_documents=N)
-        return criterion, trainer_of(tmp_path, criterion, max_steps=steps, save_strategy="steps", save_steps=2)
-
-    first, trainer = new(3)
-    trainer.train()
-    again, resumed = new(3)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert first.batches == again.batches == 3
-    assert torch.equal(first.history.visits, again.history.visits)
-
-
 def test_what_cannot_be_trained_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"remove_unused_columns=False"):
         trainer_of(tmp_path, rrt.LinearAoRRLoss("auto"), remove_unused_columns=True)

@@ -147,7 +147,8 @@ class _OnePass(torch.autograd.Function):
         # With chunks in place, except in float16, where a sum over many tokens may overflow.
         sums = weight.dtype if head.chunk and weight.dtype != torch.float16 else wide
         grad_h = torch.zeros_like(hidden) if wants[0] else None
-        grad_w = torch.zeros(weight.shape, dtype=sums, device=weight.device) if wants[1] else None
+        new = torch.empty if len(hidden) else torch.zeros  # the first block overwrites it
+        grad_w = new(weight.shape, dtype=sums, device=weight.device) if wants[1] else None
         grad_b = None if bias is None or not wants[2] else torch.zeros(bias.shape, dtype=wide, device=bias.device)
         columns, weights = hidden.new_zeros(5, len(hidden), dtype=wide), weights.clone()
         for block in blocks(len(hidden), len(weight), head):
@@ -162,7 +163,7 @@ class _OnePass(torch.autograd.Function):
             if grad_h is not None:
                 torch.mm(z, weight, out=grad_h[block])
             if grad_w is not None:
-                add_product_(grad_w, z.t(), h)
+                add_product_(grad_w, z.t(), h, overwrite=block.start == 0)
             if grad_b is not None:
                 grad_b += z.sum(0, dtype=wide)
             del z  # before the next block is computed
@@ -200,10 +201,7 @@ def _refuse_second_derivatives() -> None:
 
 
 def _scaled(gradient: Tensor, by: Tensor, dtype: torch.dtype, in_place: bool) -> Tensor:
-    """gradient * by in this dtype; a sixteenth at a time, so that there is no whole copy in a wider one."""
-    if in_place or gradient.dtype == dtype:
-        return (gradient.mul_(by) if in_place else gradient * by).to(dtype)
-    out = torch.empty_like(gradient, dtype=dtype)
-    for part, wide in zip(out.chunk(16), gradient.chunk(16), strict=True):
-        part.copy_(wide * by)
-    return out
+    """gradient * by in this dtype, without a whole copy in a wider one."""
+    if in_place:
+        return gradient.mul_(by).to(dtype)
+    return torch.mul(gradient, by, out=torch.empty_like(gradient, dtype=dtype))

@@ -102,14 +102,13 @@ def slopes_(logits: Tensor, target: Tensor, lse: Tensor, weight: Tensor, head: H
     return logits.copy_(torch.where(weight[:, None] == 0, 0.0, weight[:, None] * slope))
 
 
-def add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, accumulated in the dtype of `total`, which may be wider than that of the factors."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    elif a.is_cuda and _WIDE_PRODUCTS:
-        torch.ops.aten.addmm.dtype_out(total, a, b, total.dtype, out=total)
+def add_product_(total: Tensor, a: Tensor, b: Tensor, overwrite: bool = False) -> None:
+    """total += a @ b, or total = a @ b, in the dtype of `total`, which may be wider than that of the factors."""
+    beta = 0 if overwrite else 1
+    if a.is_cuda and _WIDE_PRODUCTS and a.dtype != total.dtype:
+        torch.ops.aten.addmm.dtype_out(total, a, b, total.dtype, beta=beta, out=total)
     else:
-        total.addmm_(a.to(total.dtype), b.to(total.dtype))
+        total.addmm_(a.to(total.dtype), b.to(total.dtype), beta=beta)
 
 
 def _eager_columns(z: Tensor, target: Tensor, softcap: float | None) -> Tensor:
