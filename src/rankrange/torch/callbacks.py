@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .distributed import share_of_items
 from .losses import AoRRLoss, class_weights
 from .token_module import LinearAoRRLoss
 
@@ -228,12 +229,7 @@ def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
         # The trainer expects the share of this batch in the sum over the accumulated batches.
         if num_items_in_batch is None:
             return value
-        n_counted = (labels.to(logits.device) != -100).sum().float()
-        if criterion.group is not None:  # the value is that of all processes, so each of them takes the same share
-            from .distributed import sum_over
-
-            n_counted = sum_over(n_counted, criterion.group) / torch.distributed.get_world_size(criterion.group)
-        return value * (n_counted / num_items_in_batch)
+        return value * share_of_items(labels.to(logits.device) != -100, num_items_in_batch, criterion.group)
 
     trainer.compute_loss_func = loss
     trainer.model.register_forward_pre_hook(take_index, with_kwargs=True)

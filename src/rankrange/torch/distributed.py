@@ -8,15 +8,17 @@ process dies, the next round of the others fails with an error of torch.distribu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from ..core.ranges import RankedRange
 from .cuts import cut_weights, open_cut, ranks_on_device, sum_dtype, weighted_sum
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _DIGIT = 8
 _BASE = 1 << _DIGIT
@@ -51,19 +53,35 @@ def joint_ranked_range(
     return joint_value(weighted_sum(losses, cut_weights(wide, cut), scale), group), cut
 
 
-def joint_value(value: Tensor, group: ProcessGroup) -> Tensor:
+def joint_value(value: Tensor, group: ProcessGroup | None) -> Tensor:
     """The sum of `value` over the group, in every process, with the gradient that DistributedDataParallel averages."""
+    if group is None:
+        return value
     return _Joint.apply(value, sum_over(value.detach().clone(), group), dist.get_world_size(group))
 
 
-def sum_over(values: Tensor, group: ProcessGroup) -> Tensor:
+def sum_over(values: Tensor, group: ProcessGroup | None) -> Tensor:
     """The sum over the processes of the group, in place."""
-    dist.all_reduce(values, group=group)
+    if group is not None:
+        dist.all_reduce(values, group=group)
     return values
 
 
-def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process."""
+def share_of_items(counted: Tensor, n_items: Tensor | int, group: ProcessGroup | None) -> Tensor:
+    """The share of an accumulation's items that this batch has; with a group that of all its batches per process.
+
+    The value of a group is that of all processes, and a trainer multiplies it by their number.
+    """
+    n_counted = sum_over(counted.sum().float(), group)
+    return n_counted / n_items / (1 if group is None else dist.get_world_size(group))
+
+
+def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int = 0) -> tuple[Tensor, int]:
+    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process.
+
+    Without a capacity it is the largest number of rows, for which the processes and the device synchronise.
+    """
+    capacity = capacity or max(largest_over(len(rows), rows.device, group), 1)
     if len(rows) > capacity:
         raise ValueError(
             f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after "

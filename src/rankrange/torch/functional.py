@@ -16,6 +16,7 @@ from torch import Tensor
 from ..core.ranges import Rank, RankedRange
 from . import kernels
 from .cuts import cut_at_ranks, cut_weights, label_mask, ranks_of, sum_dtype, weighted_sum
+from .distributed import joint_ranked_range
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -67,8 +68,6 @@ def ranked_range(
     if group is not None:
         if dim is not None:
             raise ValueError(f"a group ranks all its losses together, got dim={dim} as well; leave dim out")
-        from .distributed import joint_ranked_range
-
         return joint_ranked_range(rows, as_range(m, k), reduction, group)[0]
     if rows.shape[-1] == 0:
         as_range(m, k)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
 from .cuts import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, ranks_of, weighted_sum
+from .distributed import joint_ranked_range
 from .functional import select, tkml
 from .kernels import transforms_active
 from .noisy_labels import NoisyLabels, has_classes
@@ -282,8 +283,6 @@ class AoRRLoss(RangeLoss):
             value, last["cut"] = self.cuts(losses, self._keep, self.group, warm)
             return value
         if self.group is not None:
-            from .distributed import joint_ranked_range
-
             value, last["cut"] = joint_ranked_range(
                 losses, self._keep, "mean", self.group, in_batches=True, keep_all=warm
             )

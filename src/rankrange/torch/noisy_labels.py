@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from .cuts import sum_dtype, weighted_sum
+from .distributed import gather_rows, joint_value, largest_over
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -187,12 +188,7 @@ class NoisyLabels(nn.Module):
             value = (torch.where(local.known, losses, 0.0) * (own / total)).sum().to(losses.dtype)
         else:
             value = weighted_sum(losses, own, 1.0 / total)
-        value = torch.where(valid, value, torch.nan)
-        if group is not None:
-            from .distributed import joint_value
-
-            value = joint_value(value, group)
-        return value, own.to(losses.dtype)
+        return joint_value(torch.where(valid, value, torch.nan), group), own.to(losses.dtype)
 
     def _prepare(self, batch: Batch) -> None:
         shape = (batch.n_classes, 4) if batch.n_classes else (1, 3)
@@ -287,8 +283,6 @@ class NoisyLabels(nn.Module):
 
     def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, int]:
         """The joined batch of the group, padded, and the offset of this process in it."""
-        from .distributed import gather_rows, largest_over
-
         index = local.sample if local.sample is not None else torch.full_like(local.target, -1)
         columns = [local.known, local.target, index.to(local.values.device), *local.values.unbind(1)]
         if not self._capacity:  # only at the first batch do processes wait for the sizes of the others

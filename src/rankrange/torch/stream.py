@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ..core.ranges import RankedRange
 from .cuts import counts_in_batch, cut_weights, open_cut, sum_dtype, weighted_sum
+from .distributed import joint_value, sum_over
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -55,11 +56,7 @@ class StreamingCuts(nn.Module):
             cut, share = torch.where(warm, open_cut(cut), cut), torch.where(warm, 1.0, share)
         cut = cut.masked_fill(n_nan > 0, torch.nan).to(sum_dtype(losses))
         value = weighted_sum(losses, cut_weights(losses.detach(), cut), (1.0 / (share * n.clamp(min=1))).to(cut.dtype))
-        if group is not None:
-            from .distributed import joint_value
-
-            value = joint_value(value, group)
-        return value, cut
+        return joint_value(value, group), cut
 
     def _moved(self, of_batch: Tensor, above: Tensor, m: float, k: float) -> Tensor:
         # In a small batch outliers affect the quartiles, so a single batch may change the range only slightly.
@@ -84,10 +81,6 @@ class StreamingCuts(nn.Module):
             above = (batch > self.tracked[:2, None]).sum(1).to(of_batch.dtype)
         sizes = torch.stack([of_batch.new_full((), n), batch.isnan().sum().to(of_batch.dtype)])
         # The weighted average of the processes' cuts is a good start for the cut of the joined batch.
-        sums = torch.cat([sizes, of_batch * n, above])
-        if group is not None:
-            from .distributed import sum_over
-
-            sums = sum_over(sums, group)
+        sums = sum_over(torch.cat([sizes, of_batch * n, above]), group)
         size = sums[0].clamp(min=1.0)
         return sums[0], sums[1], sums[2:5] / size, sums[5:] / size

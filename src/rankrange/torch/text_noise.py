@@ -16,12 +16,16 @@ of these gains is two standard deviations above 0, documents with a negative gai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from .distributed import sum_over
 from .token_scores import Scores
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 WARMUP = 100  # the default number of batches
 DECAY = 0.95  # the decay of all sums per batch: about twenty batches count
@@ -58,15 +62,13 @@ class TokenNoise(nn.Module):
         share = self.share()
         return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
 
-    def update(
-        self, scores: Scores, counted: Tensor, n_words: int, summed: Callable[[Tensor], Tensor] | None = None
-    ) -> None:
-        """Update the sums with the `counted` tokens; `summed` adds a tensor over the processes of a group."""
+    def update(self, scores: Scores, counted: Tensor, n_words: int, group: ProcessGroup | None = None) -> None:
+        """Update the sums with the `counted` tokens of a batch, or of the batches of a group."""
         ones = (counted & ~scores.nll.isnan()).float()
         # A word covers an interval of ranks, and a token is spread over it: ranks of noise are then exactly uniform.
         reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
         new = torch.cat([(reached * ones).sum(1), ones.sum()[None]])
-        self.below.mul_(DECAY).add_(new if summed is None else summed(new))
+        self.below.mul_(DECAY).add_(sum_over(new, group))
 
 
 class DocumentGains(nn.Module):

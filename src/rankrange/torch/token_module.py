@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.ranges import Rank
+from .distributed import gather_rows, share_of_items, sum_over
 from .losses import RangeLoss, warmup_batches
 from .noisy_labels import History, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
@@ -182,16 +183,7 @@ class LinearAoRRLoss(RangeLoss):
             last["cut"] = kept.lam, kept.lam_hat
         last["weights"] = weights.reshape(target.shape)
         self._last = last
-        return value if n_items is None else value * self._portion(tokens.counted, n_items)
-
-    def _portion(self, counted: Tensor, n_items: Tensor | int) -> Tensor:
-        n_counted = counted.sum().float()
-        if self.group is None:
-            return n_counted / n_items
-        from .distributed import sum_over
-
-        # The trainer multiplies the loss of a process by the number of processes.
-        return sum_over(n_counted, self.group) / n_items / torch.distributed.get_world_size(self.group)
+        return value if n_items is None else value * share_of_items(tokens.counted, n_items, self.group)
 
     def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
         noise = self.noise
@@ -205,7 +197,7 @@ class LinearAoRRLoss(RangeLoss):
             tokens, head, self.group, lambda scores: torch.sigmoid(-scores.nll - log_noise)
         )
         if self.training:
-            noise.update(scores, tokens.counted, len(head.weight), self._summed())
+            noise.update(scores, tokens.counted, len(head.weight), self.group)
             self._remember(tokens, scores, 1 - weights, index)
         return value, weights
 
@@ -222,25 +214,13 @@ class LinearAoRRLoss(RangeLoss):
             inside = noise.weights(means) if not warm else torch.ones_like(means)
             weights = inside.repeat_interleave(tokens.length).to(tokens.weights.dtype) * tokens.weights
             if self.training:
-                noise.update(self._joined(gains))
+                joined = gains
+                if self.group is not None:
+                    rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group)[0]
+                    joined = torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
+                noise.update(joined)
                 self._remember(tokens, scores, 1 - weights, index, gains)
-        return kept_mean(tokens, head, scores, _listed(weights, scores, self._summed()), self.group), weights
-
-    def _summed(self) -> Callable[[Tensor], Tensor] | None:
-        if self.group is None:
-            return None
-        from .distributed import sum_over
-
-        return lambda values: sum_over(values, self.group)  # type: ignore[arg-type]
-
-    def _joined(self, gains: Tensor) -> Tensor:
-        if self.group is None:
-            return gains
-        from .distributed import gather_rows, largest_over
-
-        most = max(largest_over(len(gains), gains.device, self.group), 1)
-        rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group, most)[0]
-        return torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
+        return kept_mean(tokens, head, scores, _listed(weights, scores, self.group), self.group), weights
 
     def _mean_gains(self, gains: Tensor, index: Tensor | None) -> Tensor:
         """The running means of the gains, including this visit; without indices the gains themselves."""
@@ -306,11 +286,10 @@ class LinearAoRRLoss(RangeLoss):
 
 
 @torch.no_grad()
-def _listed(weights: Tensor, scores: Scores, summed: Callable[[Tensor], Tensor] | None) -> Kept:
+def _listed(weights: Tensor, scores: Scores, group: ProcessGroup | None) -> Kept:
     """The tokens with positive weight; their cuts are NaN. Their number is on the device, so this synchronises."""
     index = weights.nonzero()[:, 0]
-    total, broken = weights.sum(), (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
-    if summed is not None:
-        total, broken = summed(torch.stack([total, broken])).unbind()
+    broken = (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
+    total, broken = sum_over(torch.stack([weights.sum(), broken]), group).unbind()
     nothing = torch.full_like(total, torch.nan)
     return Kept(index, weights[index], total, broken == 0, nothing, nothing)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .cuts import sum_dtype
+from .distributed import joint_value, sum_over
 from .token_scores import Head, Scores, add_product_, blocks, logits_of, score, slopes_
 
 if TYPE_CHECKING:
@@ -66,12 +67,7 @@ def kept_mean(
     losses = scores.loss[kept.position]
     value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
     picked = kept.position, tokens.target[kept.position], kept.weight * scale, scores.lse[kept.position]
-    value = _KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, head.settings)
-    if group is None:
-        return value
-    from .distributed import joint_value
-
-    return joint_value(value, group)
+    return joint_value(_KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, head.settings), group)
 
 
 def mean_of_all(
@@ -89,12 +85,7 @@ def mean_of_all(
     if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
         inputs = tuple(x if x is None else x.detach() for x in inputs)
     value, total, weights, *scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, weigh), head.settings)
-    total = total.detach()
-    if group is not None:
-        from .distributed import joint_value, sum_over
-
-        total = sum_over(total.clone(), group)
-        value = joint_value(value, group)
+    total, value = sum_over(total.detach().clone(), group), joint_value(value, group)
     if reduction == "mean":
         value = value / torch.where(total == 0, 1.0, total)
     return value, Scores(*scores), weights

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from .cuts import ranks_on_device, sum_dtype
+from .distributed import gather_rows, sum_over
 from .functional import as_range
 from .kernels import transforms_active
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
@@ -208,8 +209,6 @@ def choose(
     weight = weight * tokens.weights[index]
     total, valid = weight.sum(), valid & cut[2]
     if group is not None:
-        from .distributed import sum_over
-
         total, broken = sum_over(torch.stack([total, (~valid).to(total.dtype)]), group).unbind()
         valid = broken == 0
     return Kept(index, weight, total, valid, cut[0], cut[1])
@@ -225,10 +224,7 @@ def _in_range(
         room = _capacity(keep, len(keys)) if type(keep) is RankedRange else int(many)
         slot = torch.arange(room, device=keys.device)
         return order[(slot + first) % max(len(keys), 1)], slot < many, cut
-    from .distributed import gather_rows, largest_over
-
-    most = max(largest_over(len(keys), keys.device, group), 1)
-    joined, start = gather_rows(torch.stack([keys.double(), counted.double()], 1), group, most)
+    joined, start = gather_rows(torch.stack([keys.double(), counted.double()], 1), group)
     order, first, many, cut = _ordered(joined[:, 0].to(keys.dtype), joined[:, 1] > 0, keep)
     rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))
     local_rank = rank[start : start + len(keys)]
