@@ -126,6 +126,25 @@ def test_weights_averaging_and_evaluation_change_nothing(name):
     assert_same(state(loss), before)
 
 
+class Called(nn.Module):
+    def __init__(self, loss, call):
+        super().__init__()
+        self.loss, self.call = loss, call
+
+    def forward(self, scores):
+        return self.call(self.loss, scores)
+
+
+@every_loss
+def test_a_functional_call_uses_and_changes_the_given_buffers_alone(name):
+    loss, call = used(name)
+    scores, before = batches(4)[-1], {key: buffer.clone() for key, buffer in loss.named_buffers()}
+    expected = call(copy.deepcopy(loss), scores)
+    given = {f"loss.{key}": buffer.clone() for key, buffer in loss.named_buffers()}
+    assert torch.func.functional_call(Called(loss, call), given, (scores,)) == expected
+    assert_same(dict(loss.named_buffers()), before)
+
+
 @every_loss
 def test_a_nan_is_loud_and_forgotten(name):
     loss, call = used(name)

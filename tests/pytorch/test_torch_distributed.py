@@ -17,51 +17,111 @@ import rankrange.torch as rrt  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="this PyTorch was built without gloo")
 
-# One batch size a process, the first so many of them: uneven, and one empty.
-SIZES = {2: [13, 0], 4: [5, 17, 0, 2]}
-SETTINGS = {
+# Sequences of six tokens a process, the first so many of them: uneven, and none at all.
+SIZES = {2: [7, 0], 4: [2, 4, 0, 1]}
+SAMPLES = {
     "fractions": {"m": 0.2, "k": 0.8},
     "counts": {"m": 3, "k": 9},
     "largest": {"m": 0, "k": 1},
-    "all": {"m": 0.0, "k": 1.0},
     "one rank left": {"m": 0.5, "k": 0.51},
     "warm": {"m": 0.2, "k": 0.8, "warmup": 5},
+    "auto": {"m": "auto", "n_samples": 60},
 }
+TOKENS = {
+    "tokens": {"m": 0.2, "k": 0.8},
+    "counts of tokens": {"m": 3, "k": 9, "key": "loss"},
+    "all tokens": {},
+    "sequences": {"m": 0.3, "per": "sequence"},
+    "auto by token": {"m": "auto", "warmup": 1},
+    "auto by sequence": {"m": "auto", "per": "sequence"},
+}
+CASES = [(name, dtype, tied) for name in SAMPLES | TOKENS for dtype, tied in (("float32", False), ("float32", True))]
+CASES += [("fractions", "float64", tied) for tied in (False, True)]
 
 
 def make_data(n, dtype, tied):
-    generator = torch.Generator().manual_seed(n)
-    x = torch.randn(n, 4, dtype=dtype, generator=generator)
+    """Inputs, targets and indices of n sequences; if tied, three different losses in all."""
+    g = torch.Generator().manual_seed(n)
+    x, y = torch.randn(n, 6, 4, generator=g).to(dtype), torch.randint(0, 7, (n, 6), generator=g)
     if tied:
-        x = x[torch.zeros(n, dtype=torch.long)] * (torch.arange(n) % 3)[:, None]  # three different losses in all
-    return x, torch.arange(n) % 3 if not tied else torch.zeros(n, dtype=torch.long)
+        x, y = torch.ones_like(x), y % 3
+    return x, y, torch.arange(n)
 
 
-def make_model(dtype):
-    torch.manual_seed(0)
-    return nn.Linear(4, 3).to(dtype)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 7)
+        with torch.no_grad():
+            for parameter in self.parameters():  # few digits, so that ties are exact in batches of every size
+                parameter.copy_(parameter.mul(64).round() / 64)
+
+    def forward(self, x, y, index, criterion):
+        hidden = torch.relu(self.body(x))
+        if isinstance(criterion, rrt.LinearAoRRLoss):
+            return criterion(hidden, self.head.weight, torch.where(y == 6, -100, y), self.head.bias)
+        index = [(6 * index[:, None] + torch.arange(6)).flatten()] if criterion.automatic else []
+        return criterion(self.head(hidden).flatten(0, 1), y.flatten(), *index)
 
 
-def train_step(model, x, y, **settings):
-    loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), **settings)
-    value = loss(model(x), y)
-    value.backward()
+def make_criterion(name, group=None):
+    if name in TOKENS:
+        return rrt.LinearAoRRLoss(group=group, **TOKENS[name])
+    return rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), group=group, **SAMPLES[name])
+
+
+def steps(model, data, criterion, n_steps):
+    """Steps of gradient descent: what the last one found, and what the loss has stored."""
+    for _ in range(n_steps):
+        model.zero_grad()
+        value = model(*data, criterion)
+        value.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.3 * parameter.grad
+    rows = {key: each[:-1] if "history" in key or "given" in key else each for key, each in criterion.named_buffers()}
+    stored = {key: each[~each.isnan()] for key, each in rows.items()}  # no spare rows, no padding
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
-    return {"value": value.detach(), "gradients": gradients, "cut": loss._last["cut"], "weights": loss.last_weights}
+    of_samples = isinstance(criterion, rrt.AoRRLoss) and not criterion.automatic
+    cut = criterion._last["cut"] if of_samples else []
+    found = {"value": value.detach(), "gradients": gradients, "cut": cut, "stored": stored}
+    return found | {"weights": criterion.last_weights}
 
 
-CASES = [(name, torch.float32, tied) for name in SETTINGS for tied in (False, True)]
-CASES += [("fractions", torch.float64, tied) for tied in (False, True)]
+def part_of(rank, sizes, dtype="float32", tied=False):
+    return [part.split(sizes)[rank] for part in make_data(sum(sizes), getattr(torch, dtype), tied)]
 
 
 def check_cases(rank, sizes):
     """What one process of the group finds in every case."""
     results = []
     for name, dtype, tied in CASES:
-        x, y = (part.split(sizes)[rank] for part in make_data(sum(sizes), dtype, tied))
-        model = nn.parallel.DistributedDataParallel(make_model(dtype))
-        results.append(train_step(model, x, y, group=dist.group.WORLD, **SETTINGS[name]))
+        model = nn.parallel.DistributedDataParallel(Model().to(getattr(torch, dtype)))
+        criterion = make_criterion(name, dist.group.WORLD)
+        results.append(steps(model, part_of(rank, sizes, dtype, tied), criterion, 1 if tied else 3))
+    results.append({"value": accumulate(rank, sizes), "sharded": sharded(rank, sizes)})
     return results
+
+
+def accumulate(rank, sizes):
+    """As transformers' trainer does it: each process's part of the sum, times the number of processes, averaged."""
+    x, y, _ = part_of(rank, sizes)
+    model, n_items = Model(), make_data(sum(sizes), torch.float32, False)[1].numel()
+    hidden, criterion = torch.tanh(model.body(x)), rrt.LinearAoRRLoss(group=dist.group.WORLD)
+    return criterion(hidden, model.head.weight, y, model.head.bias, n_items=n_items).detach() * len(sizes)
+
+
+def sharded(rank, sizes):
+    """Gradients where FSDP2 has sharded body and head; the head's matrix is gathered by the loss."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, mesh = Model(), init_device_mesh("cpu", (len(sizes),))
+    for part in (model.body, model.head):
+        fully_shard(part, mesh=mesh)
+    model(*part_of(rank, sizes), make_criterion("tokens", dist.group.WORLD)).backward()
+    return [parameter.grad.full_tensor() for parameter in model.parameters()]
 
 
 def check_edges(rank, sizes):
@@ -139,13 +199,23 @@ def run_group(world, folder, job, timeout=60):
 def test_loss_and_gradients_are_those_of_one_process_on_the_joined_batch(world, tmp_path):
     found = run_group(world, tmp_path, check_cases)
     for i, (name, dtype, tied) in enumerate(CASES):
-        x, y = make_data(sum(SIZES[world]), dtype, tied)
-        expected = train_step(make_model(dtype), x, y, **SETTINGS[name])
-        same = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-7, msg=lambda m, n=name: f"{n}: {m}")
+        data = make_data(sum(SIZES[world]), getattr(torch, dtype), tied)
+        expected = steps(Model().to(data[0].dtype), data, make_criterion(name), 1 if tied else 3)
+        same = functools.partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6,
+                                 msg=lambda m, n=name: f"{n}: {m}")  # fmt: skip
         for process in found:
-            for what in ("value", "gradients", "cut"):
+            for what in ("value", "gradients", "cut", "stored"):
                 same(process[i][what], expected[what])
-        same(torch.cat([process[i]["weights"] for process in found]), expected["weights"])
+        if name in SAMPLES or not tied:  # tokens with equal keys are ranked by rounding in blocks
+            same(torch.cat([process[i]["weights"] for process in found]), expected["weights"])
+    data, model = make_data(sum(SIZES[world]), torch.float32, False), Model()
+    hidden = torch.tanh(model.body(data[0]))
+    joined = rrt.LinearAoRRLoss()(hidden, model.head.weight, data[1], model.head.bias).detach()
+    model(*data, make_criterion("tokens")).backward()
+    for process in found:  # parts of accumulated batches add up over the processes
+        torch.testing.assert_close(process[-1]["value"], joined)
+        gradients = [parameter.grad for parameter in model.parameters()]
+        torch.testing.assert_close(process[-1]["sharded"], gradients, rtol=1e-6, atol=1e-6)
 
 
 def test_edges_of_the_joined_batch(tmp_path):
