@@ -204,11 +204,12 @@ class _RankedRange(torch.autograd.Function):
         if ctx.short:  # multiplying the stored weights is faster than a launch
             (weights,) = ctx.saved_tensors
             found = (gradient if weights.dim() == 1 else gradient.unsqueeze(-1)) * weights
-            found = found.to(gradient.dtype)
-        elif torch.is_grad_enabled():
-            found = gradient.unsqueeze(-1) * weigh(*ctx.saved_tensors, torch.ones_like(gradient), ctx.scale)
+            return found.to(gradient.dtype), None, None, None
+        rows, cut = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            found = gradient.unsqueeze(-1) * weigh(rows, cut, torch.ones_like(gradient), ctx.scale)
         else:
-            found = weigh(*ctx.saved_tensors, gradient, ctx.scale)
+            found = weigh(rows, cut, gradient, ctx.scale)
         return found, None, None, None
 
 
@@ -221,10 +222,11 @@ class _TKML(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        scores, mask, marks = ctx.saved_tensors
         if torch.is_grad_enabled():
-            found = gradient.unsqueeze(-1) * spread(*ctx.saved_tensors, torch.ones_like(gradient))
+            found = gradient.unsqueeze(-1) * spread(scores, mask, marks, torch.ones_like(gradient))
         else:
-            found = spread(*ctx.saved_tensors, gradient)
+            found = spread(scores, mask, marks, gradient)
         return found, None, None, None
 
 
