@@ -248,8 +248,9 @@ def _protocols(found: list[Results]) -> list[str]:
 
 def _about(results: Results) -> str:
     minutes = sum(record["seconds"] for record in results.records) / 60.0
-    protocol = f"--protocol {results.protocol}"
-    return f"`make reproduce ARGS='{results.name} {protocol}'`: {minutes:.1f} minutes of one core."
+    command = f"`make reproduce ARGS='{results.name} --protocol {results.protocol}'`"
+    settings = (module(results.name).__doc__ or "").partition("\n\n")[2]  # says where a grid is thinned
+    return f"{command}: {minutes:.1f} minutes of one core.\n\n{settings.strip()}"
 
 
 def _summary(results: Results, counts: list[int], verdicts: list[str]) -> str:
