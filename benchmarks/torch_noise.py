@@ -345,6 +345,10 @@ def ranked(path: Path) -> list[dict[str, Any]]:
     return [row | {"ranking": name, "ap": average_precision(wrong, score)} | blank for name, score in scores.items()]
 
 
+def _precisions(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.groupby(["data", "ranking", "column"], sort=False)["ap"].mean().unstack()
+
+
 def average_precision(wrong: Any, score: Any) -> float | str:
     return round(float(average_precision_score(wrong, score)), 4) if wrong.any() else ""
 

@@ -21,8 +21,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.animation import FuncAnimation, PillowWriter
 from sklearn.datasets import load_breast_cancer, load_digits, make_moons, make_multilabel_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import HuberRegressor, LinearRegression
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -30,6 +32,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import rankrange.torch as rrt
 from rankrange import (
     AoRRClassifier,
+    AoRRRegressor,
     AoRRRegressorCV,
     RankedRangeClassifier,
     TKMLClassifier,
@@ -58,6 +61,34 @@ def choose_m() -> None:
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     plots.plot_tuning(model, ax=axis)
     _save(figure, "choose_m")
+
+
+def leverage() -> None:
+    """The moving picture of the README: one row is dragged away, and three lines are fitted at each place."""
+    rng = np.random.default_rng(1)
+    x = np.append(rng.uniform(0, 4, 30), 4.0)
+    y = np.append(x[:-1] + 0.4 * rng.normal(size=30), 4.0)
+    ends = np.array([[-0.5], [10.5]])
+    models = {
+        "least squares": (LinearRegression(), ORANGE),
+        "Huber": (HuberRegressor(max_iter=1000), GREY),
+        "rankrange": (AoRRRegressor(m=0.1, k=1.0, C=np.inf, random_state=0), BLUE),
+    }
+    figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+
+    def draw(frame: int) -> None:
+        share = np.sin(np.pi * frame / 40)  # there and back
+        x[-1], y[-1] = 4.0 + 6.0 * share, 4.0 - 7.0 * share
+        axis.clear()
+        axis.plot(x[:-1], y[:-1], "o", color="0.35", ms=4)
+        axis.plot(x[-1], y[-1], "o", color="#c0392b", ms=9)
+        for name, (model, colour) in models.items():
+            axis.plot(ends, model.fit(x[:, None], y).predict(ends), color=colour, lw=2.2, label=name)
+        axis.set(xlim=(-0.5, 10.5), ylim=(-4, 8), xticks=[], yticks=[], title="One row is dragged away")
+        axis.legend(frameon=False, loc="upper left")
+
+    FuncAnimation(figure, draw, frames=40).save(OUT / "leverage.gif", PillowWriter(fps=12), dpi=80)
+    plt.close(figure)
 
 
 def any_model() -> None:
@@ -312,6 +343,7 @@ def suspects() -> None:
 
 
 DRAWN = (
+    leverage,
     choose_m,
     any_model,
     multilabel,

@@ -181,7 +181,7 @@ def test_monk_is_always_below_the_printed_algorithm(n_splits):
 @SPLITS
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_breast_cancer_is_always_below_the_printed_algorithm(n_splits):
-    """At C = 1e5; at C = 1e4 the best minimum that we know of is 0.21 times (docs/benchmarks/solvers.md)."""
+    """At C = 1e5; at C = 1e4 the best minimum that we know of is 0.21 times."""
     cancer = load_breast_cancer()
     pairs = compare_with_subgradient(splits(cancer.data, cancer.target, n_splits, flipped=0.1), m=0.1, k=0.8, C=1e5)
     assert (pairs[:, 0] <= pairs[:, 1]).all()

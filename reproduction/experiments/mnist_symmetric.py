@@ -49,7 +49,7 @@ def run(cell: Cell) -> tuple[list[Row], dict[str, Any]]:
     images = data.load("mnist")
     X, X_test = (pixels.astype(np.float32) / np.float32(255) for pixels in (images.data, images.test_data))
     order = np.random.default_rng(cell.seed).permutation(len(X))
-    clean, train = (order[:200], order[200:600]) if cell.quick else (order[:10_000], order[10_000:])
+    clean, train = (order[:100], order[100:300]) if cell.quick else (order[:10_000], order[10_000:])
     given = noise.symmetric(images.target[train], float(cell.part.partition("=")[2]), cell.seed)
     fit = _held_out if cell.protocol == "held-out" else _algorithm_2
     found, counts, kept = fit(X[train], given, X[clean], images.target[clean], cell)

@@ -180,24 +180,15 @@ def dca_without_k_and_m(
         Rows with correct labels only.
     loss : {"softmax", "logistic", "hinge"}
         The individual loss; `y` and `y_clean` are as in `dca`.
-    warm_up_steps : int
-        Largest number of steps on the average loss; they end when the loss of the clean rows no longer falls.
-    warm_up_step : float
-        Their length.
-    outer_steps, inner_steps : int
-        Number of tangents, and of steps for each.
-    step : float
-        The step length.
-    batch_size : int, optional
-        Rows per step, as in `dca`.
+    warm_up_steps, warm_up_step : int and float
+        Largest number of steps on the average loss, and their length; they end when the loss of the clean rows no
+        longer falls.
+    outer_steps, inner_steps, step, batch_size : optional
+        As in `dca`.
     upper, lower : callable, optional
         Operations 1 and 2: the threshold lambda_hat, and lambda, from the clean losses.
-    theta : array_like of shape (scores, d), optional
-        The start; by default 0.
-    watch : callable, optional
-        Called with theta after each inner step.
-    random_state : int, optional
-        Seed of the batches.
+    theta, watch, random_state : optional
+        As in `dca`.
 
     Returns
     -------
@@ -284,20 +275,8 @@ def tkml(
         1 for the labels of a row, otherwise 0; each row has at least one.
     top_k : int
         Number of labels that are predicted, the paper's k (k' in Algorithm 3).
-    C : float
-        The paper's C, relative to the average loss.
-    outer_steps, inner_steps : int
-        Number of tangents, and of steps for each.
-    step : float
-        The step length.
-    batch_size : int, optional
-        Rows per step, as in `dca`.
-    theta : array_like of shape (labels, d), optional
-        The start; by default 0.
-    watch : callable, optional
-        Called with theta after each inner step.
-    random_state : int, optional
-        Seed of the batches.
+    C, outer_steps, inner_steps, step, batch_size, theta, watch, random_state : optional
+        As in `dca`; theta is (labels, d).
 
     Returns
     -------
@@ -354,24 +333,14 @@ def tkml_aorr(
 
     Parameters
     ----------
-    X : array_like of shape (n, d)
-        The rows.
-    Y : array_like of shape (n, labels)
-        1 for the labels of a row, otherwise 0; each row has at least one.
-    top_k : int
-        Number of labels that are predicted, the paper's k'.
+    X, Y, top_k : array_like, array_like and int
+        As in `tkml`; the paper calls top_k k'.
     m, k : int
         Ranks of rows to drop, and the last rank to keep.
-    steps : int
-        Number of steps.
-    step : float
-        The step length.
-    C : float
-        The paper's C, relative to the average loss.
-    theta : array_like of shape (labels, d), optional
-        The start; by default 0.
-    watch : callable, optional
-        Called with theta after each step.
+    steps, step : int and float
+        Number of steps, and their length.
+    C, theta, watch : optional
+        As in `tkml`.
 
     Returns
     -------

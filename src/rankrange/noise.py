@@ -8,11 +8,9 @@ best m.
 
 from __future__ import annotations
 
-import functools
 import numbers
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,8 +20,6 @@ from sklearn.utils import check_random_state
 from .metrics import check_indicator
 
 __all__ = ["asymmetric", "multilabel", "symmetric"]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[Any]:
@@ -65,20 +61,6 @@ def symmetric(y: ArrayLike, rate: float, random_state: Any = None) -> NDArray[An
     return noisy
 
 
-def _with_old_name(function: _F) -> _F:
-    """Decorate a function to accept `flips`, the old name of its parameter `mapping`, with a FutureWarning."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if "flips" in options:
-            warnings.warn("the parameter flips was renamed to mapping; pass mapping=", FutureWarning, stacklevel=2)
-            options["mapping"] = options.pop("flips")
-        return function(*args, **options)
-
-    return cast(_F, call)
-
-
-@_with_old_name
 def asymmetric(y: ArrayLike, mapping: Mapping[Any, Any], rate: float, random_state: Any = None) -> NDArray[Any]:
     """Class-conditional label noise: replace a share of the labels of some classes by one other class each.
 

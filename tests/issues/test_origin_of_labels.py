@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rankrange import find_label_issues, noise
-from rankrange.issues.sentences import percent, reason, share_sentence
+from rankrange.audit import audit_table
+from rankrange.issues.sentences import percent, remark, share_sentence
 
 
 def outcomes(n=400, seed=0):
@@ -105,8 +106,20 @@ def test_planted_errors_are_contradicted_with_confidence():
 
 
 def test_a_reason_explains_a_p_wrong_above_what_the_models_give():
-    assert "less certain" in reason("a", "b", 0.3, 0.7, 0.68)
-    assert "less certain" not in reason("a", "b", 0.01, 0.99, 0.9)
+    assert "less certain" in remark("a", "b", 0.11, 0.89, 0.68)
+    assert "'a' is often wrong" in remark("a", "b", 0.6, 0.4, 0.68)
+    assert remark("a", "b", 0.01, 0.99, 0.9) == remark("a", "b", 0.3, 0.7, 0.4) == ""
+
+
+def test_the_reasons_of_an_audit_explain_it_too():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    given = noise.symmetric(y, 0.2, random_state=0)
+    P = np.where(y[:, None] == np.arange(2), 0.85, 0.15) + 0.02 * rng.normal(size=400)[:, None] * [1, -1]
+    table = {"x": rng.normal(size=400).tolist(), "y": [f"class {c}" for c in given]}
+    suspects = [s for s in audit_table(table, "y", pred_probs=P).suspects(400) if s.p_wrong >= 0.5]
+    assert len(suspects) > 50
+    assert all("less certain" in suspect.why for suspect in suspects)
 
 
 def test_linear_models_alone_are_less_certain_than_with_trees():

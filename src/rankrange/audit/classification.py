@@ -7,6 +7,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
+from ..issues.sentences import remark
 from ..issues.suspects import LabelIssues
 from ..label_noise import LIKELY
 from ..pages.text import percent
@@ -174,8 +175,8 @@ def _explanation(
 ) -> str:
     """The mean prediction for row i, or that of each member if the members disagree, in words.
 
-    `pair` has the codes of the given and the suggested class. A remark follows if the given one is more probable by the
-    mean, but likely wrong because such errors are frequent.
+    `pair` has the codes of the given and the suggested class. A remark follows if the label is likely wrong although
+    its probability is not small.
     """
     shares = {name: [float(P[i, c]) for c in pair] for name, P in members.items()}
     sides = {share > other for share, other in shares.values() if abs(share - other) > _MIN_DISAGREEMENT}
@@ -184,9 +185,7 @@ def _explanation(
     if len(sides) > 1:
         parts = [f"{_MEMBERS.get(name, name)} {_gives(both, pair, names)}" for name, both in shares.items()]
         text = f"models fitted without the row disagree: {'; '.join(parts)}"
-    if given > other and wrong >= LIKELY:
-        text += f"; but '{names[pair[0]]}' is often wrong in this table, so '{names[pair[1]]}' is likelier"
-    return text
+    return text + remark(names[pair[0]], names[pair[1]], given, other, wrong)
 
 
 def _gives(shares: list[float], pair: tuple[int, int], names: list[str]) -> str:

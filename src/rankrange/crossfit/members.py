@@ -15,7 +15,10 @@ from .trees import tree_predictions
 
 
 class MemberTask(NamedTuple):
-    """Rows (n, features) or None, label codes from 0, the number of classes, folds, random numbers, texts or None."""
+    """Rows (n, features) or None, label codes from 0, the number of classes, folds, random numbers, texts or None.
+
+    The folds may be drawn several times; `folds.once()` are those of the first draw.
+    """
 
     X: Array | None
     codes: Array
@@ -26,11 +29,11 @@ class MemberTask(NamedTuple):
 
 
 def _trees(task: MemberTask) -> Mapping[str, Array]:
-    return {} if task.X is None else tree_predictions(task.X, task.codes, task.n_classes, task.folds, task.rng)
+    return {} if task.X is None else tree_predictions(task.X, task.codes, task.n_classes, task.folds.once(), task.rng)
 
 
 def _sparse(task: MemberTask) -> Mapping[str, Array]:
-    return {} if task.X is None else sparse_predictions(task.X, task.codes, task.n_classes, task.folds)
+    return {} if task.X is None else sparse_predictions(task.X, task.codes, task.n_classes, task.folds.once())
 
 
 def _text(task: MemberTask) -> Mapping[str, Array]:

@@ -21,8 +21,8 @@ from .folds import Folds
 _ROUNDS, _MORE_ROUNDS, _LARGER_FROM, _MIN_GAIN = (3, 5, 10, 20, 35, 50), (50, 100, 150), 5_000, 0.01
 # The largest numbers of rows for boosting and for each tree of a forest.
 _BOOSTED_ROWS, _TREE_ROWS = 40_000, 5_000
-# The number of trees, the share of the folds that each leaves out and predicts, and the minimum leaf sizes.
-_TREES, _LEFT_OUT, _LEAVES, _LARGE_LEAVES = 60, 0.4, (3, 30), (10, 40)
+# The number of trees of a forest, and the minimum leaf sizes of its two predictions.
+_TREES, _LEAVES, _LARGE_LEAVES = 60, (3, 30), (10, 40)
 
 # The members of `tree_predictions`; those of the forest are in the order of the leaf sizes.
 TREE_MEMBERS = ("boosting", "forest", "coarse_forest")
@@ -100,14 +100,14 @@ class Forest(NamedTuple):
         With `large`, trees are extra trees with large leaves: they still work if 40% of the labels are wrong. Their
         splits consider many columns, because informative ones would often be missed otherwise.
 
-        Three of five folds have about as many distinct rows as a bootstrap sample of four folds, and each tree predicts
-        twice as many rows.
+        Each leaves out half of the folds. Three of five folds have about as many distinct rows as a bootstrap sample of
+        four folds, and each tree predicts twice as many rows.
         """
         X, F = _single(X), len(folds)
         kind, leaves, columns = DecisionTreeClassifier, _LEAVES, "sqrt"
         if large:
             kind, leaves, columns = ExtraTreeClassifier, _LARGE_LEAVES, min(X.shape[1], 100)
-        out = max(1, round(_LEFT_OUT * F))
+        out = max(1, F // 2)
         order = np.concatenate([rng.permutation(F) for _ in range(-(-_TREES * out // F))])
         usable, trees = np.ones(len(codes), dtype=bool) if mass is None else mass > 0, []
         for left in order[: _TREES * out].reshape(_TREES, out):

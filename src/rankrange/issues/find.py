@@ -189,7 +189,7 @@ def find_label_issues(
             predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
         dense = _as_dense(data.X) if trees and data.X is not None else None
         for name in MEMBERS if dense is not None else ("text",):
-            members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds.once(), rng, texts))
+            members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds, rng, texts))
             report(f"{name} predicted all rows out of fold")
     if predictions is None:
         if not members:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..label_noise import LIKELY
+
 # The least share that is written as a number.
 _LEAST = 0.0005
 # Observed outcomes that models gave less than this are surprising.
@@ -50,13 +52,14 @@ def share_sentence(
     )
 
 
-def reason(given: Any, suggested: Any, p_given: float, p_suggested: float, p_wrong: float) -> str:
-    """Why a label is suspect: the out-of-fold probabilities, and why p_wrong may be higher than they suggest."""
-    models = f"models give {given} {p_given:.0%} and {suggested} {p_suggested:.0%} out of fold"
+def remark(given: Any, suggested: Any, p_given: float, p_suggested: float, p_wrong: float) -> str:
+    """Why p_wrong is higher than the out-of-fold probabilities of the label suggest; "" if they explain it."""
     # If one label in ten is wrong, p_wrong is 1/2 at about this probability of the label.
-    if p_wrong >= 0.5 and p_given > 0.1:
-        return f"{models}; models that learn from wrong labels are less certain than their errors are rare"
-    return models
+    if p_wrong < LIKELY or p_given <= 0.1:
+        return ""
+    if p_given > p_suggested:
+        return f"; but '{given}' is often wrong in this table, so '{suggested}' is likelier"
+    return "; models that learn from wrong labels are less certain than their errors are rare"
 
 
 def headline(issues: Any) -> str:

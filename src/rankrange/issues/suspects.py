@@ -13,15 +13,8 @@ from ..core.arrays import Array
 from ..errors import UserError
 from ..label_noise import LIKELY
 from ..pages.text import visible
-from .label_studio import (
-    Answer,
-    LabelStudioTasks,
-    Question,
-    fingerprint,
-    label_studio_tasks,
-    majority,
-    read_label_studio,
-)
+from . import label_studio as studio
+from .label_studio import Answer, LabelStudioTasks, Question
 from .named_rows import NamedRows, lines_of, shown_cell
 from .sentences import assumption, headline
 
@@ -117,25 +110,7 @@ class LabelIssues:
     expected_surprises: float = 0.0
 
     def top(self, n: int = 20) -> Array:
-        """The n rows with the highest scores, flagged or not, with the columns of the table.
-
-        Parameters
-        ----------
-        n : int, default=20
-            Maximum number of rows.
-
-        Returns
-        -------
-        structured ndarray
-            At most n entries, the highest score first.
-
-        Examples
-        --------
-        >>> from rankrange import find_label_issues
-        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
-        >>> len(issues), issues.top(1)["row"].tolist()
-        (0, [1])
-        """
+        """The n rows with the highest scores, flagged or not, with the columns of the table."""
         return (self.table if self.ranked is None else self.ranked)[:n].view(NamedRows)
 
     def decide(self, row: Any, decision: str, label: Any = None) -> None:
@@ -150,12 +125,6 @@ class LabelIssues:
         label : optional
             The new label, for "relabel"; by default the suggested label of the table. It is required for a row of a
             scan that is not in `ranked`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `row` is not the name of exactly one row, the decision is unknown, the label is not in y, or a label is
-            given with another decision than "relabel".
 
         Examples
         --------
@@ -191,14 +160,7 @@ class LabelIssues:
         return next((float(weight) for name, weight, _ in self.members if name == "neighbours"), 0.0)
 
     def decided(self) -> tuple[Array, Array]:
-        """The labels after the decisions, and which rows are kept.
-
-        Returns
-        -------
-        labels, kept : ndarray of shape (n,)
-            The labels in the order of `given`, with new labels for relabelled rows; and a mask that is False for
-            dropped rows. The labels of a scan are read once and held in memory.
-        """
+        """The labels (n,) after the decisions, and a mask (n,) of the rows that are kept."""
         labels, kept = np.array(self.given), np.ones(len(self.given), dtype=bool)
         for row, (decision, label) in self.decisions.items():
             if decision == "relabel":
@@ -209,7 +171,7 @@ class LabelIssues:
     @cached_property
     def _labels_fingerprint(self) -> str:
         """A hash of the number of labels and the first 1,000 of them, by which an export is recognised."""
-        return fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
+        return studio.fingerprint([len(self.given), [str(plain(label)) for label in np.asarray(self.given)[:1000]]])
 
     @cached_property
     def _labels(self) -> Array:
@@ -217,10 +179,7 @@ class LabelIssues:
         return np.unique(np.asarray(self.given))
 
     def _suggestion(self, row: Any) -> Any:
-        """The label that the table of all rows (`ranked`) suggests for a row; a row that is not in it is a ValueError.
-
-        Without `ranked`, the table of suspects is used.
-        """
+        """The label that the table of all rows (of suspects, if there is none) suggests for a row."""
         table = self.table if self.ranked is None else self.ranked
         found = np.flatnonzero(table["row"] == row)
         if not len(found):
@@ -262,20 +221,7 @@ class LabelIssues:
             return None
 
     def to_pandas(self) -> Any:
-        """The table of suspects as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per suspect, worst first.
-
-        Examples
-        --------
-        >>> from rankrange import find_label_issues
-        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
-        >>> list(issues.to_pandas().columns[:3])
-        ['row', 'given', 'suggested']
-        """
+        """The table of suspects as a pandas DataFrame."""
         return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
 
     def to_label_studio(
@@ -299,14 +245,6 @@ class LabelIssues:
         -------
         LabelStudioTasks
             The tasks and the labelling configuration; `decide_from` reads the export of the project.
-
-        Examples
-        --------
-        >>> from rankrange import find_label_issues
-        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
-        >>> task = issues.to_label_studio(["good", "bad", "worse", "worst"], limit=1).tasks[0]
-        >>> task["predictions"][0]["result"][0]["value"]
-        {'choices': ['1']}
         """
         columns = data if hasattr(data, "keys") else {"data": data}
         cells = {str(name): np.asarray(columns[name]) for name in columns.keys()}  # noqa: SIM118 (data frames)
@@ -330,7 +268,7 @@ class LabelIssues:
                 suggested = [str(plain(found["suggested"]))]
             questions.append(Question(about, shown, suggested, score, why))
         task = "outcomes" if self.labels == "observed" else "classes"
-        return label_studio_tasks(questions, [str(plain(name)) for name in self._labels], task, text, image)
+        return studio.label_studio_tasks(questions, [str(plain(name)) for name in self._labels], task, text, image)
 
     def decide_from(self, path: str | os.PathLike[str]) -> list[Any]:
         """Record the answers of reviewers in Label Studio; `decided` applies them.
@@ -341,40 +279,18 @@ class LabelIssues:
         Parameters
         ----------
         path : path-like
-            The export of the Label Studio project, in the format JSON.
+            The export of the Label Studio project, in the format JSON. It must be about these labels.
 
         Returns
         -------
         list
             The names of the rows on which reviewers disagree.
-
-        Raises
-        ------
-        UserError
-            If the export belongs to other labels, or has a label that is not in y.
-
-        Examples
-        --------
-        >>> import json, tempfile
-        >>> from pathlib import Path
-        >>> from rankrange import find_label_issues
-        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
-        >>> task = issues.to_label_studio(["good", "bad", "worse", "worst"], limit=1).tasks[0]
-        >>> chosen = task["predictions"][0]["result"]  # a reviewer who accepts the suggestion
-        >>> task["annotations"] = [{"completed_by": 1, "was_cancelled": False, "result": chosen}]
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "export.json")
-        ...     _ = path.write_text(json.dumps([task]))
-        ...     issues.decide_from(path)
-        []
-        >>> issues.decided()[0].tolist()
-        [0, 1, 1, 1]
         """
         names = np.arange(len(self.given)) if self.index is None else self.index
         rows = {str(plain(name)): plain(name) for name in names}
         labels = {str(plain(label)): plain(label) for label in self._labels}
         votes: dict[Any, list[tuple[str, Any]]] = {}
-        for answer in read_label_studio(path):
+        for answer in studio.read_label_studio(path):
             row = rows.get(answer.about["row"])
             p_wrong = answer.about["p_wrong"]
             if row is None or any(
@@ -386,7 +302,7 @@ class LabelIssues:
             votes.setdefault(row, [])
             if answer.drop or answer.labels:
                 votes[row].append(self._vote(answer, labels))
-        results = {row: majority(found) for row, found in votes.items()}
+        results = {row: studio.majority(found) for row, found in votes.items()}
         for row, (most, _) in results.items():
             self.decide(row, *(most or ("unsure", None)))
         return [row for row, (_, differ) in results.items() if differ]
@@ -404,25 +320,14 @@ class LabelIssues:
     def _about(self, row: Any, **probability: float) -> dict[str, Any]:
         """The fields that identify a row in an export."""
         given = str(plain(np.asarray(self.given)[self._position(row)]))
-        about = {"row": str(plain(row)), "given": given, "contents": fingerprint([str(plain(row)), given])}
+        about = {"row": str(plain(row)), "given": given, "contents": studio.fingerprint([str(plain(row)), given])}
         task = "outcomes" if self.labels == "observed" else "classes"
         return {**about, "table": self._labels_fingerprint, "target": ["label"], "task": task, **probability}
 
     def to_cleanlab(self) -> Any:
         """All rows as a pandas DataFrame with the columns of cleanlab's `CleanLearning.get_label_issues`.
 
-        Returns
-        -------
-        pandas.DataFrame
-            One row per row of X (with its index if X is a data frame) and the columns is_label_issue (p_wrong of at
-            least 0.5), label_quality (1 - score), given_label and predicted_label.
-
-        Examples
-        --------
-        >>> from rankrange import find_label_issues
-        >>> issues = find_label_issues(y=[0, 0, 1, 1], pred_probs=[[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.1, 0.9]])
-        >>> issues.to_cleanlab().shape
-        (4, 4)
+        They are is_label_issue (p_wrong of at least 0.5), label_quality (1 - score), given_label and predicted_label.
         """
         if self.labels == "observed":
             raise ValueError("cleanlab's columns are about wrong labels, got labels='observed'; use to_pandas()")

@@ -89,7 +89,7 @@ class LabelNoisePosterior:
     >>> from rankrange.label_noise import LabelNoiseModel
     >>> P = np.tile([[0.9, 0.1], [0.1, 0.9]], (50, 1))
     >>> posterior = LabelNoiseModel().fit({"model": P}, np.tile([0, 1], 50))
-    >>> posterior.predict({"model": P[:2]}, np.array([0, 1])).p_wrong.max() < 0.1
+    >>> bool(posterior.predict({"model": P[:2]}, np.array([0, 1])).p_wrong.max() < 0.1)
     True
     """
 

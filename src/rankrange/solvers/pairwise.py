@@ -53,7 +53,6 @@ class _Lines:
 
 class _Step(NamedTuple):
     d: Array
-    gain: float  # of the model
     weights: tuple[Array, Array] | None  # None if nothing is cut
 
 
@@ -172,7 +171,7 @@ def _gap(point: PairPoint, bound: PairPoint) -> float:
 
 
 def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, PairPoint]:
-    """The largest of the step lengths 1, 1/2, 1/4, ... with a sufficient decrease, and the point there.
+    """The largest of the step lengths 1, 1/2, 1/4, ... with a decrease, and the point there.
 
     Returns 0 and the old point if rounding prevents a decrease.
     """
@@ -180,7 +179,7 @@ def _along(problem: PairTop, point: PairPoint, move: _Step) -> tuple[float, Pair
     du, dv = problem.scores(move.d)
     for _ in range(30):
         trial = problem.at_scores(point.w + length * move.d, point.u + length * du, point.v + length * dv)
-        if trial.value <= point.value - 1e-4 * length * max(move.gain, 0.0):
+        if trial.value <= point.value:
             return length, trial
         length *= 0.5
     return 0.0, point
@@ -191,7 +190,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
     bands = [band for positive in (False, True) if (band := _band(problem, point, positive, width)) is not None]
     if not bands:
         d = -Metric(hessian, 1e-13).solve(point.gradient)
-        return _Step(d, -0.5 * float(point.gradient @ d), None)
+        return _Step(d, None)
     start = [band.weights for band in bands]
     d, value = np.zeros_like(point.w), np.inf
     for _ in range(_ALTERNATIONS if len(bands) > 1 else 1):
@@ -206,19 +205,7 @@ def _newton_step(problem: PairTop, point: PairPoint, width: int, enough: float) 
             band.weights, d, value = solved.weights, solved.step, solved.value
         if abs(last - value) <= enough:
             break
-    return _Step(d, _gain(point, hessian, bands, start, d), _weights_of(point, bands))
-
-
-def _gain(point: PairPoint, hessian: Array, bands: list[_Lines], start: list[Array], d: Array) -> float:
-    """The decrease of the model by the step d: a quadratic plus, for each class, the sum of the largest `_Lines`."""
-    model = float(point.gradient @ d) + 0.5 * float(d @ hessian @ d)
-    for band, now in zip(bands, start, strict=True):
-        ahead = band.values + band.A @ d
-        order = np.argsort(-ahead)
-        before = np.cumsum(band.caps[order]) - band.caps[order]
-        best = float(np.clip(now.sum() - before, 0.0, band.caps[order]) @ ahead[order])
-        model += best - float(now @ ahead)
-    return -model
+    return _Step(d, _weights_of(point, bands))
 
 
 def _weights_of(point: PairPoint, bands: list[_Lines]) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SITE = Path(os.environ.get("RANKRANGE_SITE", ROOT / "docs" / "_build" / "html"))
 pytestmark = [
     pytest.mark.site,

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pandas")
 from benchmarks.__main__ import MODULES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NAMES = [name for names in MODULES.values() for name in names]
 # Libraries that only some benchmarks compare with.
 NEEDS = {

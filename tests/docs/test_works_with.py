@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "works_with.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "works_with.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PAGES = [PAGE, PAGE.with_name("boosting.md"), PAGE.with_name("trainers.md")]
 # test_torch_adapters.py runs the classes of trainers.md, which print nothing.

@@ -1,0 +1,121 @@
+"""The examples of the README, the pages and the gallery run and print what they say: `make docs-check`."""
+
+import contextlib
+import io
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from rankrange import find_label_issues
+
+pytestmark = pytest.mark.site
+ROOT = Path(__file__).parents[2]
+# Their code needs other packages: the tests of the trainers and test_works_with.py run it.
+ELSEWHERE = {"trainers.md", "text_models.md", "works_with.md", "boosting.md"}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[hse]*/*.md"))]
+GALLERY = sorted((ROOT / "examples").glob("plot_*.py"))
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def about(text):
+    """Words and numbers of a line apart, so that numbers may differ a little."""
+    pieces = NUMBER.split(text)
+    return [" ".join(words.split()) for words in pieces[::2]], [float(number) for number in pieces[1::2]]
+
+
+def wins_with_scikit_learn(names):
+    """Whether the robust models of the page beat the ordinary ones: the linear model, and the trees."""
+    models = (("plain", "robust"), ("trees", "wrapped"))
+    scores = [[names[name].score(names["X_test"], names["y_test"]) for name in pair] for pair in models]
+    return [robust > ordinary for ordinary, robust in scores]
+
+
+def wins_with_networks(names):
+    return [names["robust"] > names["ordinary"]]
+
+
+# What a first page promises: about the numbers that it prints would allow the order to be wrong.
+WINS = {
+    ROOT / "docs" / "start" / "sklearn.md": wins_with_scikit_learn,
+    ROOT / "docs" / "start" / "networks.md": wins_with_networks,
+}
+
+
+def run(page, seed=0):
+    """The names that the code of a page leaves, run block after block, and what each block prints."""
+    for package in set(re.findall(r"^(?:from|import) (\w+)", "\n".join(blocks(page)), re.M)):
+        pytest.importorskip(package)
+    names, printed = {"__name__": "page"}, []
+    for block in blocks(page):
+        block = block.replace("random_state=0", f"random_state={seed}").replace("seed(0)", f"seed({seed})")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(block, page, "exec"), names)
+        printed.append(output.getvalue().splitlines())
+    return names, printed
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page) and page.name not in ELSEWHERE], ids=lambda page: page.stem
+)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
+    """`# -> text` is exact; in `# ~> text` numbers may differ by .03."""
+    monkeypatch.chdir(tmp_path)
+    names, printed = run(page)
+    for block, lines in zip(blocks(page), printed, strict=True):
+        promised = re.findall(r"# ([-~])> (.*?)(?: {3,}.*)?$", block, re.M)
+        assert len(lines) == len(promised), (lines, "a block says all that it prints")
+        for line, (kind, expected) in zip(lines, promised, strict=True):
+            (words, numbers), (of_page, near) = about(line), about(expected)
+            assert line == expected or (kind == "~" and words == of_page and numbers == pytest.approx(near, abs=0.03))
+    if page in WINS:
+        assert all(WINS[page](names))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WINS, ids=lambda page: page.stem)
+def test_the_gain_of_a_first_page_holds_for_nine_of_ten_seeds(page):
+    assert (np.array([WINS[page](run(page, seed)[0]) for seed in range(10)]).sum(axis=0) >= 9).all()
+
+
+@pytest.mark.slow
+def test_most_planted_errors_of_the_demonstration_are_found_for_nine_of_ten_seeds():
+    """Of digits with 40 planted errors more than half of the first 40 rows are wrong: start/table.md."""
+    X, y = (part[:500] for part in load_digits(return_X_y=True))
+    wins = []
+    for seed in range(10):
+        rng, given = np.random.default_rng(seed), y.copy()
+        planted = rng.choice(500, 40, replace=False)
+        given[planted] = (given[planted] + rng.integers(1, 10, 40)) % 10
+        first = find_label_issues(X, given, random_state=seed).top(40)["row"]
+        wins.append((given[first] != y[first]).mean() > 0.5)
+    assert sum(wins) >= 9
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
+def test_an_example_of_the_gallery_runs_and_draws(path, monkeypatch):
+    source = path.read_text(encoding="utf-8")
+    for package in ("matplotlib", *re.findall(r"^(?:from|import) (pandas|torch|cleanlab)\b", source, re.M)):
+        pytest.importorskip(package)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("RANKRANGE_SMALL", "1")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+        figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
+        assert figures
+        assert all(any(axis.has_data() for axis in figure.axes) for figure in figures)
+    finally:
+        pyplot.close("all")

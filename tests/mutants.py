@@ -1,0 +1,192 @@
+"""Plant small faults in the source, one at a time, and report those that the tests do not notice.
+
+    make mutants ARGS="--seed 1 --count 10 [--packages core solvers] [--list]"
+
+A fault is drawn at random by the syntax tree: a comparison, an operator, a constant, a condition, a dropped statement,
+or two arguments in the other order. It is planted in a copy of src, and the tests of its package run until the first
+failure: the folder of tests that mirrors the package, then the other files that import from it, then those that fit
+estimators. A run that takes three
+times as long as without the fault counts as noticed. A survivor wants a test of the property that it breaks, changes
+nothing, or its line can go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("core", "solvers", "crossfit", "label_noise", "inference", "estimators", "shards", "torch")
+COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
+# Tests whose folder or file has another name than their package.
+FOLDERS = {"torch": ["pytorch"], "shards": ["shards", "device"], "label_noise": ["label_noise", "issues"]}
+# What all estimators run through: every file that fits one may notice a fault in it.
+BELOW = ("core", "solvers", "crossfit", "label_noise", "inference", "estimators")
+ESTIMATORS = re.compile(r"from rankrange import [^#]*(AoRR|TKML|PartialAUC|RankedRange|find_label_issues|regression)")
+LEAST_SECONDS = 60
+
+
+class Mutant(NamedTuple):
+    """Where in a file which text becomes which."""
+
+    path: Path
+    node: ast.AST
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        before = " ".join((ast.get_source_segment(self.path.read_text("utf-8"), self.node) or "").split())
+        after = " ".join(self.text.split())
+        return f"{self.path.relative_to(ROOT)}:{self.node.lineno} {self.kind}: {before[:100]} -> {after[:100]}"
+
+    def applied(self) -> str:
+        """The source with the fault; ast counts columns in bytes."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        first, last = self.node.lineno - 1, self.node.end_lineno - 1
+        head, tail = lines[first][: self.node.col_offset], lines[last][self.node.end_col_offset :]
+        return b"".join([*lines[:first], head + self.text.encode() + tail, *lines[last + 1 :]]).decode()
+
+
+def mutants_of(path: Path) -> Iterator[Mutant]:
+    """All faults that can be planted in a file; annotations, messages of errors and docstrings have none."""
+
+    def visit(node: ast.AST) -> Iterator[Mutant]:
+        for kind, changed in changes(node):
+            yield Mutant(path, node, kind, changed if isinstance(changed, str) else f"({ast.unparse(changed)})")
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.Raise | ast.JoinedStr):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from visit(child)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | str]]:
+    """The faults of one node."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for kind, table in (("boundary", COMPARISONS), ("comparison", TURNED)):
+            if type(node.ops[0]) in table:
+                yield kind, replaced(node, ops=[table[type(node.ops[0])]()])
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        yield "arithmetic", replaced(node, op=OPERATORS[type(node.op)]())
+    elif isinstance(node, ast.BoolOp):
+        yield "condition", replaced(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
+        yield "sign" if isinstance(node.op, ast.USub) else "condition", node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        value = not node.value if isinstance(node.value, bool) else node.value * 2 if node.value > 1 else node.value + 1
+        yield "constant", ast.Constant(value)
+    elif isinstance(node, ast.AugAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        yield "dropped statement", "pass"
+    elif isinstance(node, ast.Call) and len(node.args) > 1 and getattr(node.func, "id", "") != "isinstance":
+        yield "swapped arguments", replaced(node, args=[node.args[1], node.args[0], *node.args[2:]])
+
+
+def replaced(node: ast.AST, **fields: object) -> ast.AST:
+    """A copy of the node with other fields."""
+    other = copy.copy(node)
+    for name, value in fields.items():
+        setattr(other, name, value)
+    return other
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT / "src" / "rankrange").parts[0].removesuffix(".py")
+
+
+@cache
+def tests_of(package: str) -> list[str]:
+    """The mirrored folders, the other files that import from the package, and those that fit estimators."""
+    own = [f"tests/{name}" for name in FOLDERS.get(package, [package]) if (ROOT / "tests" / name).is_dir()]
+    files = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    imports = re.compile(rf"rankrange\.{package}\b|from rankrange import [^#]*\b{package}\b")
+    near = sorted(name for name, text in files.items() if imports.search(text))
+    far = sorted(name for name, text in files.items() if package in BELOW and ESTIMATORS.search(text))
+    return own + [name for name in dict.fromkeys([*near, *far]) if not name.startswith(tuple(f"{f}/" for f in own))]
+
+
+def run(source: Path, package: str, limit: float, jobs: str) -> tuple[bool, float]:
+    """Whether the tests of a package pass on this source within the limit, and seconds."""
+    start = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow and not site", "-p", "no:cacheprovider"]
+    command += ["-n", jobs, "--dist", "worksteal", *tests_of(package)]
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **threads, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        passed = process.wait(timeout=limit) == 0
+    except subprocess.TimeoutExpired:
+        passed = False
+        os.killpg(process.pid, 9)
+        process.wait()
+    return passed, time.monotonic() - start
+
+
+def judged(mutant: Mutant, source: Path, limit: float, jobs: str) -> tuple[bool, float]:
+    """Whether the tests notice the fault."""
+    target = source / mutant.path.relative_to(ROOT / "src")
+    try:
+        target.write_text(mutant.applied(), encoding="utf-8")
+        passed, seconds = run(source, package_of(mutant.path), limit, jobs)
+    finally:
+        shutil.copyfile(mutant.path, target)
+    return not passed, seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
+    parser.add_argument("--jobs", default="auto", help="processes of pytest")
+    parser.add_argument("--list", action="store_true", help="only show what is drawn")
+    given = parser.parse_args()
+    files = sorted(path for name in given.packages for path in (ROOT / "src" / "rankrange" / name).rglob("*.py"))
+    drawn = random.Random(given.seed).sample([mutant for path in files for mutant in mutants_of(path)], given.count)
+    if given.list:
+        print(*drawn, sep="\n")
+        return
+    survivors, limits = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "src")
+        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        for mutant in drawn:
+            package = package_of(mutant.path)
+            if package not in limits:
+                passed, seconds = run(source, package, 3600, given.jobs)
+                if not passed:
+                    raise SystemExit(f"the tests of {package} fail without a fault: {' '.join(tests_of(package))}")
+                limits[package] = max(3 * seconds, LEAST_SECONDS)
+            noticed, seconds = judged(mutant, source, limits[package], given.jobs)
+            survivors += [] if noticed else [mutant]
+            print(f"{'noticed ' if noticed else 'SURVIVED'} {seconds:4.0f} s  {mutant}", flush=True)
+    print(
+        f"\n{len(drawn) - len(survivors)} of {len(drawn)} noticed (seed {given.seed})", *survivors, sep="\n  survived: "
+    )
+
+
+if __name__ == "__main__":
+    main()
