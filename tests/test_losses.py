@@ -438,3 +438,37 @@ def test_a_logarithm_of_a_sum_is_accurate_for_all_sizes(dtype):
     e = np.concatenate([np.geomspace(least, 1.0, 20_000), np.random.default_rng(0).random(20_000)]).astype(dtype)
     exact = np.log1p(e.astype(np.longdouble))
     assert np.abs(log_of_sum(e.copy(), 1 + e) / exact - 1).max() <= 3 * np.finfo(dtype).eps
+
+
+# --- Slopes at ties ---
+
+
+def slope_without_ties(z, true, k, two_sided):
+    """By the definition: one label is pushed down and one pulled up."""
+    order = np.argsort(-z)
+    down, up = order[k], min(np.flatnonzero(true), key=lambda label: z[label])
+    if two_sided and true.sum() > k:
+        down = max(np.flatnonzero(~true), key=lambda label: z[label])
+        up = [label for label in order if true[label]][k - 1]
+    slope = np.zeros(len(z))
+    slope[down] += 1.0
+    slope[up] -= 1.0
+    return slope
+
+
+@given(
+    st.lists(st.integers(-1, 1), min_size=4, max_size=4),
+    st.lists(st.booleans(), min_size=4, max_size=4),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_the_slope_of_tkml_is_the_mean_over_all_ways_to_break_ties(scores, true, k, two_sided):
+    z, mask = np.array(scores, dtype=float), np.array(true)
+    value, slope = TKML(k, two_sided).value_and_derivative(mask[None], z[None])
+    if value[0] == 0 or not mask.any() or (two_sided and mask.all()):
+        assert not slope.any()
+        return
+    ways = [
+        slope_without_ties(z + 1e-6 * np.array(way), mask, k, two_sided) for way in itertools.permutations(range(4))
+    ]
+    np.testing.assert_allclose(slope[0], np.mean(ways, axis=0), atol=1e-12)

@@ -158,6 +158,23 @@ class Design:
         """The transpose (d, n) of a sparse X with squared entries."""
         return self.X.multiply(self.X).T
 
+    def dense(self, rows: Array) -> Array:
+        """Some rows (rows, p), with a column of ones if there is an intercept, dense and in float64."""
+        X = self.X[rows]
+        out = np.ones((len(rows), self.p))
+        out[:, : self.d] = X.toarray() if self.sparse else X
+        return out
+
+    @cached_property
+    def lengths(self) -> Array:
+        """The norm of each row, of columns scaled to a mean square of 1 (a sample of the rows), and 1 per column."""
+        few = self.dense(np.arange(0, self.n, -(-self.n // 2000)))[:, : self.d]
+        scale = 1.0 / np.maximum((few**2).mean(axis=0), 1e-300) / max(self.d, 1)
+        X = self.X
+        if self.sparse:
+            return np.sqrt(1.0 + np.asarray(X.multiply(X) @ scale))
+        return np.sqrt(1.0 + np.concatenate([X[a : a + _BLOCK] ** 2 @ scale for a in range(0, self.n, _BLOCK)]))
+
     @cached_property
     def largest_norm(self) -> float:
         """The largest Euclidean norm of a column."""
@@ -248,17 +265,6 @@ class _Problem:
             return np.inf
         squares = 0.0 if ratio == 1 else 0.5 * self.C * float(np.vdot(beyond, beyond)) / (1 - ratio)
         return self.penalty(W) + squares - float(np.vdot(V, coef))
-
-    def gap_left(self, gradients: Array) -> Array:
-        """Estimates (S,) of how far the objective can still fall, from its gradients (S, r, p).
-
-        C / 2 times the squared norm of the gradient in the coefficients is the duality gap if no losses are tied. The
-        intercept has no penalty, so twice the square of its derivative is added.
-        """
-        d = self.design.d
-        coef, free = (np.einsum("srp,srp->s", part, part) for part in (gradients[:, :, :d], gradients[:, :, d:]))
-        # a zero gradient leaves no gap, also without a penalty (C = inf)
-        return np.multiply(0.5 * self.C, coef, out=np.zeros_like(coef), where=coef > 0.0) + 2.0 * free
 
     def penalty_diagonal(self) -> Array:
         """The second derivative of the squared part of the penalty, one entry per column of W."""
@@ -421,13 +427,6 @@ class Objective(_Problem):
     def _top_sum(self, K: float, scale: float, caps: Array | None, tilt: Array | None = None) -> TopSum:
         parts = (self.design, self.y, self.loss, self.C, self.n_outputs)
         return TopSum(*parts, K, scale, caps, tilt, l1_ratio=self.l1_ratio)
-
-    def caps_at(self, s: Array, rows: Array) -> Array:
-        """The mass that is left of these rows after dropping at the losses s; rows tied at a cut count as dropped."""
-        caps = np.ones(len(s)) if self.sample_weight is None else self.sample_weight.astype(np.float64)
-        for inside, cut in self.aggregate.cuts(s, self.m, self.sample_weight):
-            caps[inside] *= s[inside] < cut.value
-        return caps[rows]
 
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""

@@ -64,7 +64,8 @@ class Smooth(NamedTuple):
         return self._replace(free=self.free[::every], rates=every * self.rates[::every], block=self.block[::every])
 
 
-def _fixed(value: float, weights: Array, densities: Array) -> Smooth:
+def unchanging(value: float, weights: Array, densities: Array) -> Smooth:
+    """A risk with weights that do not change with the losses."""
     nothing = np.zeros(0, dtype=np.intp)
     return Smooth(value, weights, densities, nothing, np.zeros(0), nothing)
 
@@ -101,7 +102,7 @@ class TopRisk:
         """The smoothed value with its weights."""
         if self.fixed:
             value, q = self.exact(s)
-            return _fixed(value, q, np.ones(len(s)))
+            return unchanging(value, q, np.ones(len(s)))
         pushed = centre + s / width
         self._level[0] = _level_of_mass(pushed, self.caps, self.K, self._level[0] / width) * width
         shares = np.clip(pushed - self._level[0] / width, 0.0, 1.0)
@@ -162,7 +163,7 @@ class SpectrumRisk:
         """The smoothed value with its weights: a projection, computed by isotonic regression of the sorted values."""
         if self.fixed:
             value, q = self.exact(s)
-            return _fixed(value, q, np.ones(len(s)))
+            return unchanging(value, q, np.ones(len(s)))
         pushed = centre + s / width
         order, cell, p = self.spectrum.cells(pushed, self.mass)
         positive = p > 0

@@ -22,7 +22,7 @@ from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
 from .majorise import dca
-from .polish import bilevel, certify, refine
+from .polish import bilevel, certify
 from .smoothing import smoothing
 from .subgradient import subgradient
 from .trim import search
@@ -38,7 +38,6 @@ __all__ = [
     "certify",
     "dca",
     "descend_from_starts",
-    "refine",
     "search",
     "solve",
     "subgradient",

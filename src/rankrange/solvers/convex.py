@@ -3,9 +3,13 @@
 min over W of max over q of q . losses + penalty. Subtracting width/2 times a squared distance of the weights q from a
 centre makes the maximum smooth; a piecewise linear loss, itself a maximum, is smoothed in the same way. Newton's method
 minimises the smooth problem. When it has less to gain than the smoothing hides, the centre moves to the current weights
-and the width shrinks. Steps are solved by conjugate gradients, preconditioned by the Hessian of a sample of the rows:
-with few rows that is one factorisation, with many a few products with X. With an l1 penalty a step minimises the
-quadratic model plus the penalty over a working set of coefficients.
+and the width shrinks. The largest of smooth losses need no smoothing close to a minimum: each step decides by a small
+exact problem (`inner.band`) which rows near the cut cross it. Other steps are solved by conjugate gradients,
+preconditioned by the Hessian of a sample of the rows: with few rows that is one factorisation, with many a few products
+with X. With an l1 penalty a step minimises the quadratic model plus the penalty over a working set of coefficients.
+
+The rows that F drops may change after every step: the problem is an upper bound on F that equals it at W, so F never
+increases, and the gap refers to the rows that are dropped in the end.
 """
 
 from __future__ import annotations
@@ -19,13 +23,16 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.losses import Envelope, needs
-from ..core.risks import Smooth
+from ..core.risks import Smooth, TopRisk, unchanging
 from .descent import Metric, relative
 from .duality import gap_above_risk
+from .inner.band import step_of_band
 from .quadratic_net import quadratic_net
 
-# The factor by which the width shrinks, the smallest share of the first one, and the tried first ones.
-_SHRINK, _LEAST, _FIRST = 0.2, 1e-4, (1.0, 0.1, 1e-2, 1e-3)
+# The factor by which the width shrinks, and the smallest share of the spread of the losses.
+_SHRINK, _LEAST = 0.2, 1e-4
+# At a minimum about as many rows are at the cut as there are parameters: the first width reaches this many times that.
+_AT_THE_CUT = 3
 # The smoothing changes when a step gains less than the first share of what it hides, if the gap is not far above that
 # either; or when it gains less than the second share.
 _HIDDEN, _SOLVED = 0.1, 1e-4
@@ -37,8 +44,13 @@ _ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
 _MOST_PARAMETERS = 600
 # Conjugate gradients of one step: the largest number, and the smallest and the largest relative residual.
 _CG_STEPS, _CG_TOL = 100, (1e-4, 0.1)
+# After this many steps, rows are no longer dropped anew once that gains little.
+_RECUTS = 10
 # The largest change of a score in a step, relative to the largest score, and the largest number of doublings of a step.
 _FARTHEST, _DOUBLINGS = 10.0, 6
+# The band, the rows that may cross the cut in a step: rows per parameter, and at most, at first; the largest factor by
+# which it widens before the problem is smoothed instead; and rows per parameter, and at least, of its Hessian.
+_BAND, _WIDEST, _HESSIAN_ROWS = (10, 500), 4, (200, 8000)
 # The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from
 # which the slope of a zero coefficient puts it there.
 _WORKING, _EDGE = 64, 0.8
@@ -48,6 +60,7 @@ class Solution(NamedTuple):
     """A solution: coefficients, their scores, the value, its relative gap, the number of steps, and the last weights.
 
     The weights are densities of the rows and weights of the margins of a piecewise linear loss, otherwise None.
+    `problem` is the problem that was solved, to which the gap refers.
     """
 
     W: Array
@@ -56,6 +69,7 @@ class Solution(NamedTuple):
     gap: float
     n_iter: int
     weights: Weights
+    problem: Any
 
 
 Weights = tuple[Array, Any]
@@ -80,6 +94,7 @@ def minimise(
     max_iter: int = 200,
     scores: Array | None = None,
     weights: Weights | None = None,
+    cutting: Callable[[Array], Any] | None = None,
 ) -> Solution:
     """Minimise a convex problem from W until the relative gap is at most `tol`; the result is never above the start.
 
@@ -97,6 +112,8 @@ def minimise(
         The scores of W, if they are known.
     weights : pair of ndarray or None
         The weights of the solution of a similar problem, around which the smoothing starts.
+    cutting : callable or None
+        The problem for given losses, if the rows that it drops depend on them: they are dropped anew after each step.
 
     Returns
     -------
@@ -109,24 +126,23 @@ def minimise(
     smoothing = _Smoothing(problem, W, Z, weights)
     at = smoothing.at(W, Z)
     best, bound, n_iter, size = (W, Z, smoothing.exact_value(W, Z)), -np.inf, 0, _WORKING
-    slope = -np.inf
+    recut_at, slope, current = np.inf, -np.inf, True  # whether the rows dropped now are those of the best point
     for _ in range(3 * max_iter):
         value = smoothing.exact_value(at.W, at.Z)
         if value < best[2]:
-            best = at.W, at.Z, value
+            best, current = (at.W, at.Z, value), True
         hidden = value - at.total
         gradient = smoothing.gradient(at)
         # The closer to the minimum, the more accurate the step: convergence is quadratic, and its slopes prove a gap.
         residual = float(np.clip(np.sqrt(max(-slope, 0.0) / max(abs(value), 1e-300)), *_CG_TOL))
-        direction = _direction(smoothing, at, gradient, size, residual)
-        slope = smoothing.slope_along(at, gradient, direction)
+        direction, slope = smoothing.direction(at, gradient, size, residual, tol * abs(value))
         dZ = problem.design.scores(direction)
         settled = not slope < -_HIDDEN * hidden
         if settled or max(hidden, -slope) <= _NEAR * tol * abs(value):
             gap = smoothing.gap(at, value)
             bound = max(bound, value - gap, value - smoothing.gap_ahead(at, dZ, value))
-            if relative(best[2] - bound, best[2]) <= tol:
-                best = _last_step(smoothing, best, at, direction, dZ, slope)
+            if relative((best[2] if current else value) - bound, value) <= tol:
+                best = _last_step(smoothing, best, at, direction, dZ, slope) if current else best
                 break
             settled = settled and (gap <= 2.0 * hidden or not slope < -_SOLVED * hidden)
         if n_iter >= max_iter:
@@ -134,23 +150,29 @@ def minimise(
         if settled and smoothing.advance(at):
             at = smoothing.at(at.W, at.Z)
             continue
-        reached = smoothing.search(at, direction, dZ, slope)
+        reached, length = smoothing.search(at, direction, dZ, slope)
         n_iter, size = n_iter + 1, 2 * size
-        if reached is None:
+        at = at if reached is None else reached
+        if reached is None or not smoothing.widened(length):
             if not smoothing.advance(at):
                 break
-            reached = smoothing.at(at.W, at.Z)
-        at = reached
-    if not np.isfinite(bound):
+            at = smoothing.at(at.W, at.Z)
+        if cutting is not None and smoothing.recut(cutting(problem.losses(at.Z))):
+            at, bound, slope, current = smoothing.at(at.W, at.Z), -np.inf, -np.inf, False
+            if recut_at - best[2] <= 0.1 * tol * abs(best[2]) and n_iter > _RECUTS:
+                cutting = None
+            recut_at = best[2]
+    if current and not np.isfinite(bound):
         at = smoothing.at(*best[:2])
         bound = best[2] - smoothing.gap(at, best[2])
     last = at.risk.densities, smoothing.margin_weights(at)
-    return Solution(*best, relative(best[2] - bound, best[2]), n_iter, last)
+    gap = relative(best[2] - bound, best[2]) if current else np.inf
+    return Solution(*best, gap, n_iter, last, smoothing.problem)
 
 
 def _last_step(smoothing: _Smoothing, best: Any, at: _At, direction: Array, dZ: Array, slope: float) -> Any:
     """The best point after one more step, which is known already and makes the coefficients far more accurate."""
-    reached = smoothing.search(at, direction, dZ, slope) if slope < 0 else None
+    reached = smoothing.search(at, direction, dZ, slope)[0] if slope < 0 else None
     value = np.inf if reached is None else smoothing.exact_value(reached.W, reached.Z)
     return (reached.W, reached.Z, value) if reached is not None and value < best[2] else best
 
@@ -162,7 +184,7 @@ def proximal_step(problem: Any, W: Array) -> tuple[Array, float]:
     gradient = smoothing.gradient(at)
     direction = _direction(smoothing, at, gradient, _WORKING, _CG_TOL[1])
     slope = smoothing.slope_along(at, gradient, direction)
-    reached = smoothing.search(at, direction, problem.design.scores(direction), slope) if slope < 0 else None
+    reached = smoothing.search(at, direction, problem.design.scores(direction), slope)[0] if slope < 0 else None
     return (at.W, at.total) if reached is None else (reached.W, reached.total)
 
 
@@ -174,14 +196,21 @@ class _Smoothing:
         self.linear = hasattr(problem.loss, "margins")
         self.exact = self.risk.fixed and not self.linear
         self.smooth_problem = problem
-        self.width = 1.0
+        self.width, self.band = 1.0, 0
+        self.after: Any = None  # the weights at the end of the last step with a band
         self.centre, self.rho = self._exact_weights(Z) if weights is None else weights
         # Without a penalty and if no weight is free, the intercept has no curvature.
         self.ridge = np.maximum(problem.penalty_diagonal(), 1e-14)
         if problem.design.fit_intercept:
             self.ridge[-1] = 1e-10 * float(self.risk.exact(self._losses(Z))[1].sum())
         if not self.exact:
-            self._choose_width(W, Z)
+            self._set_width(self._first_width(W, Z))
+            largest = isinstance(self.risk, TopRisk) and not (self.linear or problem.l1_ratio)
+            if largest and not self.tied and problem.design.factored and W.size <= _MOST_PARAMETERS:
+                self.band = self._first_band()
+
+    def _first_band(self) -> int:
+        return min(_BAND[0] * self.problem.design.p * self.problem.n_outputs, _BAND[1])
 
     def _losses(self, Z: Array) -> Array:
         return self.problem.losses(Z).astype(np.float64, copy=False)
@@ -201,22 +230,35 @@ class _Smoothing:
         """The margins (n, J) of a piecewise linear loss at the scores Z (r, n)."""
         return np.asarray(self.problem.loss.margins(self.problem.y, Z[0] if len(Z) == 1 else Z.T))
 
-    def _choose_width(self, W: Array, Z: Array) -> None:
-        """The widest of several first widths, unless the weights of a narrower one prove a clearly smaller gap at W."""
+    def _first_width(self, W: Array, Z: Array) -> float:
+        """The first width: the spread of the losses or, for the largest losses, the distance of enough rows to the cut.
+
+        Close to a minimum the latter is far smaller; if all losses are tied, as at zero, the spread is used.
+        """
         s = self._losses(Z)
-        value = self.exact_value(W, Z)
         q = self.risk.exact(s)[1]
         values = self._margins(Z).max(axis=1) if self.linear else s
         mass = max(float(q.sum()), 1e-300)
         spread = float(q @ np.abs(values - float(q @ values) / mass)) / mass
-        widest = max(spread, 0.1 * float(q @ s) / mass, 0.01 * abs(value) / mass, 1e-12)
-        self.least, chosen, least_gap = _LEAST * widest, widest, np.inf
-        for share in _FIRST:
-            self._set_width(share * widest)
-            gap = self.gap(self.at(W, Z), value)
-            if gap < 0.5 * least_gap:
-                chosen, least_gap = share * widest, gap
-        self._set_width(chosen)
+        value = self.exact_value(W, Z)
+        spread = max(spread, 0.1 * float(q @ s) / mass, 0.01 * abs(value) / mass, 1e-12)
+        self.least = _LEAST * spread
+        if not isinstance(self.risk, TopRisk):
+            return spread
+        inside = self.risk.caps > 0
+        off = np.abs(values[inside] if self.risk.fixed else s[inside] - s[q > 0].min())
+        count = min(len(off), _AT_THE_CUT * W.size)
+        near = float(np.partition(off, count - 1)[count - 1])
+        self.tied = near == 0
+        return spread if self.tied else min(max(near, self.least), spread)
+
+    def recut(self, problem: Any) -> bool:
+        """Drop other rows; False if they are the same."""
+        same = np.array_equal(problem.risk.caps, self.risk.caps)
+        if not same:
+            self.problem, self.risk, self.smooth_problem = problem, problem.risk, problem
+            self._set_width(self.width)
+        return not same
 
     def _set_width(self, width: float) -> None:
         self.width = width
@@ -236,13 +278,22 @@ class _Smoothing:
         """The smoothed problem at W, whose scores are Z."""
         s, slope = self.smooth_problem.losses_and_slopes(Z)
         s = s.astype(np.float64, copy=False)
-        risk = self.risk.smoothed(s, self.width, self.centre)
+        if self.band:
+            value, q = self.risk.exact(s)
+            risk = unchanging(value, q, self.risk.densities(q))
+        else:
+            risk = self.risk.smoothed(s, self.width, self.centre)
         return _At(W, Z, risk.value + self._linear(W), s, slope, risk)
 
     def advance(self, at: _At) -> bool:
         """Move the centre to the current weights and shrink the width; False if nothing is smoothed."""
         if self.exact:
             return False
+        if self.band:
+            self.band = 0
+            self.centre, self.rho = self._exact_weights(at.Z)
+            self._set_width(self._first_width(at.W, at.Z))
+            return True
         self.centre, self.rho = at.risk.densities, self.margin_weights(at)
         self._set_width(max(_SHRINK * self.width, self.least))
         return True
@@ -268,8 +319,17 @@ class _Smoothing:
             slope += unit * float(np.abs(after).sum() - np.abs(before).sum())
         return slope
 
-    def search(self, at: _At, direction: Array, dZ: Array, slope: float) -> _At | None:
-        """The first of the lengths 1, 1/2, ... with enough decrease; None if rounding hides any."""
+    def direction(self, at: _At, gradient: Array, size: int, residual: float, little: float) -> tuple[Array, float]:
+        """The step from here, and the derivative along it, twice the expected gain."""
+        if not self.band:
+            direction = _direction(self, at, gradient, size, residual)
+            return direction, self.slope_along(at, gradient, direction)
+        H = _band_hessian(self, at)
+        direction, self.after, gain = step_of_band(self.problem, at, gradient, H, self.band, 1e-3 * little)
+        return direction, -2.0 * gain
+
+    def search(self, at: _At, direction: Array, dZ: Array, slope: float) -> tuple[_At | None, float]:
+        """The first of the lengths 1, 1/2, ... with enough decrease, and that length; None if rounding hides any."""
         # Without curvature, for example if no weight is free, a Newton step has no natural length.
         longest = min(1.0, _FARTHEST * (1.0 + float(np.abs(at.Z).max())) / max(float(np.abs(dZ).max()), 1e-300))
         for length in longest * 0.5 ** np.arange(40):
@@ -277,9 +337,9 @@ class _Smoothing:
             if reached.total <= at.total + 1e-4 * length * slope:
                 break
             if -length * slope <= 1e-17 * abs(at.total):
-                return None
+                return None, 0.0
         else:
-            return None
+            return None, 0.0
         # Losses that tend to zero, as of separable rows, are flatter than their quadratic model.
         for _ in range(_DOUBLINGS if length == 1.0 and at.total - reached.total > -0.6 * slope else 0):
             length *= 2.0
@@ -287,7 +347,13 @@ class _Smoothing:
             if not farther.total < reached.total:
                 break
             reached = farther
-        return reached
+        return reached, float(length)
+
+    def widened(self, length: float) -> bool:
+        """Adapt the band: a short step means that it was too narrow. False if it would be too wide."""
+        if self.band:
+            self.band = 4 * self.band if length < 0.5 else max(self.band // 2, self._first_band())
+        return self.band <= _WIDEST * self._first_band()
 
     def gap(self, at: _At, value: float) -> float:
         """The proved gap of the problem itself at W, from the weights and slopes of the smoothed problem."""
@@ -299,9 +365,12 @@ class _Smoothing:
 
         Close to the minimum, or with a weak penalty, they are far better than those at W.
         """
-        risk = self.risk.smoothed(at.s + np.einsum("rn,rn->n", at.slope, dZ), self.width, self.centre)
         slope = at.slope + self.bent(at)(dZ)
-        return self._gap(at, risk.weights, slope, value - self._linear(at.W), self.problem.tilt)
+        q = self.after
+        if not self.band:
+            ds = np.einsum("rn,rn->n", at.slope, dZ)
+            q = self.risk.smoothed(at.s + ds, self.width, self.centre).weights
+        return self._gap(at, q, slope, value - self._linear(at.W), self.problem.tilt)
 
     def _gap(self, at: _At, q: Array, slope: Array, risk: float, tilt: Array | None) -> float:
         return gap_above_risk(self.problem, at.W, at.Z, q, slope, risk, tilt)
@@ -344,6 +413,31 @@ def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int, resid
     return found if float(np.vdot(found, gradient)) < 0 else -solve(gradient)
 
 
+def _band_hessian(smoothing: _Smoothing, at: _At) -> Array:
+    """The Hessian (r p, r p) with the weights of F, but those of the last step for rows that share the cut.
+
+    At a minimum these rows have weights between 0 and their caps, and with others steps converge only linearly.
+    """
+    q, caps = at.risk.weights, smoothing.risk.caps / smoothing.risk.scale
+    if smoothing.after is not None:
+        q = np.where((smoothing.after > 0) & (smoothing.after < caps), smoothing.after, q)
+    most = max(_HESSIAN_ROWS[0] * at.W.size, _HESSIAN_ROWS[1])
+    weighted = at._replace(risk=unchanging(at.total, q, q))
+    if len(at.W) == 1:
+        return _gram(smoothing, smoothing.curvatures(weighted)[0], most)
+    output, column = np.divmod(np.arange(at.W.size), at.W.shape[1])
+    return _hessian(smoothing, weighted, output, column, most)
+
+
+def _gram(smoothing: _Smoothing, h: Array, most: int) -> Array:
+    """The Hessian (p, p) of one score, for the curvatures h (n,) of the rows, of which a sample is used."""
+    rows = np.flatnonzero(h)
+    every = max(1, len(rows) // most)
+    matrix = smoothing.problem.design.gram(every * h[rows[::every]], rows[::every])
+    matrix[np.diag_indices_from(matrix)] += smoothing.ridge
+    return matrix
+
+
 def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
     """An approximate inverse of the Hessian: of a sample of rows, or a diagonal with many columns."""
     design, r = smoothing.problem.design, smoothing.problem.n_outputs
@@ -358,10 +452,7 @@ def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
     h = smoothing.curvatures(at).mean(axis=0)
     if len(at.risk.free) and at.risk.map is None:
         h[at.risk.free] += at.risk.rates * (at.slope[:, at.risk.free] ** 2).mean(axis=0)
-    rows = np.flatnonzero(h)
-    every = max(1, len(rows) // most)
-    matrix = design.gram(every * h[rows[::every]], rows[::every])
-    matrix[np.diag_indices_from(matrix)] += smoothing.ridge
+    matrix = _gram(smoothing, h, most)
     if r == 1:
         matrix += _of_weights(design, at.risk, at.slope[0])
     return Metric(matrix, 1e-13).solve

@@ -14,10 +14,9 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.losses import is_convex, missing_methods
 from ..core.objective import Design, Objective
-from .concentration import concentrate, hessian
+from .concentration import concentrate
 from .convex import minimise
-from .descent import Log, Metric, Result, cut_is_clean, descend, finish, relative
-from .newton import applies, close_enough, newton
+from .descent import Log, Result, cut_is_clean, finish, relative
 
 # With more columns than this, sparse rows and one score per row, products with X are faster than a factored Hessian.
 PRODUCTS_FROM = 200
@@ -27,51 +26,15 @@ _FIRST_ROUND = 1e-4
 
 def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Result:
     """Minimise for m = 0 from W, or from a rough ordinary fit. `settings` is a `rankrange.solvers.Settings`."""
-    zero = np.zeros((objective.n_outputs, objective.design.p))
-    smooth = objective.n_outputs > 1 and objective.k >= objective.total  # no row is at a cut: a few exact steps
-    if smooth or by_products(objective.design, objective.n_outputs) or not applies(objective):
-        start = zero if W is None else W
-        return bilevel(objective, start, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
     if W is None:
+        zero = np.zeros((objective.n_outputs, objective.design.p))
         W = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
-    return refine(objective, W, settings)
+    return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
 
 
 def by_products(design: Design, n_outputs: int) -> bool:
     """Whether products with sparse rows are faster than a factored Hessian."""
     return design.sparse and design.p > PRODUCTS_FROM and n_outputs == 1
-
-
-def refine(objective: Objective, W: Array, settings: Any) -> Result:
-    """Minimise from W, which is close to a minimum, by quasi-Newton steps and the last steps of `polish`.
-
-    `settings` is a `rankrange.solvers.Settings`; its `n_starts` has no effect.
-    """
-    tol, budget = settings.tol, -(-settings.max_iter // 2)  # the other half is for steps that prove the minimum
-    ends, _, n_iter = descend(
-        objective.batch,
-        W[None],
-        Metric(hessian(objective, W)),
-        max_iter=budget,
-        tol=close_enough(objective, tol) * tol,
-        left=objective.gap_left,
-        on_step=lambda value: settings.log("descent", value),
-    )
-    result = polish(objective, ends[0], settings.rng, tol, max(1, settings.max_iter - n_iter), settings.log)
-    return replace(result, n_iter=result.n_iter + n_iter)
-
-
-def polish(objective: Objective, W: Array, rng: np.random.Generator, tol: float, max_iter: int, log: Log) -> Result:
-    """Newton steps to a certificate of `tol`; if they do not apply or do not converge, the convex problems."""
-    n_iter = 0
-    if applies(objective) and not by_products(objective.design, objective.n_outputs):
-        steps = min(40, max_iter)
-        result = newton(objective, W, rng=rng, tol=tol, max_iter=steps, log=log, phase="polish", near=True)
-        if result.converged or result.n_iter >= max_iter:
-            return result
-        W, n_iter = result.w, result.n_iter
-    result = bilevel(objective, W, tol=tol, max_iter=max_iter - n_iter, log=log, phase="polish")
-    return replace(result, n_iter=result.n_iter + n_iter)
 
 
 def bilevel(
@@ -115,33 +78,36 @@ def bilevel(
     value, n_iter = objective.value_at(W, s), 0
     log(phase, value)
     first = W
-    # While the dropped rows still change, a rough solution is enough.
-    enough = max(tol, _FIRST_ROUND) if objective.m > 0 else tol
+    recut = objective.cutting if objective.m > 0 else None
     for _ in range(max_iter + 1):
-        problem = objective.cutting(s)
-        found = minimise(problem, W, tol=enough, max_iter=max(1, max_iter - n_iter), scores=Z)
+        found = minimise(
+            objective.cutting(s),
+            W,
+            tol=tol,
+            max_iter=max(1, max_iter - n_iter),
+            scores=Z,
+            cutting=recut,
+        )
         n_iter += max(found.n_iter, 1)
-        moved = found.W is not W
-        after = objective.losses(found.scores) if moved else s
+        after = objective.losses(found.scores)
         reached = objective.value_at(found.W, after)
-        gained = relative(value - reached, value)
-        settled = not moved or _same_rows(problem.caps, objective.cutting(after).caps)
-        if reached < value:
+        gained = value - reached
+        settled = objective.m == 0 or np.array_equal(found.problem.risk.caps, objective.cutting(after).risk.caps)
+        if gained > 0:
             W, Z, s, value = found.W, found.scores, after, reached
             log(phase, value)
-        else:
-            settled = True  # at the minimum, up to rounding errors
-        if objective.m == 0:
-            return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
-        if settled and min(enough, found.gap) <= tol:
-            if cut_is_clean(objective, s):
-                return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
-            return _beside_ties(objective, W, first, value, n_iter, tol, max_iter, log)
-        if n_iter >= max_iter:
+        elif recut is None:
+            settled = True  # at the minimum, up to rounding errors: the certificate is that of W
+        if gained <= 0.1 * tol * abs(value):
+            recut = None
+        if objective.m == 0 or n_iter >= max_iter or (settled and found.gap <= tol):
             break
-        enough = tol if settled else max(tol, min(enough, 0.1 * gained))
-    reason = "the dropped rows still change"
-    return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s, reason=reason)
+    if objective.m > 0 and not (settled and found.gap <= tol):
+        reason = "the dropped rows still change"
+        return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s, reason=reason)
+    if cut_is_clean(objective, s):
+        return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
+    return _beside_ties(objective, W, first, value, n_iter, tol, max_iter, log)
 
 
 def _beside_ties(
@@ -195,7 +161,3 @@ def certify(objective: Objective, W: Array) -> float:
     if objective.m > 0 and not cut_is_clean(objective, s):
         return np.inf
     return minimise(objective.cutting(s), W, max_iter=0).gap
-
-
-def _same_rows(a: Array | None, b: Array | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))

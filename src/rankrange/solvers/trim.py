@@ -21,7 +21,7 @@ from ..core.cuts import Ranked, values_at
 from ..core.objective import Design, Objective
 from .concentration import concentrate, hessian
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
-from .polish import PRODUCTS_FROM, minimise_convex, polish
+from .polish import PRODUCTS_FROM, bilevel, minimise_convex
 
 # Largest number of rows for a rough metric.
 _METRIC_ROWS = 20_000
@@ -58,7 +58,7 @@ def search(objective: Objective, start: Array | None, settings: Any) -> Result:
     if left is not None:
         return left
     W = near_minimum(objective, start, settings)
-    return polish(objective, W, settings.rng, settings.tol, settings.max_iter, settings.log)
+    return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="polish")
 
 
 def near_minimum(objective: Objective, start: Array | None, settings: Any) -> Array:

@@ -1,21 +1,17 @@
-"""The small problem of the band, the rows near the lower cut or near a kink of the loss.
+"""The small problem of a Newton step near the cut: a quadratic plus the sum of the K largest of a few lines.
 
-These rows may cross the cut or the kink in a step. Each is represented by a line, a linear function of the step d. The
-problem is a quadratic in d plus the sum of the K largest lines. An interior-point method solves it (`solve_band`).
+The lines are the linearised losses of the band, the rows near the cut, which may cross it in the step. The multipliers
+of the solution are their weights, from which a certificate is computed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...core.arrays import Array
-from ...core.objective import Design, Objective
 from ..descent import Metric
-
-if TYPE_CHECKING:
-    from ..newton import Iterate
 
 # The largest number of steps; 10 to 15 are usual.
 _BAND_STEPS = 40
@@ -25,127 +21,28 @@ _FAR_BELOW = 1e-9
 _BLOCK = 1 << 12
 
 
-def rows_of(design: Design, rows: Array) -> Array:
-    """Some rows (rows, p), with a column of ones if there is an intercept, dense and in float64."""
-    X = design.X[rows]
-    out = np.ones((len(rows), design.p))
-    out[:, : design.d] = X.toarray() if design.sparse else X
-    return out
+def step_of_band(
+    problem: Any, at: Any, gradient: Array, H: Array, count: int, enough: float
+) -> tuple[Array, Array, float]:
+    """The step (r, p), the weights of all rows after it, and its expected gain; `count` rows are in the band.
 
-
-class Band(NamedTuple):
-    """The rows near the lower cut or near a kink. Their lines are `values` + `A` d for a step d.
-
-    `caps` are their largest and `weights` their current weights, divided by the kept mass. `rest` is the gradient of
-    all other terms. `idle` is mass that need not be assigned to a row, because margins may be negative but losses are
-    not; None if all of it must be.
+    `problem` has the risk of the largest losses, `at` its exact weights. The distance of a loss to the cut is relative
+    to how far it moves in a step, because a high-leverage row may cross the cut from far away.
     """
-
-    rows: Array
-    A: Array
-    values: Array
-    caps: Array
-    weights: Array
-    rest: Array
-    idle: float | None = None
-
-    def solve(self, hessian: Array, enough: float) -> tuple[Array, Array, float]:
-        """The step d, the weights of the lines after it, and how much it decreases the value of the small problem.
-
-        `enough` is passed to `solve_band`.
-        """
-        A, values, caps = self.A, self.values, self.caps
-        K = float(self.weights.sum()) + (self.idle or 0.0)
-        if self.idle is not None:
-            A, values, caps = np.vstack([A, np.zeros((1, A.shape[1]))]), np.append(values, 0.0), np.append(caps, K)
-        solved = solve_band(self.rest, hessian, A, values, caps, K, enough)
-        gain = float(self.weights @ self.values) - solved.value
-        return solved.step, solved.weights[: len(self.rows)], gain
-
-
-def _nearest(distance: Array, width: int) -> Array:
-    """About `width` rows with the smallest distances, and all rows tied with them."""
-    few = distance[:: max(1, len(distance) // 20_000)]  # an approximate quantile is enough
-    position = min(len(few) - 1, int(np.ceil(width * len(few) / len(distance))))
-    return np.flatnonzero(distance <= np.partition(few, position)[position])
-
-
-def near_cut(objective: Objective, iterate: Iterate, gradient: Array, width: int, reach: Array) -> Band:
-    """The rows whose losses are nearest to the lower cut, represented by their tangents.
-
-    A distance is relative to how far a loss moves in a step: its slope times `reach`, the norm of the row. A
-    high-leverage row may cross the cut from far away. Of about `width` rows, those that are dropped are left out.
-    """
-    moves = reach * np.sqrt(np.einsum("rn,rn->n", iterate.U, iterate.U))
-    rows = _nearest(np.abs(iterate.s - iterate.lam) / np.maximum(moves, 1e-300), width)
-    caps = objective.caps_at(iterate.s, rows)
-    rows, caps = rows[caps > 0], caps[caps > 0]
-    X, slopes = rows_of(objective.design, rows), iterate.U[:, rows].astype(np.float64).T
+    design, risk, q, s = problem.design, problem.risk, at.risk.weights, at.s
+    moves = design.lengths * np.sqrt(np.einsum("rn,rn->n", at.slope, at.slope))
+    distance = np.abs(s - s[q > 0].min()) / np.maximum(moves, 1e-300)
+    distance[risk.caps <= 0] = np.inf
+    count = min(count, len(s))
+    rows = np.flatnonzero(distance <= np.partition(distance, count - 1)[count - 1])
+    rows = rows[risk.caps[rows] > 0]
+    X, slopes = design.dense(rows), at.slope[:, rows].T.astype(np.float64)
     A = (slopes[:, :, None] * X[:, None, :]).reshape(len(rows), gradient.size)
-    weights = iterate.q[rows].astype(np.float64) / objective.kept
-    rest = gradient.ravel() - weights @ A
-    return Band(rows, A, iterate.s[rows].astype(np.float64), caps / objective.kept, weights, rest)
-
-
-class Lines(NamedTuple):
-    """The kept losses as weighted margins, for losses with one margin per row.
-
-    `weights` (n,) are the weights of all margins, with the sign of the margin for the absolute loss. With a solution of
-    the small problem, the weight of a row of the band is `base` + `factor` times its solution.
-    """
-
-    margins: Array
-    slopes: Array  # the derivative of the margins with respect to the scores
-    weights: Array
-    base: Array
-    factor: Array
-
-    def sums(self, objective: Objective, iterate: Iterate, rows: Array, found: Array) -> tuple[Array, Array]:
-        """The arguments of `newton.balanced`: heights (2,) and gradients (2, p) of the weighted margins.
-
-        `found` is the solution of the small problem for the `rows` of the band.
-        """
-        weights = self.weights.copy()
-        weights[rows] = self.base + self.factor * found
-        pull = weights * self.slopes
-        offsets = weights * self.margins - pull * iterate.Z[0]
-        rising = pull > 0
-        sides = np.stack([pull * ~rising, pull * rising])
-        heights = np.array([offsets[~rising].sum(), offsets[rising].sum()])
-        return heights, objective.design.adjoint(sides)
-
-
-def near_kink(objective: Objective, iterate: Iterate, gradient: Array, width: int) -> tuple[Band, Lines]:
-    """The rows whose margins, or their absolute values for the absolute loss, are nearest to the lower cut.
-
-    If that cut is not positive, and for the absolute loss with k = n, they are the rows nearest to the kink at zero.
-    Of about `width` rows, those that are dropped are left out. The second value has the margins of all rows.
-    """
-    loss, y, Z = objective.loss, objective.y, iterate.Z[0]
-    margins = loss.margins(y, Z)[:, 0].astype(np.float64)
-    slopes = loss.margins_adjoint(y, np.ones((len(y), 1))).astype(np.float64)
-    signed = getattr(loss, "signed_margins", False)
-    whole = signed and objective.k >= objective.total
-    q = iterate.q.astype(np.float64)
-    weights = q * (np.sign(margins) if signed else margins > 0)
-    heights = np.abs(margins) if signed else margins
-    rows = _nearest(np.abs(heights - (0.0 if whole else max(iterate.lam, 0.0))), width)
-    caps = objective.caps_at(iterate.s, rows)
-    rows, caps = rows[caps > 0], caps[caps > 0]
-    # |r| is -r plus max(2 r, 0); away from zero it is a line.
-    factor = np.full(len(rows), 2.0) if whole else np.sign(margins[rows]) if signed else np.ones(len(rows))
-    base = -caps if whole else np.zeros(len(rows))
-    now = np.where(margins[rows] > 0, caps, 0.0) if whole else np.abs(weights[rows])
-    A = rows_of(objective.design, rows) * (factor * slopes[rows])[:, None]
-    rest = (
-        gradient[0]
-        - ((iterate.U[0, rows] * q[rows] - base * slopes[rows]) / factor / slopes[rows]) @ A / objective.kept
-    )
-    left = float(caps.sum()) if whole else max(objective.kept - float(weights.sum()), 0.0)
-    idle = None if signed and not whole else left / objective.kept
-    values = factor * margins[rows]
-    band = Band(rows, A, values, caps / objective.kept, now / objective.kept, rest, idle)
-    return band, Lines(margins, slopes, weights, base, factor)
+    weights, caps = q[rows], risk.caps[rows] / risk.scale
+    solved = solve_band(gradient.ravel() - weights @ A, H, A, s[rows], caps, float(weights.sum()), enough)
+    after = q.copy()
+    after[rows] = solved.weights
+    return solved.step.reshape(gradient.shape), after, float(weights @ s[rows]) - solved.value
 
 
 class BandStep(NamedTuple):

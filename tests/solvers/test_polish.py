@@ -9,12 +9,11 @@ from sklearn.linear_model import LogisticRegression
 
 from rankrange import AoRRClassifier
 from rankrange.core.aggregates import Stratified
-from rankrange.core.losses import LOSSES, Absolute, Hinge, Logistic, Softmax
+from rankrange.core.losses import LOSSES, Logistic, Softmax
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers import convex
 from rankrange.solvers.descent import Log
-from rankrange.solvers.inner.band import near_cut, solve_band
-from rankrange.solvers.newton import Curvature, evaluate_at, lower_bound, newton
+from rankrange.solvers.inner.band import solve_band
+from rankrange.solvers.polish import bilevel
 from rankrange.solvers.trim import one_class_left
 
 # The conic solver warns where it stops a little short of what it was asked for; tolerances below allow for it.
@@ -69,38 +68,14 @@ def test_the_small_problem_is_minimised_as_by_a_conic_solver(seed):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", CONIC)
-def test_the_lower_bound_is_below_the_least_value_wherever_it_is_taken(name, weighted):
-    objective = problem(name, weighted=weighted)
-    mass = np.ones(60) if objective.sample_weight is None else objective.sample_weight
-    best = least_with_rows_cut(objective, name, mass)
-    rng = np.random.default_rng(1)
-    for scale in (0.0, 0.3, 1.0, 5.0):
-        z = scale * rng.normal(size=60)
-        q = mass * rng.uniform(size=60)
-        q *= min(1.0, objective.kept / q.sum())
-        assert lower_bound(objective, z[None], q) <= best + 1e-7
-
-
-@pytest.mark.parametrize("shift", [-2.0, -0.5, 0.5, 2.0])
-def test_the_lower_bound_holds_where_the_slopes_do_not_add_up_to_zero(shift):
-    """Scores of the minimum, all moved: their tangents alone would let the intercept run away."""
-    objective = problem(n=100, k=100, C=10.0, offset=3.0)
-    least = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0), tol=1e-9)
-    iterate = evaluate_at(objective, least.w + np.array([0.0, 0.0, 0.0, shift]))
-    assert lower_bound(objective, iterate.Z, iterate.q) <= least.value
-
-
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("m", "k"), [(0, 60), (0, 40), (6, 60), (6, 45)])
 @pytest.mark.parametrize("name", CONIC)
 def test_the_certificate_bounds_what_is_left_with_the_same_rows_cut(name, m, k, weighted):
     objective = problem(name, m=m, k=k, weighted=weighted, seed=3)
     if k == 60:
         objective = problem(name, m=m, k=objective.total, weighted=weighted, seed=3)
-    result = newton(objective, np.full((1, 4), 0.1), rng=np.random.default_rng(0))
-    iterate = evaluate_at(objective, result.w)
-    caps = objective.cutting(iterate.s).caps
+    result = bilevel(objective, np.full((1, 4), 0.1))
+    caps = objective.cutting(objective.losses(objective.design.scores(result.w))).caps
     best = least_with_rows_cut(objective, name, np.ones(60) if caps is None else caps)
     assert result.value == pytest.approx(objective.value(result.w), rel=1e-12)
     if np.isfinite(result.certificate):
@@ -117,7 +92,7 @@ def test_no_step_raises_the_objective(m, k, by_class):
     if by_class:
         objective = replace(objective, aggregate=Stratified((objective.y > 0).astype(np.intp)))
     log = Log()
-    result = newton(objective, np.full((1, 6), 0.3), rng=np.random.default_rng(0), log=log)
+    result = bilevel(objective, np.full((1, 6), 0.3), log=log)
     values = np.array([value for _, value in log.history])
     assert (np.diff(values) < 0).all()
     assert result.value <= values[-1] + 1e-15
@@ -125,34 +100,9 @@ def test_no_step_raises_the_objective(m, k, by_class):
 
 def test_the_average_equals_scikit_learn():
     objective = problem(n=500, d=4, k=500, C=500.0)
-    ours = newton(objective, np.zeros((1, 5)), rng=np.random.default_rng(0), tol=1e-12)
+    ours = bilevel(objective, np.zeros((1, 5)), tol=1e-12)
     theirs = LogisticRegression(C=1.0, tol=1e-10).fit(objective.design.X, objective.y)
     np.testing.assert_allclose(ours.w[0], [*theirs.coef_[0], *theirs.intercept_], atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_steps_towards_equal_scores_keep_the_certificate_that_they_have(seed):
-    """One step further all losses tie, and nothing can be proved there."""
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(3000, 5)), rng.choice([-1.0, 1.0], 3000)
-    objective = Objective(Design(X, True), y, Logistic(), 1e4, 1, m=300, k=1350)
-    result = newton(objective, 1e-7 * rng.normal(size=(1, 6)), rng=rng, near=True)
-    assert result.value == pytest.approx(np.log(2), rel=1e-6)
-    assert result.certificate <= 1e-6
-
-
-def test_a_row_of_high_leverage_may_cross_the_cut_from_afar():
-    """Its loss moves a hundred times as far in a step, so it belongs to the band rather than rows nearer to the cut."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(400, 3)), rng.choice([-1.0, 1.0], 400)
-    X[0] = [3.0, 90.0, -30.0]
-    objective = Objective(Design(X, True), y, Logistic(), 1e3, 1, m=0, k=200)
-    W = np.array([[0.01, 0.0, 0.0, 0.0]])
-    iterate = evaluate_at(objective, W)
-    distance = np.abs(iterate.s - iterate.lam)
-    assert np.count_nonzero(distance < distance[0]) > 300
-    reach = Curvature(objective, 400, rng).reach
-    assert 0 in near_cut(objective, iterate, objective.at(W).gradient, 200, reach).rows
 
 
 @pytest.mark.parametrize(("loss", "classes"), [("logistic", 2), ("logistic", 3), ("hinge", 2)])
@@ -199,22 +149,6 @@ def test_ties_that_fill_the_band_leave_a_fit():
         assert np.isfinite(fit.coef_).all()
 
 
-@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
-@pytest.mark.parametrize("loss", [Hinge(), Absolute(), Softmax()])
-def test_losses_with_kinks_or_several_scores_end_at_the_minimum_of_the_proximal_solver(loss, share):
-    """Two methods that share nothing but the objective; each proves its gap, so their values differ by no more."""
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(150, 3))
-    z = X @ rng.normal(size=3) + rng.normal(size=150)
-    y = {"binary": np.where(z > 0, 1.0, -1.0), "numbers": z, "classes": np.digitize(z, [-0.7, 0.7])}[loss.targets]
-    r = 3 if loss.targets == "classes" else 1
-    objective = Objective(Design(X, True), y, loss, 30.0, r, m=0, k=round(share * 150))
-    theirs = convex.minimise(objective.cutting(np.empty(0)), np.zeros((r, 4)), tol=1e-8, max_iter=500)
-    ours = newton(objective, theirs.W + 0.1 * rng.normal(size=(r, 4)), rng=rng)
-    assert ours.certificate <= 1e-6
-    assert ours.value == pytest.approx(theirs.value, rel=2e-6)
-
-
 def test_a_few_steps_are_enough_if_curved_losses_tie_at_the_lower_cut():
     """The Hessian weights tied rows by their multipliers. With weights of 0 and 1 the gap shrinks by .6 per step."""
     rng = np.random.default_rng(0)
@@ -222,7 +156,8 @@ def test_a_few_steps_are_enough_if_curved_losses_tie_at_the_lower_cut():
     Z = X @ rng.normal(size=(8, 5))
     y = (Z / Z.std(axis=0) + rng.gumbel(size=Z.shape)).argmax(axis=1)
     objective = Objective(Design(X, True), y, Softmax(), 30.0, 5, m=0, k=180)
-    result = newton(objective, np.zeros((5, 9)), rng=np.random.default_rng(0), tol=1e-9, max_iter=7)
+    rough = bilevel(objective, np.zeros((5, 9)), tol=1e-2)
+    result = bilevel(objective, rough.w, tol=1e-9, max_iter=7)
     assert result.certificate <= 1e-9
 
 
