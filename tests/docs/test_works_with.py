@@ -10,7 +10,7 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "works_with.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PAGES = [PAGE, PAGE.with_name("boosting.md"), PAGE.with_name("trainers.md")]
-# test_torch_adapters.py runs the classes of trainers.md, which print nothing.
+# test_torch_trainers.py runs the classes of trainers.md, which print nothing.
 RECIPES = [
     code
     for page in PAGES

@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/text_models.md in the real trainers, on a CPU, with a tiny model."""
+"""The recipes of docs/how-to/trainers.md and text_models.md in the real trainers, on a CPU, with tiny models."""
 
 import multiprocessing
 import os
@@ -14,20 +14,20 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "text_models.md"
+PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 # What the trainers warn of at their own start is not ours to fix.
 pytestmark = pytest.mark.filterwarnings("ignore")
 WORDS, LENGTH = 40, 12
 
 
-def run_section(heading, **names):
-    """Run the code of one section of the page."""
-    text = PAGE.read_text(encoding="utf-8")
+def run_section(heading, page="text_models.md", **names):
+    """Run the code of one section of a page."""
+    text = (PAGES / page).read_text(encoding="utf-8")
     section = re.split(rf"^##+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
     section = re.split(r"^##+ ", section, flags=re.MULTILINE)[0]
     names |= {"torch": torch, "nn": nn, "rrt": rrt, "F": F}
     for code in re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL):
-        exec(compile(code, f"{PAGE.name}: {heading}", "exec"), names)
+        exec(compile(code, f"{page}: {heading}", "exec"), names)
     return names
 
 
@@ -170,3 +170,46 @@ def test_a_plain_loop_also_compiled_and_checkpointed(compiled):
     names = run_section("A plain loop", model=model, batches=batches, n_documents=24)
     assert names["loss"] < before - 0.3
     assert names["criterion"].history.visits[:-1].tolist() == [10] * 24
+
+
+# --- trainers.md
+
+
+def noisy_dataset(n=3840, flipped=0.2):
+    """A linear problem with three classes and some labels wrong; and the same labels clean."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 20, generator=generator)
+    clean = (x @ torch.randn(20, 3, generator=generator)).argmax(1)
+    wrong = torch.rand(n, generator=generator) < flipped
+    return torch.utils.data.TensorDataset(x, torch.where(wrong, (clean + 1) % 3, clean)), clean
+
+
+def share_of_errors(criterion, dataset, clean):
+    """How much of the eighth that is most suspect is wrong."""
+    worst = criterion.sample_weights().argsort()[: len(clean) // 8]
+    return (dataset.tensors[1] != clean)[worst].float().mean()
+
+
+def test_lightning_on_wrong_labels():
+    lightning = pytest.importorskip("lightning", reason="lightning is not installed")
+    dataset, clean = noisy_dataset()
+    module = run_section("Lightning", "trainers.md")["RobustClassifier"](nn.Linear(20, 3), len(dataset))
+    trainer = lightning.Trainer(
+        max_epochs=8, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )  # fmt: skip
+    trainer.fit(module, torch.utils.data.DataLoader(rrt.WithIndex(dataset), batch_size=64))
+    assert share_of_errors(module.criterion, dataset, clean) > 0.8
+    assert trainer.callback_metrics["train_loss"] > 0
+    assert trainer.callback_metrics["rankrange/suspects"] > 0
+    assert module.state_dict()["criterion.auto.history.rows"].shape == (len(dataset) + 1, 3)
+
+
+def test_skorch():
+    pytest.importorskip("skorch", reason="skorch is not installed")
+    dataset, clean = noisy_dataset()
+    torch.manual_seed(0)
+    x, y = (part.numpy() for part in dataset.tensors)
+    net = run_section("skorch", "trainers.md")["robust_net"](len(x))
+    net.fit({"features": x, "index": torch.arange(len(x)).numpy()}, y)
+    assert share_of_errors(net.criterion_, dataset, clean) > 0.8
