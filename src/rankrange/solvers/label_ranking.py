@@ -223,7 +223,7 @@ def logistic_per_label(
     start = np.zeros((blocks.n_labels, design.p))
     if design.fit_intercept:
         start[:, -1] = _prior(blocks, mass)
-    metric = shared_metric(design, mass, ridge)
+    metric = _metric(design, mass, 0.25, ridge)  # an upper bound of the Hessian of every label's problem
     ends, values, n_iter = descend(batch, start[None], metric, max_iter=max_iter, tol=tol)
     return ends[0], float(values[0]), n_iter
 
@@ -259,13 +259,11 @@ def _prior(blocks: Blocks, mass: Array) -> Array:
     return np.log(share / (1.0 - share))
 
 
-def shared_metric(design: Design, mass: Array, ridge: Array) -> Metric | None:
-    """A metric that is an upper bound of the Hessian of every label's problem; None if X has over 1500 columns."""
+def _metric(design: Design, mass: Array, curvature: float, diagonal: Array) -> Metric | None:
+    """The metric curvature X' diag(mass) X plus a diagonal, for all labels; None if X has over 1500 columns."""
     if design.p > _METRIC_COLUMNS:
         return None
-    matrix = 0.25 * design.gram(mass)
-    matrix[np.diag_indices_from(matrix)] += ridge
-    return Metric(matrix)
+    return Metric(curvature * design.gram(mass) + np.diag(diagonal))
 
 
 # ---- descent and majorisation ---------------------------------------------------------------------------------------
@@ -292,9 +290,10 @@ def quasi_newton(
         if watch is not None:
             watch(last)  # the accepted point of a line search is the last one that was evaluated
 
-    ends, values, n_iter = descend(
-        batch, W[None], _mild_metric(objective), max_iter=max_iter, tol=0.01 * tol, on_step=on_step
-    )
+    mass = objective.mass / objective.total
+    # Piecewise linear losses have no curvature; a small one keeps the steps moderate.
+    metric = _metric(objective.design, mass, 0.02, objective.penalty_diagonal() + 1e-12)
+    ends, values, n_iter = descend(batch, W[None], metric, max_iter=max_iter, tol=0.01 * tol, on_step=on_step)
     done = n_iter < max_iter
     message = "steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
     return Result(ends[0], float(values[0]), n_iter, done, message, log.history)
@@ -325,17 +324,6 @@ def minimise(
     return min(polished, by_separation(objective, W, tol=tol), key=lambda run: run.value)
 
 
-def _mild_metric(objective: LabelObjective) -> Metric | None:
-    """A metric: the curvature of the penalty plus 0.02 X'X / n, because piecewise linear losses have no curvature.
-
-    None if there are more than 1500 columns.
-    """
-    if objective.design.p > _METRIC_COLUMNS:
-        return None
-    mass = objective.mass.astype(np.float64)
-    return Metric(0.02 * objective.design.gram(mass / mass.sum()) + np.diag(objective.penalty_diagonal() + 1e-12))
-
-
 def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.random.Generator) -> Iterator[Array]:
     """Other logistic regressions of each label, n_starts - 1 in all.
 
@@ -351,18 +339,14 @@ def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.ra
         yield logistic_per_label(objective.design, objective.blocks, factor * objective.C, weight)[0]
 
 
-def _n_pairs(objective: LabelObjective) -> int:
-    """The largest possible number of label pairs in the exact problem."""
-    k, n_labels = objective.loss.top_k, objective.n_outputs
-    most = max(int(block.n_true.max()) for block in objective.blocks)
-    return objective.design.n * (n_labels - 1) * (min(k, most) if objective.loss.two_sided else most)
-
-
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds and its pairs fit into scikit-learn's `working_memory`."""
-    pairs, limit = _n_pairs(objective), _PAIRS if objective.loss.two_sided else _PAIRS_OF_PAPER
+    loss, n_labels = objective.loss, objective.n_outputs
+    most = max(int(block.n_true.max()) for block in objective.blocks)
+    pairs = objective.design.n * (n_labels - 1) * (min(loss.top_k, most) if loss.two_sided else most)
     fits = _TEMPORARY_ARRAYS * 8 * pairs / 2**20 <= float(get_config()["working_memory"])
-    return fits and pairs <= limit and objective.n_outputs * objective.design.p <= _PARAMETERS
+    few = pairs <= (_PAIRS if loss.two_sided else _PAIRS_OF_PAPER)
+    return fits and few and n_labels * objective.design.p <= _PARAMETERS
 
 
 def separating_sets(true: Array, Z: Array, loss: TKML) -> tuple[Array, Array]:
