@@ -2,21 +2,18 @@
 
 **Likelihood.** The members of an ensemble are mixed with the weights under which the given labels are most likely. Rows
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
-prediction (`reliability`). Errors at low confidence come from overlap of the classes; errors that remain at high
-confidence come from label noise. Overlap gives the reliability curve a slope, and noise adds a floor of errors.
-Confidence is measured in two ways. The rank of the log odds among the rows that are predicted to be of a class gives
-the evidence of the rates, because ranks are not affected by models that have learnt how noisy the labels are. The log
-odds themselves give the probabilities of rows, because they express how certain the models are.
+prediction (`reliability`). Overlap of the classes gives this reliability curve a slope; label noise adds a floor of
+errors at high confidence. The rank of the log odds among the rows of a predicted class gives the evidence of the rates,
+because ranks are not affected by models that have learnt how noisy the labels are. The log odds themselves give the
+probabilities of rows, because they express how certain the models are.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
-zero. The classes of a table are about equally hard to predict, so a single class with a floor stands out. The hardness
-of the table is a latent variable: if the predictions are hardly better than the class frequencies, either the true
-classes cannot be predicted, or wrong labels hide them. The distribution of the wrong labels of a class over the other
-classes has a symmetric Dirichlet prior.
+zero. The hardness of the table is a latent variable: if the predictions are hardly better than the class frequencies,
+either the true classes cannot be predicted, or wrong labels hide them. The distribution of the wrong labels of a class
+over the other classes has a symmetric Dirichlet prior.
 
-**Posterior.** The posterior is a sum over grids of rates, latent variables and curves. The likelihood of the rates is
-raised to a power below 1, because out-of-fold predictions depend on the same labels. Otherwise one label could decide
-between two hypotheses, and the posterior would be overconfident.
+**Posterior.** A sum over grids of rates, latent variables and curves. The likelihood of the rates is raised to a power
+below 1, because out-of-fold predictions depend on the same labels.
 """
 
 from __future__ import annotations
@@ -43,8 +40,9 @@ _NEGLIGIBLE = 1e-4
 # The posterior is overconfident, so this part of it on either side is outside the 95% interval of the share. It was
 # chosen, with `hidden_errors`, by the interval score (width + 40 times the distance outside) on development tables.
 _TAIL = 0.0025
-# The number of values of the part of the contradicted labels that overlap may hide.
-_PARTS = 10
+# Parts of the contradicted labels that may be wrong if overlap hides errors. They exceed 1, because models that learn
+# from wrong labels agree with some of them; 1.2 was chosen like the tail.
+_PARTS = 1.2 * (np.arange(10) + 0.5) / 10
 
 
 class RowPosterior(NamedTuple):
@@ -81,7 +79,7 @@ class LabelNoisePosterior:
     mean : ndarray of shape (n, classes)
         The mixture of the members. Rows without a prediction contain NaN or infinity.
     _rule : object
-        The rule that computes the posterior of new rows.
+        Computes the posterior of new rows.
 
     Examples
     --------
@@ -106,10 +104,9 @@ class LabelNoisePosterior:
     _rule: _Rule = field(repr=False)
 
     def predict(self, predictions: Mapping[str, Array], codes: Array) -> RowPosterior:
-        """The posterior of new rows, from predictions of the same members by models not fitted to these rows.
+        """The posterior of new rows with labels `codes` (n,), from predictions of the same members for these rows.
 
-        Members with weight 0 may be left out; to leave out another one is a ValueError. `codes` (n,) are the given
-        labels. Rows with NaN in a prediction get NaN.
+        Members with weight 0 may be left out. Rows with NaN in a prediction get NaN.
         """
         missing = [name for name, weight in self.weights.items() if weight > 0.0 and name not in predictions]
         if missing:
@@ -122,10 +119,7 @@ class LabelNoisePosterior:
         return self._rule.rows(P, codes)
 
     def without_rows(self) -> LabelNoisePosterior:
-        """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers.
-
-        Its method `predict` works as before.
-        """
+        """The posterior with empty p_wrong, p_true and mean, which is small enough to send to workers."""
         none = np.empty(0)
         return replace(self, p_wrong=none, p_true=none, mean=none)
 
@@ -178,14 +172,6 @@ class LabelNoiseModel:
         -------
         LabelNoisePosterior
             The posterior of all rows.
-
-        Raises
-        ------
-        ValueError
-            If the predictions are not probabilities, differ in shape or have fewer than two classes, if the weights
-            are not (n,), or if no row has a prediction and a positive weight.
-        TypeError
-            If the predictions are not a mapping.
         """
         codes, every = np.asarray(codes), _checked(predictions, codes)
         _check_codes(codes, next(iter(every.values())).shape[1])
@@ -288,10 +274,9 @@ def _mixed(predictions: Mapping[str, Array], weights: Mapping[str, float]) -> Ar
 
 
 def _gain(P: Array, codes: Array, mass: Array) -> float:
-    """The gain in log likelihood of calibrated predictions over the class frequencies.
+    """The gain in log likelihood over the class frequencies, at least 0, of predictions that are calibrated by a power.
 
-    Predictions are calibrated by a power that shrinks them towards the class frequencies, because overconfident
-    predictions may still be informative. The gain is at least 0.
+    Overconfident predictions may still be informative.
     """
     frequency = np.bincount(codes, weights=mass, minlength=P.shape[1]) / mass.sum()
     usual = np.log(np.maximum(frequency, 1e-12))
@@ -347,10 +332,7 @@ class _Rule:
         return _transition(self.mean_rates, self.to)
 
     def rows(self, P: Array, codes: Array) -> RowPosterior:
-        """The posterior of rows: an average over predicted classes and their rates, with mean rates of other classes.
-
-        Weights of at most 1e-4 are left out. Rows with NaN in P get NaN.
-        """
+        """The posterior of rows: an average over predicted classes and their rates; other classes have mean rates."""
         p_true = np.zeros(P.shape)
         predicted = bounded(P, self.n) ** _SHARPNESS
         predicted /= predicted.sum(axis=1, keepdims=True)
@@ -363,10 +345,7 @@ class _Rule:
         return RowPosterior(1.0 - p_true[np.arange(len(codes)), codes], p_true)
 
     def given_rate(self, label: int, rate: int, P: Array, codes: Array) -> Array:
-        """p_true (n, classes) of rows that are predicted to be of class `label`, under one rate of that class.
-
-        `rate` is an index of `RATES`.
-        """
+        """p_true (n, classes) of rows predicted to be of class `label`, under its rate with this index of `RATES`."""
         true = np.interp(_confidence(P, label, self.n), self.points, self.curves[label, rate])
         # predictions of noisy labels are less confident than those of true classes
         others = bounded(P, self.n) ** (1.0 / (1.0 - RATES[rate] - _incoming(P.shape[1])[rate]))
@@ -445,11 +424,10 @@ class _Hypotheses(NamedTuple):
     ) -> tuple[float, float]:
         """The 95% interval of the share. The upper limit is at least share + 3 / n (rule of three).
 
-        Its limits are quantiles of a mixture: a point at 0, a normal distribution for each shared rate, and a normal
-        distribution for each value of the latent variables, with the mean and the variance of the sum over the classes.
-        The binomial variance of the share is added. Errors near class boundaries look like overlap, so to each of these
-        is added an unknown part of the other `contradicted` labels, from the prior `hidden_errors`. Limits lie on a
-        grid of steps of 0.0005; a lower limit of one step is reported as 0.
+        Its limits are quantiles of a mixture: a point at 0, a normal distribution for each shared rate, and one for
+        each value of the latent variables. The binomial variance of the share is added. Errors near class boundaries
+        look like overlap, so a part of the other `contradicted` labels is added to each, from the prior
+        `hidden_errors`. Limits lie on a grid of steps of 0.0005; a lower limit of one step is reported as 0.
         """
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
         by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
@@ -467,12 +445,11 @@ class _Hypotheses(NamedTuple):
         deviations = np.hypot(deviations, np.where(centres > 0.0, np.sqrt(share * (1.0 - share) / n), 0.0)) + 1e-9
         likely = chances > _NEGLIGIBLE**2
         centres, deviations, chances = centres[likely], deviations[likely], chances[likely]
-        # Either overlap hides no errors, or an unknown part of the other contradicted labels, uniform in (0, 1).
-        parts = np.append(0.0, (np.arange(_PARTS) + 0.5) / _PARTS)[:, None]
-        hidden = np.append(1.0 - prior.hidden_errors, np.full(_PARTS, prior.hidden_errors / _PARTS))
+        parts = np.append(0.0, _PARTS)[:, None]
+        hidden = np.append(1.0 - prior.hidden_errors, np.full(len(_PARTS), prior.hidden_errors / len(_PARTS)))
         error = np.sqrt(contradicted * (1.0 - contradicted) / n)
         centres = centres + parts * np.maximum(contradicted - centres, 0.0)
-        deviations = np.hypot((1.0 - parts) * deviations, parts * error) + 1e-9
+        deviations = np.hypot(np.maximum(1.0 - parts, 0.0) * deviations, parts * error) + 1e-9
         grid = np.linspace(0.0, 1.0, 2001)
         below = hidden @ (ndtr((grid[:, None, None] - centres) / deviations) @ chances).T
         low, high = np.searchsorted(below, [_TAIL, 1.0 - _TAIL]).clip(0, 2000)
@@ -510,11 +487,7 @@ def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rul
 
 
 def _points(n: float) -> Array:
-    """Sorted confidences, as log odds, between the bounds of probabilities for n rows.
-
-    They join a grid with equal steps of probabilities and one with equal steps of log odds, of 50 points each. In
-    between, the mean curves are interpolated.
-    """
+    """Sorted confidences, as log odds: equal steps of probabilities and of log odds, for curves to be interpolated."""
     low, high = bounded(np.array([0.0, 1.0]), n)
     by_probability = logit(np.linspace(low, high, POINTS))
     return np.unique(np.concatenate([by_probability, np.linspace(logit(low), logit(high), POINTS)]))

@@ -57,8 +57,7 @@ class Groups(NamedTuple):
     def of(cls, confidence: Array, agree: Array, weight: Array) -> Groups:
         """Divide the rows, in the order of their confidence, into at most 50 groups of about equal mass.
 
-        Rows with equal confidence stay together; groups without mass are left out. `agree` (n,) is 1 if the label is
-        the predicted class and 0 otherwise.
+        Rows with equal confidence stay together. `agree` (n,) is 1 if the label is the predicted class, otherwise 0.
         """
         values, value_of = np.unique(confidence, return_inverse=True)
         total, agreeing = (np.bincount(value_of, part, len(values)) for part in (weight, weight * agree))
@@ -72,10 +71,7 @@ class Groups(NamedTuple):
 
 
 def latent_log_prior(prior: NoisePrior) -> Array:
-    """Log prior probabilities of the latent variables of a table.
-
-    These are all pairs of a hardness and a deviation of the log steepness, and last the hardness t = 1.
-    """
+    """Log prior probabilities of the pairs of a hardness and a deviation of the log steepness, and last of t = 1."""
     hardness = expit(HARDNESS_LOG_ODDS)
     chance = np.sqrt(hardness) * (1.0 - hardness) ** (1.0 + prior.hardness_decay)  # the density of the log odds
     logs = np.log(chance / chance.sum())[:, None] + _normal(_DEVIATIONS, 0)
@@ -130,10 +126,7 @@ class OddsCurves(NamedTuple):
 
     @classmethod
     def of(cls, prior: NoisePrior, groups: Groups, low: Array, high: Array, frequency: float, n: float) -> OddsCurves:
-        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`.
-
-        Here the likelihood is not raised to a power.
-        """
+        """The curves that are likely for `groups` of log odds; other arguments as in `rank_evidence`."""
         frequency = float(bounded(frequency, n))
         logs = _log_odds_curves(prior, groups.confidence, frequency)
         likelihood = _log_likelihood(groups, _bounded(prior, logs), low, high)
@@ -149,10 +142,7 @@ class OddsCurves(NamedTuple):
         return cls(np.asarray(weights), frequency, _true_frequency(frequency, low, high, n))
 
     def mean(self, prior: NoisePrior, hardness: Array, confidence: Array) -> Array:
-        """Array (rates, n): the mean curve p(s) at each confidence, for probabilities (hardness, rates), t = 1 last.
-
-        The probabilities are normalised for each rate. A rate with probability 0 has the curve 0.
-        """
+        """Array (rates, n): the mean curve p(s), for probabilities (hardness, rates), normalised for each rate."""
         hardness = hardness / np.maximum(hardness.sum(axis=0), 1e-300)
         weights = np.einsum("hr,hrc->rc", hardness[:-1], self.weights)
         curves = _bounded(prior, _log_odds_curves(prior, confidence, self.frequency))
@@ -182,20 +172,14 @@ def _bounded(prior: NoisePrior, logs: Array) -> Array:
 
 
 def _log_likelihood(groups: Groups, curve: Array, low: Array, high: Array) -> Array:
-    """Array (rates, ...): the log likelihood of the labels; `curve` is (..., groups) or (rates, ..., groups).
-
-    The dots stand for the two axes of the parameters of the curves.
-    """
+    """Array (rates, ...): log likelihood of the labels; `curve` is (scales, shifts, groups), also by rate in front."""
     shape = (-1, 1, 1, 1)
     agree = low.reshape(shape) + (1.0 - low - high).reshape(shape) * curve
     return np.asarray(np.log(agree) @ groups.agree + np.log1p(-agree) @ groups.disagree)
 
 
 def _normal(distance: Array, axis: int) -> Array:
-    """Log probabilities of the grid points along `axis`, from a normal density.
-
-    `distance` has their distances from its mean, in standard deviations.
-    """
+    """Log probabilities of grid points along `axis`, from their distances from the mean in standard deviations."""
     weight = -0.5 * distance**2
     return np.asarray(weight - logsumexp(weight, axis=axis, keepdims=True))
 
