@@ -22,7 +22,7 @@ from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_is
 from rankrange.core.transition import temperature, tempered, transition_of
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.simple_models import smooth_functions, smooth_multilabel
+from rankrange.crossfit.simple_models import smooth_functions, smooth_means
 from rankrange.outliers import outlier_posterior
 from rankrange.outliers.scatter import sizes
 from test_any_model import columns, mixed, moons, texts
@@ -243,7 +243,7 @@ def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
 def test_smooth_functions_of_label_sets_are_those_of_each_label_alone():
     X, y = moons(200)
     Y = np.stack([y == 1, X[:, 0] > 0.5], axis=1)
-    found = smooth_multilabel(X, Y, np.random.default_rng(0))
+    found = smooth_means(X, Y.astype(float), np.random.default_rng(0))
     for label, P in zip(Y.T, found.T, strict=True):
         alone = smooth_functions(X, label.astype(int), 2, np.random.default_rng(0), None)[:, 1]
         np.testing.assert_allclose(P, alone, atol=0.01)  # two shares are made to sum to 1, one is clipped

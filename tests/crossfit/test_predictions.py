@@ -12,7 +12,7 @@ from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.numeric import standardised, with_levels
 from rankrange.crossfit.predictions import linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
-from rankrange.crossfit.trees import _LEAVES, Forest, _shares
+from rankrange.crossfit.trees import _LEAVES, Boosted, Forest, _shares, tree_predictions
 
 
 def told(P, codes):
@@ -115,3 +115,16 @@ def test_no_tree_gets_more_than_a_few_thousand_rows():
         fitted = Forest.fit(X[rows], (X[rows, 0] > 0).astype(int), 2, some, np.random.default_rng(0))
         sizes = {int(tree.tree_.n_node_samples[0]) for _, tree in fitted.trees}
         assert sizes <= ({600, 800} if rows.stop == 1_000 else {5_000})
+
+
+def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_labels():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (800, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    test = np.arange(800) % 5 == np.arange(5)[:, None]
+    stops = []
+    for given in (y, noise.symmetric(y, 0.15, 0)):
+        found = tree_predictions(X, given, 2, Folds(~test, test), rng)
+        assert all((P.argmax(axis=1) == y).mean() > 0.8 for P in found.values())
+        stops.append(Boosted.fit(X, given, 2, Folds(~test, test), 0).stop)
+    assert stops[1] < stops[0]

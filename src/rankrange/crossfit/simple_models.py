@@ -54,23 +54,15 @@ def simple_predictions(
 
 def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Generator, mass: Array | None) -> Array:
     """Probabilities (n, n_classes) of a ridge regression on radial basis functions, leave-one-out."""
-    P = _smooth(X, np.eye(n_classes)[codes], rng, mass)
+    P = smooth_means(X, np.eye(n_classes)[codes], rng, mass)
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
-def smooth_multilabel(X: Any, Y: Array, rng: np.random.Generator) -> Array:
-    """Array (n, labels): the leave-one-out probability, from .001 to .999, that each label of Y (n, labels) is true.
+def smooth_means(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None = None) -> Array:
+    """Leave-one-out predictions, from .001 to .999, of Y (n, targets) by regressions on radial basis functions.
 
-    Each label has its own regression on radial basis functions.
-    """
-    return np.minimum(_smooth(X, Y.astype(np.float64), rng, None, separately=True), 1.0 - _SHARE)
-
-
-def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, separately: bool = False) -> Array:
-    """Leave-one-out predictions of Y (n, targets) by regressions on radial basis functions, at least `_SHARE`.
-
-    Width and penalty minimise the squared error, jointly for all targets unless `separately`. Leave-one-out
-    predictions are computed from the fit to all rows.
+    Width and penalty minimise the squared error of each target. Leave-one-out predictions are computed from the fit to
+    all rows.
     """
     weight = np.ones(len(Y)) if mass is None else mass
     sample = np.sort(rng.choice(np.flatnonzero(weight > 0), min(_LANDMARKS, int((weight > 0).sum())), replace=False))
@@ -93,10 +85,10 @@ def _smooth(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None, sepa
             left_out = (features @ (inverse[:, None] * projected) - leverage * targets) / (1.0 - leverage)
             predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
             error = weight @ (predicted - Y) ** 2
-            better = (error if separately else np.full(len(error), error.sum())) < least
-            least = np.where(better, error if separately else error.sum(), least)
+            better = error < least
+            least = np.where(better, error, least)
             best[:, better] = predicted[:, better]
-    return np.clip(best, _SHARE, None)
+    return np.clip(best, _SHARE, 1.0 - _SHARE)
 
 
 def _whitening(gram: Array) -> Array:

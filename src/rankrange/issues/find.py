@@ -1,11 +1,9 @@
 """`find_label_issues`: out-of-fold predictions of an ensemble, the posterior of wrong labels, the table of suspects.
 
-The members of the ensemble are an ordinary linear fit, a trimmed linear fit, boosted trees, a forest, l1-penalised fits
-if there are more columns than rows, a strongly penalised linear fit for sparse text features, and nearest neighbours if
-they improve the predictions. A classifier of the user replaces the linear fits; probabilities of the user replace all
-members but the neighbours. `label_noise` computes the probability that each label is wrong from their predictions. If
-there are linear fits, high-leverage rows are not used for training, and their rate of wrong labels is estimated
-separately.
+The members of the ensemble are two linear fits, those of the table `MEMBERS`, a strongly penalised linear fit for a
+sparse X, and nearest neighbours if they improve the predictions. A classifier of the user replaces the linear fits;
+probabilities of the user replace all members but the neighbours. `label_noise` computes the probability that each label
+is wrong. Linear fits are not trained on high-leverage rows, whose rate of wrong labels is estimated separately.
 """
 
 from __future__ import annotations
@@ -71,18 +69,15 @@ def find_label_issues(
     ----------
     X : array_like or sparse matrix of shape (n_samples, n_features), optional
         Numeric features in any units. Missing values (NaN) of a dense X are filled with the median and marked by an
-        indicator column. Without X, only `pred_probs` are used. X may also be a scan (`rankrange.scan`), which contains
-        the labels, or a Dask collection. With more rows than their sample, the members of the ensemble are fitted to
-        the sample, without nearest neighbours, and one pass predicts all rows. pred_probs, learn_from, n_repeats and
-        n_jobs are not available then.
+        indicator column. X may also be a scan (`rankrange.scan`), which contains the labels, or a Dask collection. With
+        more rows than their sample, the members of the ensemble are fitted to the sample, without nearest neighbours,
+        and one pass predicts all rows. pred_probs, learn_from, n_repeats and n_jobs are not available then.
     y : array_like of shape (n_samples,)
         The labels, some of which may be wrong.
     estimator : None, AoRRClassifier or classifier with predict_proba, default=None
         The model that predicts the labels. None is an AoRRClassifier whose C is chosen by cross-validated log loss. An
-        AoRRClassifier gives C and fit_intercept; the share to drop is estimated, so its m and k are not used. Any other
-        classifier, for example a pipeline, may take any X: texts, or tables with categories and missing values.
-        If X can be converted to numbers, trees and nearest neighbours are added to the ensemble. Rows that only they
-        predict well are then not mistaken for label errors.
+        AoRRClassifier gives C and fit_intercept; the share to drop is estimated. Any other classifier, for example a
+        pipeline, may take any X; trees and nearest neighbours are added if X can be converted to numbers.
     cv : int, splitter or iterable of (train, test), default=5
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
         For a scan or a Dask collection cv must be an int.
@@ -91,8 +86,7 @@ def find_label_issues(
         and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
         Out-of-fold probabilities of your own model, with columns in the order of the sorted classes of y, or in that of
-        `classes`. No model is fitted then, so leave out estimator, cv and n_repeats; with X, nearest neighbours may be
-        added.
+        `classes`. No model is fitted then; with X, nearest neighbours may be added.
     classes : array_like of shape (n_classes,), optional
         The classes of the columns of `pred_probs`, if there are columns for classes that no row of y has.
     texts : sequence of n_samples strings, optional
@@ -109,8 +103,7 @@ def find_label_issues(
         ensemble; X must be convertible to numbers. They are left out for a sparse X of more than 5e7 cells.
     learn_from : array_like of shape (n_samples,), optional
         Labels to train on instead of y, for example y after a review. p_wrong and the share of wrong labels still refer
-        to y: they cannot be estimated from labels whose worst errors were corrected. Reviewed rows therefore stay in
-        the list; the relabelled ones are those in which `learn_from` differs from y.
+        to y, because they cannot be estimated from labels whose worst errors were corrected.
     review_cost, drop_cost : float
         The cost of reviewing a row by hand, and of dropping a row with a correct label; training on one wrong label
         costs 1. They determine which rows are suspects, and their "action": with the defaults, rows with p_wrong of at

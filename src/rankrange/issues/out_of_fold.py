@@ -59,8 +59,7 @@ class Data:
         """Validate X and y as given by the user; X may be None if the user gave probabilities (`has_probabilities`).
 
         With a model of the user (`any_X`), X may be anything that this model accepts. The attribute X is then numeric,
-        or None if the given X cannot be converted. `classes` has all classes, if y may lack some. A single class is a
-        ValueError, and so is a class with one row, unless the user gave probabilities.
+        or None if the given X cannot be converted. `classes` has all classes, if y may lack some.
         """
         if y is None or (X is None and not has_probabilities):
             raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
@@ -141,10 +140,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _too_rare(classes: Array, counts: Array) -> str:
-    """The error message for a class with one row.
-
-    If the labels look numeric, it names the functions for numeric targets.
-    """
+    """The error message for a class with one row, or for labels that look numeric."""
     numbers = classes.dtype.kind in "fiu"
     if numbers and ((classes % 1 != 0).any() or len(classes) > max(20, counts.sum() // 10)):
         return (
@@ -156,11 +152,7 @@ def _too_rare(classes: Array, counts: Array) -> str:
 
 
 def _as_numbers(X: Any) -> Any:
-    """Validate a numeric X; missing values of a dense X are filled, and indicators of them are added as columns.
-
-    Infinite values, missing values of a sparse X, and an X without any number are errors. If X has texts, dates or
-    times, the error names a function that accepts them.
-    """
+    """Validate a numeric X; missing values of a dense X are filled, and indicators of them are added as columns."""
     kinds: Any = getattr(X, "dtypes", None)
     named = kinds.items() if hasattr(kinds, "items") else ()
     dates = [str(name) for name, kind in named if getattr(kind, "kind", "") in ("m", "M")]
@@ -242,10 +234,7 @@ class Predictions(NamedTuple):
 
 
 def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predictions:
-    """Validate the probabilities of the user and return them as the predictions of one fit.
-
-    `classes` has the classes of the columns in their order, if they are not sorted or y lacks some of them.
-    """
+    """Validate the probabilities of the user, whose columns are in the order of `classes`, if these are given."""
     P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64, ensure_2d=False)
     if classes is not None and not hasattr(pred_probs, "columns") and P.shape[1:] == (len(data.classes),):
         P = P[:, np.argsort(_labels("classes", classes), kind="stable")]
@@ -276,10 +265,7 @@ def _in_order(pred_probs: Any, classes: Array) -> Any:
 def estimator_predictions(
     data: Data, X: Any, estimator: Any, folds: Folds, n_jobs: int | None, report: Report
 ) -> Predictions:
-    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts.
-
-    An estimator that is a class or a regressor, or that has no fit or predict_proba, is a ValueError.
-    """
+    """Predictions of any classifier with predict_proba, cloned for each fold; X is anything that it accepts."""
     if isinstance(estimator, type):
         raise ValueError(f"estimator must be an instance, got the class {estimator.__name__}; add parentheses")
     if not hasattr(estimator, "fit"):
@@ -303,10 +289,7 @@ def estimator_predictions(
 
 
 def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNORED, "class_weight")) -> None:
-    """Raise an error if the loss is not the logistic one, or if a parameter in `ignored` is set.
-
-    `find_label_issues` does not use these parameters.
-    """
+    """Raise an error if the loss is not the logistic one, or if a parameter that is not used is set."""
     if estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     for name in ignored:

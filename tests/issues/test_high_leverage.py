@@ -5,7 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from rankrange import find_label_issues
-from rankrange.crossfit.distant_rows import high_leverage_rows
+from rankrange.crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from rankrange.issues.out_of_fold import Data
 
 N, FAR = 200, [5, 60, 111, 180]
@@ -166,3 +166,33 @@ def test_two_cells_of_one_code_are_two_outliers_and_a_rare_level_is_none():
     X[[20, 300], 0], X[:, 1] = 50.0, 0.0
     X[[20, 300], 1] = 1.0  # a level that two rows have
     assert not high_leverage_rows(X, codes).any()
+
+
+def test_rows_with_levels_of_their_own_do_not_belong():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, (300, 4)), rng.normal(size=(300, 2))]).astype(float)
+    assert not rows_with_unique_levels(X).any()
+    X[7, :4] = [7.5, -9.25, 6.5, 11.0]
+    X[11, 0] = 40.0  # one odd value alone is a problem of that cell
+    assert np.flatnonzero(rows_with_unique_levels(X)).tolist() == [7]
+    levels = np.eye(30)[np.r_[rng.integers(0, 3, 297), [27, 28, 29]]]  # a column for each level, three of them rare
+    assert not rows_with_unique_levels(levels).any()
+
+
+def test_odd_rows_train_nothing_and_are_never_relabelled():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 3, (400, 5)).astype(float), rng.integers(0, 2, 400)  # nothing can be predicted
+    X[:20] += rng.uniform(5.0, 9.0, (20, 5))
+    issues = find_label_issues(X, y, random_state=0)
+    assert issues.high_leverage[:20].all()
+    assert issues.p_wrong[20:].max() < 0.5
+    assert "relabel" not in issues["action"][np.isin(issues["row"], np.arange(20))].tolist()
+    assert not (high_leverage_rows(X[20:], y[20:])).any()
+
+
+def test_a_kind_of_row_that_lies_far_out_belongs_and_single_rows_do_not():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 4)), rng.integers(0, 3, 600)
+    X[:25] = 12.0 + 0.5 * rng.normal(size=(25, 4))  # a class of its own, though most of its labels name others
+    X[25:35] = 30.0 * rng.normal(size=(10, 4))
+    assert np.flatnonzero(high_leverage_rows(X, y)).tolist() == list(range(25, 35))
