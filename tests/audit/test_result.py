@@ -384,3 +384,15 @@ def test_the_group_with_wrong_labels_comes_first_and_is_named():
         assert group.wrong == pytest.approx(found.result.wrong[rows].mean())
         assert group.ignored == pytest.approx(found.result.dropped[rows].mean())
     assert [group["name"] for group in found.to_dict()["by_group"]] == [group.name for group in found.by_group]
+
+
+def test_the_picture_of_a_column_shows_its_usual_values_beside_placeholders():
+    from rankrange.audit.pictures import column_picture
+    from rankrange.tables.columns import Column
+
+    values = np.random.default_rng(0).normal(20.0, 3.0, 600)
+    values[::60] = -999.0
+    target = find_target(pa.table({"y": ["a", "b"] * 300}), ["y"])
+    counts = np.sum(column_picture(Column("x", "numbers", values), target, ["a", "b"]).counts, axis=0)
+    assert counts.sum() == 590
+    assert (counts > 5).sum() > 8

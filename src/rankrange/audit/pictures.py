@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
+from .row_problems import placeholders_of
 from .target import Target
 from .task_result import TaskResult
 
@@ -117,10 +118,11 @@ def _colour_of(target: Target, labels: list[str]) -> Array:
 def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
     """The distribution of a column (`Column`) by label: a histogram, or counts of the 8 most frequent texts.
 
-    Missing cells are not counted. The outer bars of a histogram include the numbers beyond the central 99%.
+    Missing cells and placeholders are not counted. The outer bars of a histogram include the numbers beyond the central
+    99%.
     """
     if column.values is not None:
-        present = ~column.missing
+        present = ~column.missing & ~np.isin(column.values, placeholders_of(column))
         values = column.values[present]
         low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
         bars, names = (_BARS if low < high else 1), []
