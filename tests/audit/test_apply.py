@@ -307,6 +307,7 @@ def test_a_new_label_needs_leave(tmp_path):
     ("text", "message"),
     [
         ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
+        ("rank,row,given,expected,probability\n1,1,a,b,0.1\n", "observed outcomes are not decided"),
         (",".join(COLUMNS) + "\n", "at least one, got only a header"),
         (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
         (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),

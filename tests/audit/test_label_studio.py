@@ -152,63 +152,40 @@ def test_the_newest_annotation_of_one_reviewer_counts(audited, tmp_path):
     assert answer.labels == [YES]
 
 
-def broken(kind, tasks):
-    task = tasks[0]
-    about, annotation = task["data"]["rankrange"], task["annotations"][0]
-    if kind == "unknown row":
-        about["row"] = "100000"
-    elif kind == "other cells":
-        about["contents"] = "r0"
-    elif kind == "unknown label":
-        annotation["result"][0]["value"]["choices"] = ["<img src=x onerror=alert(1)>"]
-    elif kind == "formula":
-        annotation["result"][0]["value"]["choices"] = ["=cmd|' /C calc'!A0"]
-    elif kind == "two labels":
-        annotation["result"][0]["value"]["choices"] = [YES, NO]
-    elif kind == "no annotations":
-        del task["annotations"]
-    elif kind == "no fingerprint":
-        del task["data"]["rankrange"]
-    elif kind == "two tables":
-        tasks[1]["data"]["rankrange"]["table"] = "r1"
-    elif kind == "result":
-        annotation["result"] = "drop table"
-    elif kind == "p_wrong":
-        about["p_wrong"] = float("nan")
-    elif kind == "target":
-        about["target"] = ["x"]
-        tasks[1]["data"]["rankrange"]["target"] = ["x"]
-    elif kind == "twice":
-        tasks.append(task)
-    elif kind == "task":
-        about["task"] = tasks[1]["data"]["rankrange"]["task"] = "<b>"
-    return tasks
+def about(tasks, **fields):
+    """The fields that identify the rows, changed in all of these tasks."""
+    for task in tasks:
+        task["data"]["rankrange"].update(fields)
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("unknown row", "must be about rows of the table"),
-        ("other cells", "has other cells"),
-        ("unknown label", "must be one that the table has"),
-        ("formula", "must be one that the table has"),
-        ("two labels", "one label, got 2"),
-        ("no annotations", "export the project"),
-        ("no fingerprint", "fields that rankrange wrote"),
-        ("two tables", "one table"),
-        ("result", "JSON list, got a text"),
-        ("p_wrong", "from 0 to 1"),
-        ("target", "other cells"),
-        ("twice", "two tasks of row"),
-        ("task", "must be classes, numbers or labels"),
-    ],
-)
-def test_a_hostile_export_is_a_clear_error_and_nothing_is_written(audited, tmp_path, capsys, kind, message):
+def choose(tasks, *labels):
+    tasks[0]["annotations"][0]["result"][0]["value"]["choices"] = list(labels)
+
+
+BROKEN = {
+    "unknown row": (lambda tasks: about(tasks[:1], row="100000"), "must be about rows of the table"),
+    "other cells": (lambda tasks: about(tasks[:1], contents="r0"), "has other cells"),
+    "unknown label": (lambda tasks: choose(tasks, "<img src=x onerror=alert(1)>"), "must be one that the table has"),
+    "formula": (lambda tasks: choose(tasks, "=cmd|' /C calc'!A0"), "must be one that the table has"),
+    "two labels": (lambda tasks: choose(tasks, YES, NO), "one label, got 2"),
+    "no annotations": (lambda tasks: tasks[0].pop("annotations"), "export the project"),
+    "no fingerprint": (lambda tasks: tasks[0]["data"].pop("rankrange"), "fields that rankrange wrote"),
+    "two tables": (lambda tasks: about(tasks[1:], table="r1"), "one table"),
+    "result": (lambda tasks: tasks[0]["annotations"][0].update(result="drop table"), "JSON list, got a text"),
+    "p_wrong": (lambda tasks: about(tasks[:1], p_wrong=float("nan")), "from 0 to 1"),
+    "target": (lambda tasks: about(tasks, target=["x"]), "other cells"),
+    "twice": (lambda tasks: tasks.append(tasks[0]), "two tasks of row"),
+    "task": (lambda tasks: about(tasks, task="<b>"), "must be classes, numbers or labels"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_hostile_export_is_a_clear_error_and_nothing_is_written(audited, tmp_path, capsys, kind):
     path, audit = audited
-    tasks = annotated(
-        audit.to_label_studio(2).tasks, lambda task: [(1, YES if task["data"]["rankrange"]["given"] == NO else NO)]
-    )
-    export = write(tmp_path / "export.json", broken(kind, tasks))
+    tasks = annotated(audit.to_label_studio(2).tasks, lambda task: [(1, other(task))])
+    breaks, message = BROKEN[kind]
+    breaks(tasks)
+    export = write(tmp_path / "export.json", tasks)
     assert cli.main(["apply", str(path), str(export), "--out", str(tmp_path / "fixed.csv")]) == 2
     said = capsys.readouterr().err
     assert message in said

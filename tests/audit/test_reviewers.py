@@ -14,7 +14,7 @@ pytest.importorskip("jinja2")
 
 from rankrange import cli
 from rankrange.audit import Decision, Decisions, audit_file, merge_decisions, read_decisions, recalibrate
-from rankrange.audit.recalibration import reviews_in_words
+from rankrange.audit.reviewers import reviews_in_words
 from rankrange.errors import UserError
 
 CHOICES = ["keep", "drop", "relabel", "unsure"]

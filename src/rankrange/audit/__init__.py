@@ -10,8 +10,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .from_file import audit_file
 from .problems import RowProblem
-from .recalibration import Recalibration, recalibrate
-from .reviewers import Disagreement, Merged, merge_decisions
+from .reviewers import Disagreement, Merged, Recalibration, merge_decisions, recalibrate
 from .study import audit_table
 from .target import TASKS
 

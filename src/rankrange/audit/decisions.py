@@ -161,6 +161,10 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     delimiter = ";" if first.count(";") > first.count(",") else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     absent = [name for name in COLUMNS if name not in (reader.fieldnames or ()) and name != "new_label"]
+    if "decision" in absent and "probability" in (reader.fieldnames or ()):
+        raise UserError(
+            f"observed outcomes are not decided, got a list of surprising rows in {path}; it has no decisions"
+        )
     if absent:
         raise UserError(
             f"decisions need the columns {', '.join(COLUMNS)}, got none named '{absent[0]}' in {path}; download them "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,19 +36,39 @@ RECORDS = {
 
 
 class Suspect(NamedTuple):
-    """A row in the list of suspects: its target may be wrong."""
+    """A row in the list of suspects: its target may be wrong.
 
-    rank: int  # 1 is the first row to look at
-    # The index label in a data frame, the number in a file (from 1, below the header), or the position from 0.
+    Attributes
+    ----------
+    rank : int
+        The rank in the list; 1 is the first row to look at.
+    row : int or label
+        The name of the row: its index label in a data frame, its number in a file (from 1, below the header), or its
+        position from 0 in other tables.
+    given, suggested : str
+        The target of the row, and the one that fits best instead.
+    p_wrong, loss : float
+        The probability that the target is wrong, and the out-of-fold loss.
+    action : str
+        "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few.
+    why : str
+        The reasons, in words.
+    residual : float or None
+        The given minus the expected value of a numeric target.
+    probability : float
+        The out-of-fold probability that models gave the target (for numbers: a residual as large).
+    """
+
+    rank: int
     row: Any
     given: str
-    suggested: str  # the target that fits best instead
+    suggested: str
     p_wrong: float
-    loss: float  # out of fold
-    action: str  # "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few
+    loss: float
+    action: str
     why: str
-    residual: float | None = None  # of a numeric target: the given minus the expected value
-    probability: float = 1.0  # that models gave the target; for numbers, a residual as large
+    residual: float | None = None
+    probability: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -182,18 +202,7 @@ class Audit:
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """List the suspects, worst first. For classes, if they are fewer than 20, the next rows of the ranking follow.
-
-        Parameters
-        ----------
-        limit : int or None, default=None
-            The largest number of rows to list.
-
-        Returns
-        -------
-        list of Suspect
-            The listed rows.
-        """
+        """The listed rows, worst first, at most `limit`: suspects and, if they are few, the next rows of the ranking."""
         j, found = self.result, []
         reasons = self.evidence.reasons
         for rank, i in enumerate(j.order[:limit].tolist()):
@@ -266,23 +275,15 @@ class Audit:
     def cut_curve(self) -> dict[str, list[float]]:
         """Estimated precision and recall if all rows with at least a certain loss, the cut, were flagged.
 
-        Returns
-        -------
-        dict of list
-            For up to about 200 cuts, which flag up to about 60% of the rows: the "cut", the "count" of rows with at
-            least this loss, the share of these rows that is wrong ("precision"), and the share of all wrong rows that
-            is among them ("found").
+        For up to about 200 cuts, which flag up to about 60% of the rows: the "cut", the "count" of rows with at least
+        this loss, the share of these that is wrong ("precision"), and the share of all wrong rows among them ("found").
         """
         return cut_curve(self.result, self.n_likely)
 
     def distribution(self) -> dict[str, list[float]]:
-        """The distribution of the out-of-fold losses.
+        """The histogram of the out-of-fold losses on a logarithmic axis: "edges" of bars, "rows" and "wrong" rows.
 
-        Returns
-        -------
-        dict of list
-            The "edges" of histogram bars on a logarithmic axis, the number of "rows" in each bar, and the expected
-            number of "wrong" rows among them. The first bar includes all smaller losses.
+        The first bar includes all smaller losses, and "wrong" is an expected number.
         """
         return loss_bars(self.result)
 
@@ -303,18 +304,7 @@ class Audit:
     # ---- export
 
     def to_dict(self, limit: int | None = None) -> dict[str, Any]:
-        """The result as plain values, for JSON.
-
-        Parameters
-        ----------
-        limit : int or None, default=None
-            The largest number of suspects, and of other problems, to include.
-
-        Returns
-        -------
-        dict
-            The contents of the output of `rankrange audit --json`.
-        """
+        """The result as plain values, as `--json` prints it, with at most `limit` suspects and other problems."""
         j = self.result
         model = {"m": j.m, "m_of_folds": j.fold_m, "k": j.k, "lambda": _finite(j.lam), "lambda_hat": _finite(j.lam_hat)}
         of_groups, by_group = ["name", "rows", "cut", "suspects"], ["name", "rows", "ignored", "loss", "wrong"]
@@ -346,14 +336,7 @@ class Audit:
             "rows_are_named": self.row_names.in_words(),
             "blind": j.blind,
             "model": {**model, "C": j.C, "loss": j.loss_name, **({"top_k": j.top_k} if j.top_k else {})},
-            "scores": [
-                {
-                    "name": m.name,
-                    "higher_is_better": m.higher_is_better,
-                    **{key: vars(getattr(m, key)) for key in ("ordinary", "robust", "gain")},
-                }
-                for m in j.measures
-            ],
+            "scores": [asdict(measure) for measure in j.measures],
             "n_listed": self.n_listed,
             "row_problems": {
                 "counts": count_problems(self.row_problems),
@@ -400,42 +383,15 @@ class Audit:
         return label_studio_tasks(questions, self.target.names, task, text, image)
 
     def to_pandera(self) -> Any:
-        """A pandera schema with the types, ranges and levels of the cells that were not flagged.
+        """A pandera schema that rejects values outside the types, ranges and levels of the unflagged cells.
 
-        Returns
-        -------
-        pandera.DataFrameSchema
-            A schema that rejects values outside the ranges and levels of the cells that were not flagged. Rows with a
-            decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in full.
-
-        Raises
-        ------
-        ImportError
-            If pandera is not installed.
-
-        Examples
-        --------
-        >>> from rankrange.audit import audit_table
-        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
-        >>> audit = audit_table(table, "kind")
-        >>> schema = audit.to_pandera()  # doctest: +SKIP
-        >>> schema.validate(new_frame)  # doctest: +SKIP
+        Rows with a decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in
+        full. Needs pandera.
         """
         return pandera_schema(self)
 
     def report(self, rows: bool = True) -> str:
-        """The report as HTML, as `rankrange audit --report` writes it.
-
-        Parameters
-        ----------
-        rows : bool, default=True
-            Whether the page contains the cells of the listed rows and of their nearest rows.
-
-        Returns
-        -------
-        str
-            The page.
-        """
+        """The report as HTML; without `rows` it has no cells of the listed rows and of their nearest rows."""
         from .report import audit_page
 
         return audit_page(self, rows)

@@ -77,10 +77,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         expected=[_explanation(Y[i], P[i] if plan.observed else cells[i], names, plan.observed) for i in order],
         against=sign[:, None] * X[order] * model.coef_[index[worst]],
         groups=[
-            groups_of(
-                names[j : j + 1], np.zeros(int(has.sum()), dtype=int), model.dropped_[has], cells[has, j], losses[has]
-            )[0]
-            for j, has in enumerate(Y.T)
+            groups_of(("", name), Y[:, j].astype(int), model.dropped_, cells[:, j], losses)[1]
+            for j, name in enumerate(names)
         ],
         noise=noise,
         contradicted=float(((P > 0.5) != Y).mean()),

@@ -81,14 +81,14 @@ def _better(audit: Audit) -> str:
     worse = [m.name for m in j.measures if m.gain.high < 0]
     if j.m == 0 or (first.gain.low <= 0 and not worse):
         return ""
-    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst"
+    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst, errors or not"
     model = f"The robust linear model, which ignores the {ignored},"
     change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
     change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
     if first.gain.low <= 0:
         return f"{model} does not predict better than the ordinary one: {change}."
     drawback = f", but {' and '.join(worse)} get{'s' * (len(worse) == 1)} worse" if worse else ""
-    return f"{model} predicts better than the ordinary one: {change}{drawback}. These rows need not be errors."
+    return f"{model} predicts better than the ordinary one: {change}{drawback}."
 
 
 def _next(audit: Audit) -> str:

@@ -48,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Apply the decisions, print what was done, and return the exit code."""
     from ..audit.applying import changes_of, fixed_contents
     from ..audit.exchange import read_reviews
-    from ..audit.recalibration import reviews_in_words
-    from ..audit.reviewers import merge_decisions
+    from ..audit.reviewers import merge_decisions, reviews_in_words
     from ..errors import UserError
     from ..tables.read import open_table
     from ..tables.write import check_paths, write_whole
