@@ -202,7 +202,7 @@ class Audit:
         return _WORDS[self.result.task]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """The listed rows, worst first, at most `limit`: suspects and, if they are few, the next rows of the ranking."""
+        """The listed rows, worst first, at most `limit`: suspects and, if these are few, the next of the ranking."""
         j, found = self.result, []
         reasons = self.evidence.reasons
         for rank, i in enumerate(j.order[:limit].tolist()):
@@ -385,8 +385,8 @@ class Audit:
     def to_pandera(self) -> Any:
         """A pandera schema that rejects values outside the types, ranges and levels of the unflagged cells.
 
-        Rows with a decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count in
-        full. Needs pandera.
+        Rows with a decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count
+        in full. Needs pandera.
         """
         return pandera_schema(self)
 
