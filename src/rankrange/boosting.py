@@ -38,24 +38,11 @@ class _RankedLogLoss:
         return f"{type(self).__name__}(m={self.range.m}, k={self.range.k}, warm_up={self.warm_up})"
 
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
-        """First and second derivatives of the sum of the kept losses with respect to the scores.
+        """First and second derivatives of the sum of the kept losses with respect to the scores, of their shape.
 
-        Each call counts as one round. In the first `warm_up` rounds all losses are kept.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n,) or (n, classes)
-            Raw scores: log odds of class 1, or one score per class.
-        y : ndarray of shape (n,)
-            Labels 0 and 1, or 0 to classes - 1.
-        sample_weight : ndarray of shape (n,), optional
-            Weights of the rows; weight 2 equals the row twice.
-
-        Returns
-        -------
-        gradient, hessian : ndarray of the shape of `scores`
-            The gradient of a dropped row is 0. Second derivatives are at least 1e-16; for several classes they are the
-            scaled diagonal of the Hessian (see `log_loss_derivatives`).
+        `scores` are log odds of class 1 (n,) or one score per class (n, classes), and `y` labels from 0. Each call
+        counts as one round; in the first `warm_up` rounds all losses are kept. The gradient of a dropped row is 0.
+        Second derivatives are at least 1e-16; for several classes they are the scaled diagonal of the Hessian.
         """
         self.round = 0 if (scores == scores[:1]).all() else self.round + 1
         losses, gradient, hessian = log_loss_derivatives(scores, y)
@@ -145,17 +132,7 @@ class XGBoost(_RankedLogLoss):
     def metric(self, scores: Any, data: Any) -> tuple[str, float]:
         """The mean of the log losses ranked m+1 to k, as ("ranked_range", value); smaller is better.
 
-        Parameters
-        ----------
-        scores : array_like
-            Raw scores.
-        data : DMatrix
-            Its labels and weights are used.
-
-        Returns
-        -------
-        tuple of str and float
-            The name and the value.
+        `scores` are raw scores; the labels and weights are those of the DMatrix `data`.
         """
         return "ranked_range", self.value(*_arguments(scores, data, None))
 
@@ -190,17 +167,7 @@ class LightGBM(_RankedLogLoss):
     def metric(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[str, float, bool]:
         """The mean of the log losses ranked m+1 to k, as ("ranked_range", value, False); smaller is better.
 
-        Parameters
-        ----------
-        first, second : array_like or data set
-            As in `XGBoost.objective`.
-        sample_weight : array_like of shape (n,), optional
-            Weights of the rows.
-
-        Returns
-        -------
-        tuple of str, float and bool
-            The name, the value, and False: smaller is better.
+        Arguments are those of `objective`.
         """
         return "ranked_range", self.value(*_arguments(first, second, sample_weight)), False
 

@@ -104,10 +104,9 @@ def asymmetric(y: ArrayLike, mapping: Mapping[Any, Any], rate: float, random_sta
 def multilabel(Y: Any, rate: float, random_state: Any = None) -> Any:
     """Move the true labels of a share of the rows to other labels.
 
-    The paper chooses samples and "changes each of their labels to another random label". A chosen row keeps its number
-    of true labels; the new ones are drawn uniformly from the labels that were false. If there are too few of those, all
-    of them become true, and some of the old ones, drawn at random, stay true. Rows without a true or without a false
-    label are never chosen.
+    A chosen row keeps its number of true labels; the new ones are drawn uniformly from the labels that were false. If
+    there are too few of those, all of them become true, and some of the old ones, drawn at random, stay true. Rows
+    without a true or without a false label are never chosen.
 
     Parameters
     ----------

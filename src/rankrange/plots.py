@@ -47,7 +47,7 @@ def plot_ranked(
     Returns
     -------
     matplotlib Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def plot_path(model: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------

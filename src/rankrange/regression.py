@@ -154,10 +154,8 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
 
     Parameters
     ----------
-    formula : str or array_like of shape (n_samples, n_features)
-        A formula such as "y ~ a + C(b)", or the features.
-    data : DataFrame or array_like of shape (n_samples,)
-        The DataFrame with the variables of the formula or, if `formula` is an array of features, the targets.
+    formula, data : str and DataFrame, or array_like and array_like
+        As in `lts`.
     efficiency : float, default=0.95
         The efficiency relative to least squares if the errors are normal.
     **settings
@@ -166,8 +164,7 @@ def mm(formula: Any, data: Any, *, efficiency: float = 0.95, **settings: Any) ->
     Returns
     -------
     AoRRRegressor
-        The fitted model. If it has a formula, clones of it (`sklearn.base.clone`, `cross_val_score`) keep the formula
-        and are fitted to a DataFrame; y is then optional.
+        The fitted model, as from `lts`.
 
     Examples
     --------
@@ -188,8 +185,7 @@ def _fit(formula: Any, data: Any, alpha: float, settings: dict[str, Any], effici
     if settings.get("sample_weight") is not None:
         raise TypeError(
             "lts and mm do not support sample_weight, because their standard errors and breakdown point need equal "
-            "weights; "
-            "use AoRRRegressor(m, k=1.0).fit(X, y, sample_weight)"
+            "weights; use AoRRRegressor(m, k=1.0).fit(X, y, sample_weight)"
         )
     settings = {"C": np.inf, **settings}
     if isinstance(formula, str):
