@@ -6,10 +6,9 @@ The loss of a row is max(0, 1 + rise - fall), where `rise` and `fall` are two of
 It is 0 for a row without true labels, and NaN for a row with a NaN score. The kernels also find the number of scores
 tied at each, because ties share the gradient.
 
-A row that fits into one tile is searched in registers. A longer row is divided into as many lanes as a tile has
-entries, and one read keeps only the best score of each lane. A value that at least r of these reach is a lower bound of
-the r-th largest score of the row, and only lanes that reach the bound are read again. If too many lanes are tied at the
-bound, the row is read once more to count the ties.
+A row is divided into as many lanes as a tile has entries, and one read keeps only the best score of each lane. A value
+that at least r of these reach is a lower bound of the r-th largest score of the row, and only lanes that reach it are
+read again. If too many lanes are tied at the bound, the row is read once more to count the ties.
 """
 
 # mypy: ignore-errors
@@ -42,28 +41,6 @@ def store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, 
     tl.store(marks + UP, active / tl.maximum(tied_up, 1).to(tl.float32) + broken)
     tl.store(marks + DOWN, active / tl.maximum(tied_down, 1).to(tl.float32) + broken)
     tl.store(marks + EXCEEDS_K, exceeds_k.to(tl.float32))
-
-
-@triton.jit(do_not_specialize=["target_ptr", "top_k"])
-def short_rows(
-    x_ptr, target_ptr, loss_ptr, marks_ptr, n_labels, top_k, BLOCK: tl.constexpr, TWO_SIDED: tl.constexpr
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    offsets = tl.arange(0, BLOCK)
-    valid = offsets < n_labels
-    x = tl.load(x_ptr + row * n_labels + offsets, mask=valid, other=float("nan")).to(tl.float32)
-    true = tl.load(target_ptr + row * n_labels + offsets, mask=valid, other=0) > 0
-    n_true = tl.sum(true.to(tl.int32), 0)
-    n_nan = tl.sum(((x != x) & valid).to(tl.int32), 0)
-    exceeds_k = (n_true > top_k) & TWO_SIDED
-    # Either way one order statistic is left to find, of the true scores or of all.
-    pool = tl.where(exceeds_k & ~true, float("nan"), x)
-    found = kth_value(pool, tl.where(exceeds_k, top_k, top_k + 1), 0, lowest_key(pool), highest_key(pool))
-    rise = tl.where(exceeds_k, tl.max(tl.where(valid & ~true, x, float("-inf")), 0), found)
-    fall = tl.where(exceeds_k, found, tl.min(tl.where(true, x, float("inf")), 0))
-    tied_up = tl.sum(((x == rise) & ~(exceeds_k & true)).to(tl.int32), 0)
-    tied_down = tl.sum(((x == fall) & true).to(tl.int32), 0)
-    store_row(loss_ptr, marks_ptr, row, rise, fall, tied_up, tied_down, n_true, n_nan, exceeds_k)
 
 
 @triton.jit
@@ -121,7 +98,7 @@ def ranked(
 # Alignment is not specialized: scores and mask, four bytes and one, then have the same layout, and no tile has to pass
 # through shared memory to be compared with its mask.
 @triton.jit(do_not_specialize=["x_ptr", "target_ptr", "top_k"])
-def long_rows(
+def rows(
     x_ptr, target_ptr, loss_ptr, marks_ptr, lanes_ptr, n_labels, top_k,
     TILE: tl.constexpr, CHOSEN: tl.constexpr, DEPTH: tl.constexpr, TWO_SIDED: tl.constexpr,
 ):  # fmt: skip

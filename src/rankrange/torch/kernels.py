@@ -38,9 +38,8 @@ class Sizes(NamedTuple):
     list: int = 1 << 12  # the largest number of losses near both cuts that are listed
     replicas: int = 8  # copies of each histogram, which avoid contention
     bins: int = 1 << 11  # of a histogram
-    short: int = 1 << 12  # the largest number of labels per row for one program
-    label_tile: int = 1 << 11  # labels of a longer row that a program reads at once
-    read_again: int = 1 << 14  # scores of a longer row that are read twice; limits top_k, to 127 for a million labels
+    label_tile: int = 1 << 11  # labels of a row that a program reads at once
+    read_again: int = 1 << 14  # scores of a row that are read twice; limits top_k, to 127 for a million labels
 
 
 SIZES = Sizes()
@@ -69,7 +68,7 @@ def fits_tkml(scores: Tensor, top_k: int) -> bool:
     if not fits(scores):
         return False
     _, chosen, depth = _lanes(scores.shape[1], top_k)
-    return scores.shape[1] <= SIZES.short or chosen * depth <= SIZES.read_again
+    return chosen * depth <= SIZES.read_again
 
 
 # --- launches. In eager mode the autograd functions below call them directly: an operator takes some tens of
@@ -141,26 +140,20 @@ def find_scores(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tu
     scores, true = scores.contiguous(), mask.contiguous().view(torch.uint8)
     n_rows, n_labels = scores.shape
     losses, marks = scores.new_empty(n_rows), scores.new_empty((n_rows, 8), dtype=torch.float32)
+    tile, chosen, depth = _lanes(n_labels, top_k)
+    lanes = torch.empty((n_rows, chosen), dtype=torch.int32, device=scores.device)
     with _on_device(scores):
-        if n_labels <= SIZES.short:
-            block = triton.next_power_of_2(n_labels)
-            _label_kernels.short_rows[(n_rows,)](
-                scores, true, losses, marks, n_labels, top_k,
-                BLOCK=block, TWO_SIDED=two_sided, num_warps=min(max(block // 1024, 1), 8),
-            )  # fmt: skip
-        else:
-            tile, chosen, depth = _lanes(n_labels, top_k)
-            lanes = torch.empty((n_rows, chosen), dtype=torch.int32, device=scores.device)
-            _label_kernels.long_rows[(n_rows,)](
-                scores, true, losses, marks, lanes, n_labels, top_k,
-                TILE=tile, CHOSEN=chosen, DEPTH=depth, TWO_SIDED=two_sided, num_warps=max(tile // 256, 1),
-            )  # fmt: skip
+        _label_kernels.rows[(n_rows,)](
+            scores, true, losses, marks, lanes, n_labels, top_k,
+            TILE=tile, CHOSEN=chosen, DEPTH=depth, TWO_SIDED=two_sided, num_warps=min(max(tile // 256, 1), 16),
+        )  # fmt: skip
     return losses, marks
 
 
 def _lanes(n_labels: int, top_k: int) -> tuple[int, int, int]:
     """The number of lanes of a row, how many may be read again, and their length (see `_label_kernels`)."""
-    chosen, tile = max(1 << top_k.bit_length(), 8), SIZES.label_tile
+    chosen = max(1 << top_k.bit_length(), 8)
+    tile = min(max(SIZES.label_tile, chosen), 1 << (n_labels - 1).bit_length())  # more lanes than top_k
     for _ in range(2):  # up to four times as many lanes
         if chosen * -(-n_labels // tile) > SIZES.read_again:
             tile *= 2
