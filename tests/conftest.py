@@ -84,6 +84,16 @@ def _same_numbers_on_every_run():
         sys.modules["torch"].manual_seed(0)
 
 
+def pytest_collection_modifyitems(items):
+    """A test with a number of examples of its own takes as many times more as the profile does."""
+    factor = settings.default.max_examples / settings.get_profile("repeatable").max_examples
+    for test in {getattr(item, "function", None) for item in items} if factor != 1 else ():
+        own = getattr(test, "_hypothesis_internal_use_settings", None)
+        if own is not None and own.max_examples != settings.default.max_examples:
+            examples = max(1, round(factor * own.max_examples))
+            test._hypothesis_internal_use_settings = settings(own, max_examples=examples)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """What is imported and collected stays to the end: the garbage collector need not visit these million objects."""
