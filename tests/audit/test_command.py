@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -155,3 +156,13 @@ def test_rows_without_a_target_and_rare_classes_are_left_out_and_reported():
     shown = {suspect.row: suspect.given for suspect in audit.suspects()}
     assert shown
     assert all(label[row] == given for row, given in shown.items())
+
+
+def test_the_terminal_lists_as_many_rows_as_asked(done, tmp_path, capsys):
+    out = tmp_path / "s.csv"
+    command = ["audit", str(done[0] / "table.csv"), "-t", "label", "-q", "--top", "3", "--models", "linear"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert len(re.findall(r"^ *\d+ +(?:yes|no) ", told.out, re.M)) == 3
+    assert str(out) in told.out.replace("\n", "")

@@ -198,3 +198,13 @@ def test_a_new_format_of_texts_may_begin_with_a_byte_order_mark(tmp_path, monkey
     monkeypatch.setitem(FORMATS, "xml", Format(b"<?xml", lambda path: pa.table({"x": [1], "y": ["a"]}), text=True))
     (tmp_path / "t.xml").write_text("<?xml version='1.0'?>", encoding="utf-8-sig")
     assert open_table(tmp_path / "t.xml").kind == "xml"
+
+
+@pytest.mark.parametrize(("name", "encoding"), [("t.csv.gz", "utf-8"), ("t.tsv", "utf-8"), ("t.csv", "latin-1")])
+def test_csv_compressed_with_tabs_or_in_another_encoding_is_the_same_table(name, encoding, tmp_path):
+    mark = "\t" if name == "t.tsv" else ","
+    lines = [mark.join(["a", "é", "y"]), *(mark.join([str(row["a"]), f"é{row['b']}", row["y"]]) for row in ROWS)]
+    data = "\r\n".join([*lines, ""]).encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    found = open_table(tmp_path / name, encoding=encoding).read().to_pylist()
+    assert found == [{"a": row["a"], "é": f"é{row['b']}", "y": row["y"]} for row in ROWS]
