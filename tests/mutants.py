@@ -4,10 +4,9 @@
 
 A fault is drawn at random by the syntax tree: a comparison, an operator, a constant, a condition, a dropped statement,
 or two arguments in the other order. It is planted in a copy of src, and the tests of its package run until the first
-failure: the folder of tests that mirrors the package, then the other files that import from it, then those that fit
-estimators. A run that takes three
-times as long as without the fault counts as noticed. A survivor wants a test of the property that it breaks, changes
-nothing, or its line can go.
+failure: the folder of tests that mirrors the package and the other files that import from it, then those that fit
+estimators. What fails without a fault does not count; a run that takes three times as long does. A survivor wants a
+test of the property that it breaks, changes nothing, or its line can go.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -34,10 +35,12 @@ COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.G
 TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
 # Tests whose folder or file has another name than their package.
-FOLDERS = {"torch": ["pytorch"], "shards": ["shards", "device"], "label_noise": ["label_noise", "issues"]}
+FOLDERS = {"torch": ["pytorch"], "shards": ["shards"], "label_noise": ["label_noise", "issues"]}
 # What all estimators run through: every file that fits one may notice a fault in it.
 BELOW = ("core", "solvers", "crossfit", "label_noise", "inference", "estimators")
 ESTIMATORS = re.compile(r"from rankrange import [^#]*(AoRR|TKML|PartialAUC|RankedRange|find_label_issues|regression)")
+# Code of pages, and what is outside of the package.
+NEVER = ("tests/docs", "tests/reproduction")
 LEAST_SECONDS = 60
 
 
@@ -112,48 +115,60 @@ def package_of(path: Path) -> str:
 
 
 @cache
-def tests_of(package: str) -> list[str]:
-    """The mirrored folders, the other files that import from the package, and those that fit estimators."""
+def tests_of(package: str) -> tuple[list[str], list[str]]:
+    """The mirrored folders and the other files that import from the package; then those that fit estimators."""
     own = [f"tests/{name}" for name in FOLDERS.get(package, [package]) if (ROOT / "tests" / name).is_dir()]
     files = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    files = {name: text for name, text in files.items() if not name.startswith(tuple(f"{f}/" for f in [*own, *NEVER]))}
     imports = re.compile(rf"rankrange\.{package}\b|from rankrange import [^#]*\b{package}\b")
     near = sorted(name for name, text in files.items() if imports.search(text))
     far = sorted(name for name, text in files.items() if package in BELOW and ESTIMATORS.search(text))
-    return own + [name for name in dict.fromkeys([*near, *far]) if not name.startswith(tuple(f"{f}/" for f in own))]
+    return own + near, [name for name in far if name not in near]
 
 
-def run(source: Path, package: str, limit: float, jobs: str) -> tuple[bool, float]:
-    """Whether the tests of a package pass on this source within the limit, and seconds."""
-    start = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow and not site", "-p", "no:cacheprovider"]
-    command += ["-n", jobs, "--dist", "worksteal", *tests_of(package)]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **threads, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        passed = process.wait(timeout=limit) == 0
-    except subprocess.TimeoutExpired:
-        passed = False
-        os.killpg(process.pid, 9)
-        process.wait()
-    return passed, time.monotonic() - start
+@dataclass
+class Bench:
+    """Runs the tests of a package on a copy of the source; what fails or is slow without a fault is known."""
 
+    source: Path
+    jobs: str
+    known: dict[tuple[str, ...], tuple[list[str], float]] = field(default_factory=dict)
 
-def judged(mutant: Mutant, source: Path, limit: float, jobs: str) -> tuple[bool, float]:
-    """Whether the tests notice the fault."""
-    target = source / mutant.path.relative_to(ROOT / "src")
-    try:
-        target.write_text(mutant.applied(), encoding="utf-8")
-        passed, seconds = run(source, package_of(mutant.path), limit, jobs)
-    finally:
-        shutil.copyfile(mutant.path, target)
-    return not passed, seconds
+    def run(self, tests: Sequence[str], stop: bool, limit: float = 3600.0) -> tuple[bool, float, list[str]]:
+        """Whether they pass within the limit, seconds, and what failed."""
+        start = time.monotonic()
+        command = [sys.executable, "-m", "pytest", "-q", "-rf", "-m", "not slow and not site", "-p", "no:cacheprovider"]
+        command += ["-n", self.jobs, "--dist", "worksteal", *(["-x"] if stop else []), *tests]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **threads, "PYTHONPATH": str(self.source), "PYTHONDONTWRITEBYTECODE": "1"}
+        with tempfile.TemporaryFile("w+") as out:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+            try:
+                passed = process.wait(timeout=limit) == 0
+            except subprocess.TimeoutExpired:
+                passed = False
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            out.seek(0)
+            failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", out.read(), re.M)
+        return passed, time.monotonic() - start, failed
+
+    def notices(self, tests: list[str]) -> bool:
+        """Whether a test fails that passes without the fault, or the run takes three times as long."""
+        failing, seconds = self.known[tuple(tests)]
+        deselected = [part for name in failing for part in ("--deselect", name)]
+        return not self.run([*tests, *deselected], True, max(3 * seconds, LEAST_SECONDS))[0]
+
+    def learn(self, tests: list[str]) -> None:
+        """What fails, and the seconds, without a fault."""
+        if tuple(tests) not in self.known:
+            passed, seconds, failing = self.run(tests, False)
+            if not passed and not failing:
+                raise SystemExit(f"these tests cannot be run: {' '.join(tests)}")
+            print(f"         {seconds:4.0f} s without a fault, {len(failing)} fail: {' '.join(tests)[:90]}", flush=True)
+            self.known[tuple(tests)] = failing, seconds
 
 
 def main() -> None:
@@ -161,6 +176,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
+    parser.add_argument("--near", action="store_true", help="only tests of the package itself")
     parser.add_argument("--jobs", default="auto", help="processes of pytest")
     parser.add_argument("--list", action="store_true", help="only show what is drawn")
     given = parser.parse_args()
@@ -169,19 +185,21 @@ def main() -> None:
     if given.list:
         print(*drawn, sep="\n")
         return
-    survivors, limits = [], {}
+    survivors = []
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "src")
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        bench = Bench(source, given.jobs)
         for mutant in drawn:
-            package = package_of(mutant.path)
-            if package not in limits:
-                passed, seconds = run(source, package, 3600, given.jobs)
-                if not passed:
-                    raise SystemExit(f"the tests of {package} fail without a fault: {' '.join(tests_of(package))}")
-                limits[package] = max(3 * seconds, LEAST_SECONDS)
-            noticed, seconds = judged(mutant, source, limits[package], given.jobs)
+            start, target, noticed = time.monotonic(), source / mutant.path.relative_to(ROOT / "src"), False
+            for tests in tests_of(package_of(mutant.path))[: 1 if given.near else 2]:
+                if tests and not noticed:
+                    bench.learn(tests)
+                    target.write_text(mutant.applied(), encoding="utf-8")
+                    noticed = bench.notices(tests)
+                    shutil.copyfile(mutant.path, target)
             survivors += [] if noticed else [mutant]
+            seconds = time.monotonic() - start
             print(f"{'noticed ' if noticed else 'SURVIVED'} {seconds:4.0f} s  {mutant}", flush=True)
     print(
         f"\n{len(drawn) - len(survivors)} of {len(drawn)} noticed (seed {given.seed})", *survivors, sep="\n  survived: "

@@ -94,6 +94,8 @@ def test_links_and_mentions_of_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert "generated/" in target or (page.parent / target).exists(), f"{page}: {target}"
+        named = set(re.findall(r"\b(test_\w+\.py)", page.read_text(encoding="utf-8")))
+        assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}, page
     for file in [
         *(path for part in ("src", "benchmarks", "examples", "tests") for path in ROOT.glob(f"{part}/**/*.py"))
     ]:
