@@ -22,7 +22,7 @@ given = noise.symmetric(truth, 0.25, random_state=0)
 trees = HistGradientBoostingClassifier(max_iter=40, random_state=0)
 
 plain = trees.fit(X, given)
-robust = RankedRangeClassifier(HistGradientBoostingClassifier(max_iter=40, random_state=0), n_repeats=2, random_state=0)
+robust = RankedRangeClassifier(HistGradientBoostingClassifier(max_iter=40, random_state=0), random_state=0)
 robust.fit(X, given)
 scores = plain.score(X_test, y_test), robust.score(X_test, y_test)
 print(f"share of wrong labels: {np.mean(given != truth):.0%}, estimated {robust.noise_estimate_:.0%}")

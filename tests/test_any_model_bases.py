@@ -53,13 +53,13 @@ def linear(kind):
 KINDS = [lightgbm, xgboost, catboost, perceptron, linear]
 
 
-@pytest.mark.parametrize("refit", ["ensemble", "single"])
+@pytest.mark.parametrize("ensemble", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_classifiers_of_any_package(kind, refit):
+def test_classifiers_of_any_package(kind, ensemble):
     X, y = load_wine(return_X_y=True)
     given = noise.symmetric(y, 0.15, 0)
     base = kind("Classifier")
-    model = RankedRangeClassifier(base, refit=refit, n_repeats=2, random_state=0).fit(X, given)
+    model = RankedRangeClassifier(base, ensemble=ensemble, random_state=0).fit(X, given)
     assert model.dropped_[given != y].mean() > 0.7
     assert model.dropped_[given == y].mean() < 0.06
     assert model.predict(X).shape == (len(y),)
@@ -77,7 +77,7 @@ def test_regressors_of_any_package(kind):
     bad = np.random.default_rng(0).choice(len(y), 22, replace=False)
     given = y.copy()
     given[bad] += 900.0
-    model = RankedRangeRegressor(kind("Regressor"), n_repeats=2, random_state=0).fit(X, given)
+    model = RankedRangeRegressor(kind("Regressor"), random_state=0).fit(X, given)
     assert model.dropped_[bad].mean() > 0.9
     assert model.dropped_.sum() <= 26
     assert model.predict(X).shape == (len(y),)
@@ -95,12 +95,12 @@ def test_boosting_of_other_packages_takes_weights_missing_values_and_categories(
         base.set_params(cat_features=["colour", "shop"])
     table = frame.astype({"shop": "category"})
     weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
-    model = RankedRangeClassifier(base, n_repeats=1, random_state=0).fit(table, codes, sample_weight=weight)
+    model = RankedRangeClassifier(base, random_state=0).fit(table, codes, sample_weight=weight)
     assert roc_auc_score(given != y, model.p_wrong_) > 0.95  # how many are dropped differs from draw to draw
     assert model.dropped_[given == y].mean() < 0.02
     assert model.dropped_.any()
     if kind is not xgboost:  # which takes codes alone, by itself as well
-        named = RankedRangeClassifier(base, refit="single", n_repeats=1, random_state=0).fit(table, given)
+        named = RankedRangeClassifier(base, ensemble=False, random_state=0).fit(table, given)
         assert (named.predict(table) == y).mean() > 0.85
 
 
@@ -166,10 +166,10 @@ def words():
 
 def test_given_m_and_k_around_a_pipeline_of_mixed_columns():
     frame, _, given = mixed()
-    model = RankedRangeClassifier(columns(), m=0.1, k=0.9, n_repeats=1, random_state=0).fit(frame, given)
+    model = RankedRangeClassifier(columns(), m=0.1, k=0.9, random_state=0).fit(frame, given)
     assert model.dropped_.sum() == model.m_ == round(0.1 * len(given))
     assert (np.diff(model.tuning_["objective"])[:-1] < 0).all()
-    regressor = RankedRangeRegressor(Ridge(), m=3, n_repeats=1, random_state=0)
+    regressor = RankedRangeRegressor(Ridge(), m=3, random_state=0)
     X, y = load_diabetes(return_X_y=True)
     assert regressor.fit(pd.DataFrame(X), y).dropped_.sum() == 3
 
@@ -190,7 +190,7 @@ def test_a_model_with_nothing_but_fit_and_predict():
     X, y = load_wine(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     given = noise.symmetric(y, 0.15, 0)
-    model = RankedRangeClassifier(Bare(), n_repeats=2, random_state=0).fit(X, given)
+    model = RankedRangeClassifier(Bare(), random_state=0).fit(X, given)
     assert model.dropped_[given != y].mean() > 0.7
     assert model.score(X, y) > 0.93
     with pytest.raises(AttributeError, match="'RankedRangeClassifier' has no attribute 'predict_proba'"):

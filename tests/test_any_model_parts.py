@@ -38,7 +38,7 @@ def odds(P):
 
 def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
     X, y = moons(300)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
+    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
     assert len(model.estimators_) == 10
     np.testing.assert_allclose(model.estimator_weights_, [0.15] * 5 + [0.05] * 5)
     weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
@@ -52,7 +52,7 @@ def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
 
 def test_clean_labels_are_learnt_from_larger_parts_and_from_all_rows():
     X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=3, random_state=0).fit(X, y)
+    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y)
     assert [int(part.class_count_.sum()) for part in model.estimators_] == [240] * 5 + [300]
     np.testing.assert_allclose(model.estimator_weights_, [0.05] * 5 + [0.75])
     weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
@@ -72,20 +72,20 @@ def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
     assert not model.dropped_.any()
     alone = clone(forest).fit(X, y)
     np.testing.assert_array_equal(model.estimators_[-1].predict_proba(X), alone.predict_proba(X))
-    single = model.set_params(refit="single").fit(X, y)
+    single = model.set_params(ensemble=False).fit(X, y)
     np.testing.assert_array_equal(single.estimator_.predict_proba(X), alone.predict_proba(X))
-    states = [part.random_state for part in model.set_params(refit="ensemble").fit(X, y).estimators_]
+    states = [part.random_state for part in model.set_params(ensemble=True).fit(X, y).estimators_]
     assert len(set(states)) == 6  # the others have states of their own
 
 
-@pytest.mark.parametrize("refit", ["ensemble", "single"])
-def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it(refit):
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it(ensemble):
     X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
     given = noise.symmetric(y[:400], 0.2, 0)
-    model = RankedRangeClassifier(KNeighborsClassifier(3), refit=refit, random_state=0).fit(X[:400], given)
+    model = RankedRangeClassifier(KNeighborsClassifier(3), ensemble=ensemble, random_state=0).fit(X[:400], given)
     assert model.dropped_.mean() > 0.1
     P, accuracy = model.predict_proba(X[400:]), model.score(X[400:], y[400:])
-    own = model.estimators_[:5] if refit == "ensemble" else [model.estimator_]  # the others saw what was dropped
+    own = model.estimators_[:5] if ensemble else [model.estimator_]  # the others saw what was dropped
     untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0)
     overconfident = untempered.max(axis=1).mean() - accuracy
     assert overconfident > 0.07
@@ -96,13 +96,13 @@ def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it(ref
 def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
     X, y = moons(300)
     given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(GaussianNB(), refit="single", n_repeats=2, random_state=0).fit(X, given)
+    model = RankedRangeClassifier(GaussianNB(), ensemble=False, random_state=0).fit(X, given)
     alone = GaussianNB().fit(X[~model.dropped_], given[~model.dropped_])
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
     np.testing.assert_allclose(model.estimator_.predict_proba(X), alone.predict_proba(X))
     np.testing.assert_allclose(odds(model.predict_proba(X)), odds(alone.predict_proba(X)) / model.temperature_)
     assert not hasattr(model, "estimators_")
-    assert not hasattr(model.set_params(refit="ensemble").fit(X, given), "estimator_")
+    assert not hasattr(model.set_params(ensemble=True).fit(X, given), "estimator_")
 
 
 def drawn(seed=0, n=4000, classes=3):
@@ -196,7 +196,7 @@ def test_numbers_with_a_given_m():
     X, f, rng = waves()
     y = f + 0.1 * rng.normal(size=400)
     y[:20] += 4
-    model = RankedRangeRegressor(KNeighborsRegressor(7), m=20, refit="single", n_repeats=1, random_state=0).fit(X, y)
+    model = RankedRangeRegressor(KNeighborsRegressor(7), m=20, ensemble=False, random_state=0).fit(X, y)
     assert model.dropped_[:20].all()
     assert model.m_ == model.dropped_.sum() == 20
     assert isinstance(model.estimator_, KNeighborsRegressor)
@@ -222,7 +222,7 @@ def test_labels_that_nothing_predicts_are_left_alone():
     for seed in range(30):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
-        model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, y)
+        model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y)
         assert model.noise_interval_[0] == 0.0
         np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
         flagged.append(model.dropped_.any())
@@ -232,7 +232,7 @@ def test_labels_that_nothing_predicts_are_left_alone():
 def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
     X, y = moons(400)
     given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(GaussianNB(), n_repeats=2, random_state=0).fit(X, given)
+    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, given)
     assert set(model.tuning_) == {"source", "weight", "gain"}
     assert model.tuning_["weight"].sum() == pytest.approx(1.0)
     assert model.tuning_["gain"][list(model.tuning_["source"]).index("smooth")] > 0  # moons are no normal classes
@@ -325,13 +325,13 @@ def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_th
         X, y = make_classification(2400, 10, n_informative=4, class_sep=1.5, random_state=seed)
         given = noise.symmetric(y[:600], 0.4, seed)
         plain = DecisionTreeClassifier(random_state=0).fit(X[:600], given).score(X[600:], y[600:])
-        model = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0)
+        model = RankedRangeClassifier(DecisionTreeClassifier(), ensemble=False, random_state=0)
         assert_warns_of_lost_classes(model, X[:600], given)
         assert model.dropped_.mean() < 0.5
         gains.append(model.score(X[600:], y[600:]) - plain)
     assert np.median(gains) > 0.1
     assert np.min(gains) > 0.0
-    clean = RankedRangeClassifier(DecisionTreeClassifier(), refit="single", random_state=0).fit(X[:600], y[:600])
+    clean = RankedRangeClassifier(DecisionTreeClassifier(), ensemble=False, random_state=0).fit(X[:600], y[:600])
     assert clean.dropped_.mean() < 0.05
 
 

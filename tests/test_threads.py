@@ -71,7 +71,7 @@ def test_calls_leave_the_threads_as_they_were(tmp_path, two_threads, name):
     if name == "suspects":
         find_label_issues(X, Y, trees=False, random_state=0)
     elif name == "any model":
-        RankedRangeClassifier(AoRRClassifier(m=0), n_repeats=1, random_state=0).fit(X, Y)
+        RankedRangeClassifier(AoRRClassifier(m=0), random_state=0).fit(X, Y)
     else:
         np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", Y)
         AoRRClassifier(m=0.1, k=1.0).fit(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")))

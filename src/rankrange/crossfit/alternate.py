@@ -9,7 +9,6 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.select import ranked_range
-from .folds import Report, silent
 from .models import FittedFolds
 
 # The value must decrease by this share; otherwise the alternation ends.
@@ -39,7 +38,6 @@ def alternate(
     k: float,
     mass: Array,
     rounds: int,
-    report: Report = silent,
 ) -> Alternation:
     """Fit to all rows, then repeatedly to the ranks m+1..k of the out-of-fold losses of the last fits.
 
@@ -58,7 +56,6 @@ def alternate(
         last = fit(~dropped & ~easy)
         found = losses_of(last)
         values.append(_value(found, predicted, m, k, mass))
-        report(f"round {len(values) - 1}: the ranked range of the out-of-fold losses is {values[-1]:.6g}")
         if not values[-1] < values[-2] * (1.0 - _MIN_FALL):
             break
         if len(values) <= rounds:

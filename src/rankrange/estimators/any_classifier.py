@@ -16,9 +16,9 @@ from ..core.arrays import Array
 from ..core.transition import temperature, tempered, transition_of
 from ..crossfit.models import FittedFolds, Task, predict_with
 from ..crossfit.simple_models import simple_predictions
-from ..label_noise import LabelNoiseModel, LabelNoisePosterior
-from .any_model import Plan, RankedRangeModel, WrongRows, mass_of_rows
-from .linear import warn_of_lost_class
+from ..label_noise import LIKELY, LabelNoiseModel, LabelNoisePosterior
+from .any_model import RankedRangeModel, Splits, WrongRows, mass_of_rows
+from .linear import check_present, warn_of_lost_class
 
 # No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
 _MIN_OF_CLASS = 5
@@ -26,8 +26,6 @@ _MIN_OF_CLASS = 5
 _MIN_KEPT = 2
 # If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
 _MAX_CUT = 0.5
-# With at least this many independent rows (a group counts as 25), a fit to a quarter of the rows is accurate enough.
-_MIN_TO_QUARTER = 600
 
 
 class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
@@ -36,11 +34,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
     converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
     nearest neighbours and smooth functions (both up to 20,000 rows, the latter neither with groups nor with given
-    folds), and extra trees. (Otherwise, copies fitted to a quarter of the rows are added, if there are at least 600
-    rows.) From these predictions `LabelNoiseModel` estimates how many labels of each class are wrong, and for each row
-    the probability that its label is wrong. Rows with a probability of at least one half are dropped, unless these are
-    more than half of all rows. At least two rows of each class are kept, and all rows of a class of fewer than five.
-    With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are kept.
+    folds), and extra trees. From these predictions `LabelNoiseModel` estimates how many labels of each class are wrong,
+    and for each row the probability that its label is wrong. Rows with a probability of at least one half are dropped,
+    unless these are more than half of all rows. At least two rows of each class are kept, and all rows of a class of
+    fewer than five. With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are kept.
 
     Parameters
     ----------
@@ -54,20 +51,15 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         Notes.
     k : int or float, default=1.0
         The last rank to keep, with a given m. Rows of higher rank, which are fitted easily, are dropped as well.
-    refit : "ensemble" or "single"
+    cv : int, splitter, or list of (train, test)
+        The folds; an int is the number of stratified folds. A splitter such as TimeSeriesSplit may leave rows without a
+        prediction; these are never dropped.
+    ensemble : bool, default=True
         Whether to predict with the mean of the models of the folds (more accurate) or with one model fitted to all kept
-        rows (faster).
-    n_repeats : int
-        With a given m, how often the rows are split into two folds (or into `cv` folds). With m="auto" the rows are
-        split into five folds, once for every five repeats and at least once. The out-of-fold predictions of these fits
-        find the wrong labels. As many more fits leave out the dropped rows. In the ensemble, the first fits have a
-        total weight of 1/4 and the second fits 3/4. If less than 1% of the rows are dropped, or if there are fewer
-        than 200 rows, one model fitted to all kept rows has weight 3/4 instead, and the second fits have 1/4 (the first
-        fits, if no row is dropped).
-    cv : None, int, splitter, or list of (train, test)
-        The folds. None uses those described for `n_repeats`. Otherwise the ensemble has only fits without the dropped
-        rows. A splitter such as TimeSeriesSplit may leave rows without a prediction; these are never dropped.
-    random_state, n_jobs, verbose : object
+        rows (faster). With m="auto" the models fitted before rows were dropped have a total weight of 1/4: some dropped
+        rows are hard, not wrong. If less than 1% of the rows are dropped, one model fitted to all kept rows has weight
+        3/4 instead.
+    random_state, n_jobs : object
         As in scikit-learn. The result does not depend on n_jobs.
 
     Attributes
@@ -88,9 +80,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         With a given m: the out-of-fold losses that were ranked (NaN for rows without a prediction), and the lower and
         the upper cut.
     estimators_, estimator_weights_ : list and ndarray
-        The fitted models and their weights (refit="ensemble").
+        The fitted models and their weights (`ensemble`).
     estimator_ : classifier
-        The fitted model (refit="single").
+        The fitted model (without `ensemble`).
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
         sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m and with fewer
@@ -118,12 +110,12 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     >>> from rankrange import RankedRangeClassifier, noise
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> given = noise.symmetric(y, 0.2, random_state=0)
-    >>> model = RankedRangeClassifier(n_repeats=2, random_state=0).fit(X, given)
+    >>> model = RankedRangeClassifier(random_state=0).fit(X, given)
     >>> bool(model.dropped_[given != y].mean() > 0.8), bool(model.dropped_[given == y].mean() < 0.1)
     (True, True)
     """
 
-    _learns_from_fifths = True
+    _before = 0.25
 
     def _base(self) -> Any:
         return HistGradientBoostingClassifier() if self.estimator is None else self.estimator
@@ -157,6 +149,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self.temperature_ = 1.0
+        check_present(self, codes[mass_of_rows(sample_weight, len(y)) > 0])
         self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
         advice = "the class may be rare or hard, not mislabelled; look at its rows, or pass a smaller m"
         warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
@@ -166,23 +159,34 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
-    def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, FittedFolds | None]:
+    def _find_wrong(self, task: Task, mass: Array, splits: Splits) -> tuple[WrongRows, FittedFolds]:
         assert task.classes is not None
         assert task.codes is not None
-        codes, n_classes = task.codes, len(task.classes)
         weight = None if (mass == 1.0).all() else mass
-        folds = None if plan.free else plan.folds
-        simple = simple_predictions(task.X, codes, n_classes, plan.rng, folds, weight)
-        fits = {name: self._cross_fit(task, part) for name, part in self._fold_plans(task, plan, not simple).items()}
-        self._report(f"{sum(len(fit.models) for fit in fits.values())} fits made out-of-fold predictions")
-        predictions = {name: fit.out_of_fold for name, fit in fits.items()} | simple
-        found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, codes, weight)
+        folds = None if splits.free else splits.folds
+        fits = self._cross_fit(task, splits)
+        simple = simple_predictions(task.X, task.codes, len(task.classes), splits.rng, folds, weight)
+        predictions = {"folds": fits.out_of_fold} | simple
+        found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, task.codes, weight)
         self.tuning_ = {
             "source": np.array(list(predictions)),
             "weight": np.array([found.weights[name] for name in predictions]),
             "gain": np.array([found.gains[name] for name in predictions]),
         }
-        return WrongRows(found.p_wrong, found.share, found.interval, no_error=found.no_error), fits.get("fifths")
+        dropped = self._cut(task, found.p_wrong, mass)
+        return WrongRows(found.p_wrong, dropped, found.share, found.interval, found.no_error), fits
+
+    def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
+        """The rows that are probably wrong, but for those that a class needs."""
+        assert task.classes is not None
+        cut = p_wrong >= LIKELY
+        if mass[cut].sum() > _MAX_CUT * mass.sum():
+            return np.zeros(len(cut), dtype=bool)
+        for label in task.classes:
+            rows = np.flatnonzero(task.y == label)
+            n_kept = len(rows) if mass[rows].sum() < _MIN_OF_CLASS else _MIN_KEPT
+            cut[rows[np.argsort(p_wrong[rows], kind="stable")[:n_kept]]] = False
+        return cut
 
     def _gives_probabilities(self) -> bool:
         return hasattr(self._base(), "predict_proba")
@@ -200,32 +204,6 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         clean, noisy = (temperature(P, codes, transition, weight) for transition in (none, T))
         self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 
-    def _fold_plans(self, task: Task, plan: Plan, alone: bool) -> dict[str, Plan]:
-        """Folds that train on four fifths of the rows; if `alone` and with enough rows, others train on a quarter.
-
-        `alone` means that there are no simple models. Models trained on a quarter overfit wrong labels less, but they
-        misclassify rare kinds of rows with correct labels, so they are not used alone. If `cv` is given, only its folds
-        are used.
-        """
-        assert task.codes is not None
-        if self.cv is not None:
-            return {"folds": plan}
-        plans = {"fifths": plan.larger(task)}
-        if alone and plan.independent(len(task.y)) >= _MIN_TO_QUARTER:
-            plans["quarters"] = plan.quarters(task.codes, max(1, int(self.n_repeats) // 4))
-        return plans
-
-    def _cut(self, task: Task, found: WrongRows, mass: Array) -> Array:
-        assert task.classes is not None
-        cut = super()._cut(task, found, mass)
-        if mass[cut].sum() > _MAX_CUT * mass.sum():
-            return np.zeros(len(cut), dtype=bool)
-        for label in task.classes:
-            rows = np.flatnonzero(task.y == label)
-            n_kept = len(rows) if mass[rows].sum() < _MIN_OF_CLASS else _MIN_KEPT
-            cut[rows[np.argsort(found.p_wrong[rows], kind="stable")[:n_kept]]] = False
-        return cut
-
     def predict(self, X: Any) -> Array:
         """Predict the class of each row of X.
 
@@ -240,7 +218,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             The predicted classes.
         """
         check_is_fitted(self)
-        if self.refit == "single":
+        if not self.ensemble:
             return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column
         return np.asarray(self.classes_[self._mean_prediction(X, self.classes_).argmax(axis=1)])
 
@@ -261,7 +239,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         check_is_fitted(self)
         P = (
             predict_with(self.estimator_, X, self.classes_)
-            if self.refit == "single"
+            if not self.ensemble
             else self._mean_prediction(X, self.classes_)
         )
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)

@@ -15,10 +15,8 @@ from ..core.arrays import Array
 from ..crossfit.models import FittedFolds, Task
 from ..label_noise import LIKELY
 from ..outliers import outlier_posterior, sizes
-from .any_model import Plan, RankedRangeModel, WrongRows
+from .any_model import RankedRangeModel, Splits, WrongRows
 
-# Repeats of the folds for the outlier model: its result is smoothed, so two are enough.
-_REPEATS = 2
 # If many targets are wrong, fits without the worst of them find more. The largest number of further rounds, and the
 # growth of the share of outliers that starts a second one.
 _MAX_REPEATS, _GROWN = 2, 0.02
@@ -29,7 +27,7 @@ _BETTER = 2.0
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     """Any regressor, trained without the rows whose targets are probably wrong.
 
-    Copies of the model, fitted to one of two folds each, predict every row out of fold. A second model predicts the
+    Copies of the model, fitted to four fifths of the rows, predict the other fifth. A second model predicts the
     size of the residuals, and residuals are divided by it, so noise that grows with the target or with a feature is not
     mistaken for errors. If there are more large residuals than normal noise explains, the excess is dropped. The
     residuals are then computed again from fits without the dropped rows, and a third time if that finds many more.
@@ -45,15 +43,12 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         How many rows to drop. "auto" drops the rows whose target is more likely wrong than right, given the residual. A
         given m drops the m rows with the largest absolute out-of-fold residual, as described for
         `RankedRangeClassifier`.
-    k, refit : object
+    k, cv, random_state, n_jobs : object
         As in `RankedRangeClassifier`.
-    n_repeats : int
-        How often the rows are split into two folds (or into `cv` folds). With m="auto" the first two repeats find the
-        outliers, and the ensemble has a model for each fold of all repeats, fitted without the dropped rows. If less
-        than 1% of the rows are dropped, or if there are fewer than 200 rows, the models of the ensemble are fitted to
-        four fifths of the rows and have a total weight of 1/4, and one model fitted to all kept rows has weight 3/4.
-    cv, random_state, n_jobs, verbose : object
-        As in `RankedRangeClassifier`.
+    ensemble : bool, default=True
+        Whether to predict with the mean of the models of the folds, fitted without the dropped rows, or with one model
+        fitted to all kept rows. If less than 1% of the rows are dropped, the latter has a weight of 3/4 in the
+        ensemble.
 
     Attributes
     ----------
@@ -81,6 +76,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     >>> bool(model.dropped_[:15].all()), bool(model.dropped_[15:].mean() < 0.05)
     (True, True)
     """
+
+    _before = 0.0
 
     def _base(self) -> Any:
         return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
@@ -117,24 +114,24 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
 
-    def _find_wrong(self, task: Task, mass: Array, plan: Plan) -> tuple[WrongRows, None]:
-        few = plan.first(_REPEATS)
-        residual = of_all = task.y - self._cross_fit(task, few).out_of_fold
-        expected = self._cross_fit(replace(task, y=sizes(residual)), few).out_of_fold
+    def _find_wrong(self, task: Task, mass: Array, splits: Splits) -> tuple[WrongRows, FittedFolds]:
+        first = self._cross_fit(task, splits)
+        residual = of_all = task.y - first.out_of_fold
+        expected = self._cross_fit(replace(task, y=sizes(residual)), splits).out_of_fold
         found = outlier_posterior(residual, mass, expected=expected)
         rates = [found.rate]
         for _ in range(_MAX_REPEATS):
             if not (found.p_wrong >= LIKELY).any() or (len(rates) > 1 and rates[-1] < rates[-2] + _GROWN):
                 break
-            residual = task.y - self._cross_fit(task, few, found.p_wrong < LIKELY).out_of_fold
+            residual = task.y - self._cross_fit(task, splits, found.p_wrong < LIKELY).out_of_fold
             found = outlier_posterior(residual, mass, expected=expected)
             rates.append(found.rate)
-        if len(rates) > 1 and not _better(residual, of_all, np.where(found.p_wrong < LIKELY, mass, 0.0)):
-            found = replace(found, harm=False, interval=(0.0, found.interval[1]))
+        dropped, interval = found.p_wrong >= LIKELY, found.interval
+        if len(rates) > 1 and not _better(residual, of_all, np.where(dropped, 0.0, mass)):
+            dropped, interval = np.zeros_like(dropped), (0.0, interval[1])
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
-        self._report(f"{found.rate:.1%} of the targets are outliers")
-        return WrongRows(found.p_wrong, found.rate, found.interval, found.harm), None
+        return WrongRows(found.p_wrong, dropped, found.rate, interval), first
 
     def predict(self, X: Any) -> Array:
         """Predict the targets of the rows of X: the mean over the models.
@@ -150,7 +147,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
             The predicted targets.
         """
         check_is_fitted(self)
-        if self.refit == "single":
+        if not self.ensemble:
             return np.asarray(self.estimator_.predict(X)).ravel()
         return self._mean_prediction(X, None)
 

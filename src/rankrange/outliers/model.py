@@ -33,15 +33,13 @@ class OutlierPosterior:
     """The probability `p_wrong` (n,) that each numeric target is wrong, and the `standardised` residuals (n,).
 
     `rate` is the estimated share of outliers, with its 95% `interval`, whose upper limit includes all residuals that
-    the densest half of them contradicts: predictions may have been shifted by clustered outliers. `harm` is whether
-    outliers harm the fits, in which case dropping them improves predictions.
+    the densest half of them contradicts: predictions may have been shifted by clustered outliers.
     """
 
     p_wrong: Array
     rate: float
     interval: tuple[float, float]
     standardised: Array
-    harm: bool = True
 
 
 def outlier_share(residual: Array, mass: Array, robust: Array | None = None) -> tuple[float, float, float]:
