@@ -33,7 +33,6 @@ import rankrange.torch as rrt
 from rankrange import (
     AoRRClassifier,
     AoRRRegressor,
-    AoRRRegressorCV,
     RankedRangeClassifier,
     TKMLClassifier,
     noise,
@@ -191,7 +190,7 @@ def sparse_models() -> None:
     X = rng.normal(size=(100, 500))
     y = 3 * X[:, 0] - 2 * X[:, 1] + 2 * X[:, 2] + 0.3 * rng.normal(size=100)
     y[:10] += 30
-    search = AoRRRegressorCV(m=(0.0, 0.15), n_penalties=30, random_state=0).fit(X, y)
+    search = AoRRRegressor(C="auto", l1_ratio=1.0, random_state=0).fit(X, y)
     figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     plots.plot_path(search, ax=axis)
     _save(figure, "sparse_models")

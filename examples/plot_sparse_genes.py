@@ -4,7 +4,7 @@ Which genes matter, if some samples are mixed up?
 
 A table like those of gene expression: 100 samples, 1,000 genes in correlated groups, and a response that five genes
 drive. A tenth of the samples were mixed up, so their response belongs to another sample. The lasso follows them and
-lists the wrong genes. ``AoRRRegressorCV`` chooses the penalty and the share of samples to drop together.
+lists the wrong genes. ``AoRRRegressor`` with ``l1_ratio=1.0`` chooses the penalty and the share of samples to drop.
 """
 
 import os
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import LassoCV
 
-from rankrange import AoRRRegressorCV
+from rankrange import AoRRRegressor
 from rankrange.plots import plot_path
 
 small = bool(os.environ.get("RANKRANGE_SMALL"))
@@ -32,9 +32,9 @@ y[mixed_up] = rng.normal(15, 3, size=len(mixed_up))
 # %%
 # Both choose their penalty by cross-validation.
 lasso = LassoCV(cv=5, max_iter=5000).fit(X, y)
-robust = AoRRRegressorCV((0.0, 0.1, 0.2), n_penalties=8 if small else 25, random_state=0).fit(X, y)
+robust = AoRRRegressor(C="auto", l1_ratio=1.0, random_state=0).fit(X, y)
 print(f"m = {robust.m_}, of the mixed-up samples {robust.dropped_[mixed_up].sum()} of {len(mixed_up)} were dropped")
-for name, coef in (("lasso", lasso.coef_), ("AoRRRegressorCV", robust.coef_)):
+for name, coef in (("lasso", lasso.coef_), ("AoRRRegressor", robust.coef_)):
     print(f"{name}: {np.isin(genes, np.flatnonzero(coef)).sum()} of 5 genes among {np.count_nonzero(coef)}")
 
 # %%
@@ -48,7 +48,7 @@ for gene in np.argsort(-np.abs(robust.coef_))[: np.count_nonzero(robust.coef_)][
 # Coefficients of the genes, and the path of penalties.
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 left.plot(lasso.coef_, "x", label="lasso", color="#c44e52")
-left.plot(robust.coef_, ".", label="AoRRRegressorCV", color="#4c72b0")
+left.plot(robust.coef_, ".", label="AoRRRegressor", color="#4c72b0")
 for gene in genes:
     left.axvline(gene, color="0.8", lw=1, zorder=0)
 left.set(xlabel="gene", ylabel="coefficient", xlim=(-5, 150))

@@ -16,9 +16,7 @@ from sklearn.preprocessing import StandardScaler
 import rankrange
 from rankrange import (
     AoRRClassifier,
-    AoRRClassifierCV,
     AoRRRegressor,
-    AoRRRegressorCV,
     PartialAUCClassifier,
     RankedRangeClassifier,
     RankedRangeRegressor,
@@ -105,20 +103,6 @@ IN_MEMORY = {
         {"m": 0.1, "k": 1.0, "random_state": 0},
         {"step": "reweight", "loss": "absolute", "C": np.inf},
     ),
-    "path of classes": (
-        AoRRClassifierCV,
-        "classes",
-        {"m": (0.0, 0.1), "n_penalties": 8, "cv": 3, "n_starts": 1, "random_state": 0},
-        {"m": 0.2, "l1_ratio": 0.5, "n_penalties": 5, "eps": 0.1, "cv": 2, "score_trim": 0.1, "rule": "best"}
-        | {"fit_intercept": False, "n_starts": 0, "stratify": False, "random_state": 7, "loss": "hinge"},
-    ),
-    "path of numbers": (
-        AoRRRegressorCV,
-        "numbers",
-        {"m": (0.0, 0.1), "n_penalties": 6, "cv": 3, "n_starts": 1, "random_state": 0},
-        {"m": 0.2, "l1_ratio": 0.5, "n_penalties": 5, "eps": 0.1, "cv": 2, "score_trim": 0.0, "rule": "best"}
-        | {"fit_intercept": False, "random_state": 7, "loss": "absolute"},
-    ),
     "partial AUC": (
         PartialAUCClassifier,
         "classes",
@@ -136,14 +120,13 @@ IN_MEMORY = {
         RankedRangeClassifier,
         "classes",
         {"estimator": LogisticRegression(), "m": 0.1, "random_state": 0},
-        {"estimator": LogisticRegression(C=0.01), "m": 0.2, "k": 0.8, "refit": "single", "n_repeats": 2, "cv": 3}
-        | {"random_state": 7},
+        {"estimator": LogisticRegression(C=0.01), "m": 0.2, "k": 0.8, "ensemble": False, "cv": 3} | {"random_state": 7},
     ),
     "any regressor": (
         RankedRangeRegressor,
         "numbers",
         {"estimator": Ridge(), "m": 0.1, "random_state": 0},
-        {"estimator": Ridge(50.0), "m": 0.2, "k": 0.8, "refit": "single", "n_repeats": 2, "cv": 3, "random_state": 7},
+        {"estimator": Ridge(50.0), "m": 0.2, "k": 0.8, "ensemble": False, "cv": 3, "random_state": 7},
     ),
 }
 _SEEN = ("coef_", "intercept_", "n_iter_", "m_", "k_", "C_", "lam_", "lam_hat_", "threshold_", "dropped_", "losses_")

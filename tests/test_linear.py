@@ -194,9 +194,9 @@ def test_awkward_data_gives_a_finite_answer_with_an_honest_verdict(name, Z, y, C
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"C": -1.0}, "C must be"),
-        ({"loss": "log"}, "loss must be"),
-        ({"max_iter": 0}, "max_iter must be"),
+        ({"C": -1.0}, "'C' parameter of AoRRClassifier must be"),
+        ({"loss": "log"}, "'loss' parameter of AoRRClassifier must be"),
+        ({"max_iter": 0}, "'max_iter' parameter of AoRRClassifier must be"),
         ({"m": "many"}, "m must be 'auto'"),
         ({"m": 0.5, "k": 0.4}, "need m < k"),
         ({"m": 3, "k": 1000}, "lower k to n"),

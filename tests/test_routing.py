@@ -12,9 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from rankrange import (
     AoRRClassifier,
-    AoRRClassifierCV,
     AoRRRegressor,
-    AoRRRegressorCV,
     PartialAUCClassifier,
     RankedRangeClassifier,
     TKMLClassifier,
@@ -131,12 +129,12 @@ class Recording(AoRRClassifier):
 
 def test_a_model_inside_a_ranked_range_gets_the_groups_that_it_takes():
     SEEN.clear()
-    RankedRangeClassifier(Recording(m=0.1), n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS)
+    RankedRangeClassifier(Recording(m=0.1), random_state=0).fit(X, Y, groups=GROUPS)
     assert SEEN
     assert all(groups is not None for groups in SEEN)
     with sklearn.config_context(enable_metadata_routing=True):
         asks = Recording(m=0.1).set_fit_request(groups=False, sample_weight=True)
-        RankedRangeClassifier(asks, n_repeats=1, random_state=0).fit(X, Y, groups=GROUPS, sample_weight=WEIGHT)
+        RankedRangeClassifier(asks, random_state=0).fit(X, Y, groups=GROUPS, sample_weight=WEIGHT)
     assert SEEN[-1] is None
 
 
@@ -173,10 +171,8 @@ def public_estimators():
     cheap = {
         "AoRRClassifier": {"m": 0.05, "n_starts": 0},
         "AoRRRegressor": {"m": 0.05, "n_starts": 0},
-        "AoRRClassifierCV": {"m": (0.0,), "n_penalties": 2, "n_starts": 0},
-        "AoRRRegressorCV": {"m": (0.0,), "n_penalties": 2, "n_starts": 0},
-        "RankedRangeClassifier": {"estimator": LogisticRegression(), "n_repeats": 1},
-        "RankedRangeRegressor": {"estimator": LinearRegression(), "n_repeats": 1},
+        "RankedRangeClassifier": {"estimator": LogisticRegression()},
+        "RankedRangeRegressor": {"estimator": LinearRegression()},
         "TKMLClassifier": {"max_iter": 5},
     }
     kinds = {name: getattr(rankrange, name) for name in rankrange.__all__}
@@ -209,37 +205,6 @@ def test_every_estimator_takes_weights_and_groups_routed_through_a_pipeline(name
         plain = clone(model).fit(scaled, target_of(model), groups=GROUPS)
     if hasattr(direct, "decision_function"):
         assert not np.array_equal(direct.decision_function(scaled), plain.decision_function(scaled))
-
-
-@pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])
-def test_a_penalty_is_chosen_on_folds_of_whole_groups(kind):
-    """Copies of one row, with random targets: only folds of whole groups see that no column explains them."""
-    rng = np.random.default_rng(0)
-    base, t = rng.normal(size=(40, 30)), rng.normal(size=40)
-    rows, y, groups = np.repeat(base, 4, axis=0), np.repeat(t, 4), np.repeat(np.arange(40), 4)
-    y = y > 0 if kind is AoRRClassifierCV else y
-    model = kind((0.0,), n_penalties=6, rule="best", n_starts=0, random_state=0)
-    free, parted = clone(model).fit(rows, y), clone(model).fit(rows, y, groups=groups)
-    assert parted.C_ < free.C_
-    splits = list(GroupKFold(3).split(rows, y, groups))
-    given = clone(model).set_params(cv=splits).fit(rows, y)
-    by_splitter = clone(model).set_params(cv=GroupKFold(3)).fit(rows, y, groups=groups)
-    np.testing.assert_array_equal(by_splitter.path_["score"], given.path_["score"])
-
-
-@pytest.mark.parametrize("kind", [AoRRClassifierCV, AoRRRegressorCV])
-def test_weights_of_a_chosen_penalty_are_repetition_or_relative(kind):
-    settings = {"m": (0.1,), "n_penalties": 2, "cv": 2, "n_starts": 0, "random_state": 0}
-    some = slice(None, None, 2)
-    features, y, weight = X[some], target_of(kind())[some], WEIGHT[some]
-    times = np.arange(len(y)) % 3
-    rows = np.repeat(np.arange(len(y)), times)
-    counted = kind(**settings).fit(features, y, sample_weight=times)
-    repeated = kind(**settings).fit(features[rows], y[rows])
-    np.testing.assert_allclose(counted.path_["score"], repeated.path_["score"], rtol=1e-12)
-    np.testing.assert_allclose(counted.coef_, repeated.coef_, rtol=1e-9)
-    one, other = (kind(**settings).fit(features, y, sample_weight=factor * weight) for factor in (1.0, 7.3))
-    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
 
 
 def test_partial_auc_is_estimated_on_folds_of_whole_groups():

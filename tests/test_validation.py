@@ -59,10 +59,10 @@ def test_class_dependent_noise_is_read_from_the_confusions():
     [
         ({"y_val": None}, "needs X_val and y_val, got X_val alone"),
         ({"X_val": None}, "needs X_val and y_val, got y_val alone"),
-        ({"X_val": np.empty((0, 3)), "y_val": []}, "at least one row"),
+        ({"X_val": np.empty((0, 3)), "y_val": []}, "0 sample"),
         ({"X_val": np.zeros((5, 7))}, "7 features"),
         ({"y_val": [0, 1, 2, 3, 9]}, r"classes of y only, got \[3, 9\]"),
-        ({"y_val": [0, 1]}, "same number of rows, got 5 and 2"),
+        ({"y_val": [0, 1]}, "inconsistent numbers of samples"),
         ({"X_val": np.full((5, 3), np.nan)}, "NaN"),
     ],
 )
@@ -166,10 +166,14 @@ def test_the_stratified_objective_is_its_definition(weights, kept):
 
 
 def test_labels_that_were_fitted_do_not_hide_that_they_are_wrong():
-    rng = np.random.default_rng(0)
-    X, X_val = rng.normal(size=(600, 80)), rng.normal(size=(600, 80))
-    y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
-    given = noise.symmetric(y, 0.2, 0)
-    fit = AoRRClassifier(C=1e4, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
-    assert fit.noise_interval_[0] < 0.2 < fit.noise_interval_[1]
-    assert fit.noise_estimate_ == pytest.approx(0.2, abs=0.06)
+    estimates, covered = [], []
+    for seed in range(4):  # one estimate has a standard error of .06
+        rng = np.random.default_rng(seed)
+        X, X_val = rng.normal(size=(600, 80)), rng.normal(size=(600, 80))
+        y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
+        given = noise.symmetric(y, 0.2, seed)
+        fit = AoRRClassifier(C=1e4, random_state=0).fit(X, given, X_val=X_val, y_val=y_val)
+        covered.append(fit.noise_interval_[0] < 0.2 < fit.noise_interval_[1])
+        estimates.append(fit.noise_estimate_)
+    assert np.mean(covered) >= 0.75
+    assert np.mean(estimates) == pytest.approx(0.2, abs=0.06)

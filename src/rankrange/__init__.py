@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from .core.select import range_weights, ranked_range, thresholds
     from .estimators import (
         AoRRClassifier,
-        AoRRClassifierCV,
         AoRRRegressor,
-        AoRRRegressorCV,
         PartialAUCClassifier,
         RankedRangeClassifier,
         RankedRangeRegressor,
@@ -40,9 +38,7 @@ _MODULE_OF = {
     "range_weights": "core.select",
     "thresholds": "core.select",
     "AoRRClassifier": "estimators",
-    "AoRRClassifierCV": "estimators",
     "AoRRRegressor": "estimators",
-    "AoRRRegressorCV": "estimators",
     "PartialAUCClassifier": "estimators",
     "RankedRangeClassifier": "estimators",
     "RankedRangeRegressor": "estimators",
@@ -66,9 +62,7 @@ _SUBMODULES = (
 
 __all__ = [
     "AoRRClassifier",
-    "AoRRClassifierCV",
     "AoRRRegressor",
-    "AoRRRegressorCV",
     "PartialAUCClassifier",
     "RankWeights",
     "RankedRange",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sklearn.base import _clone_parametrized as clone_parametrized
 from sklearn.utils import _safe_indexing as safe_indexing
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names as check_feature_names
 from sklearn.utils.validation import _check_method_params as check_method_params
 from sklearn.utils.validation import _check_n_features as check_n_features
@@ -22,6 +23,8 @@ except ImportError:  # the location in older versions of scikit-learn
     from sklearn.utils._metadata_requests import _routing_enabled as routing_enabled
 
 __all__ = [
+    "Interval",
+    "StrOptions",
     "check_feature_names",
     "check_method_params",
     "check_n_features",

@@ -14,13 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from .core.arrays import Array
 from .core.transition import IN_FRONT
-from .estimators import AoRRClassifier, AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV, TKMLClassifier
+from .estimators import AoRRClassifier, AoRRRegressor, TKMLClassifier
 
 __all__ = ["register_converters", "to_onnx"]
 
-_CLASSIFIERS = (AoRRClassifier, AoRRClassifierCV)
-_REGRESSORS = (AoRRRegressor, AoRRRegressorCV)
-_CONVERTED = (*_CLASSIFIERS, TKMLClassifier, *_REGRESSORS)
+_CONVERTED = (AoRRClassifier, TKMLClassifier, AoRRRegressor)
 
 
 def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
@@ -29,8 +27,7 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     Parameters
     ----------
     model : estimator or Pipeline
-        A fitted AoRRClassifier, AoRRClassifierCV, AoRRRegressor, AoRRRegressorCV or TKMLClassifier, or a pipeline that
-        ends with one. Classes must be integers, booleans or strings.
+        A fitted AoRRClassifier, AoRRRegressor or TKMLClassifier, or a pipeline that ends with one. Classes must be integers, booleans or strings.
     X : ndarray of shape (n, n_features)
         Example rows. They define the number of columns and the dtype of the graph, float32 or float64.
     target_opset : int, optional
@@ -61,7 +58,7 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
         names = ", ".join(kind.__name__ for kind in _CONVERTED)
         raise ValueError(f"to_onnx converts {names} and pipelines that end with one, got {type(last).__name__}")
     check_is_fitted(last)
-    if not isinstance(last, _REGRESSORS):
+    if not isinstance(last, AoRRRegressor):
         _names(last)
     X = np.asarray(X)
     if X.dtype.kind != "f" or X.ndim != 2:
@@ -97,7 +94,7 @@ def register_converters() -> None:
         raise ImportError("ONNX needs skl2onnx, which is not installed; run: pip install skl2onnx") from error
 
     for kind in _CONVERTED:
-        parse = None if kind in _REGRESSORS else _parse
+        parse = None if kind is AoRRRegressor else _parse
         update_registered_converter(kind, f"RankRange{kind.__name__}", _shapes, _convert, parser=parse)
 
 
@@ -135,7 +132,7 @@ def _names(model: Any) -> Array:
 
 def _shapes(operator: Any) -> None:
     model, n = operator.raw_operator, operator.inputs[0].get_first_dimension()
-    if isinstance(model, _REGRESSORS):
+    if isinstance(model, AoRRRegressor):
         operator.outputs[0].type = type(operator.inputs[0].type)([n, 1])
         return
     wide = [n, len(model.classes_)]
@@ -147,7 +144,7 @@ def _shapes(operator: Any) -> None:
 def _convert(scope: Any, operator: Any, container: Any) -> None:
     model, graph = operator.raw_operator, _Graph(operator, container)
     scores = graph.linear(model.coef_, model.intercept_)
-    if isinstance(model, _REGRESSORS):
+    if isinstance(model, AoRRRegressor):
         found = [scores]
     elif isinstance(model, TKMLClassifier):
         n, one = len(model.classes_), not _is_indicator(model)

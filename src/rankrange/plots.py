@@ -124,8 +124,8 @@ def plot_path(model: Any, *, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    model : AoRRRegressorCV or AoRRClassifierCV
-        The fitted model.
+    model : AoRRRegressor or AoRRClassifier
+        A fitted model with an l1 penalty (`l1_ratio` above 0) whose C was chosen (C="auto").
     ax : matplotlib Axes, optional
         The axes to draw into.
 
@@ -137,15 +137,17 @@ def plot_path(model: Any, *, ax: Any = None) -> Any:
     Examples
     --------
     >>> import numpy as np
-    >>> from rankrange import AoRRRegressorCV
+    >>> from rankrange import AoRRRegressor
     >>> from rankrange.plots import plot_path
     >>> X = np.random.default_rng(0).normal(size=(40, 10))
-    >>> plot_path(AoRRRegressorCV((0.0,), n_penalties=5, random_state=0).fit(X, X[:, 0] + X[:, 1] ** 2)).get_xlabel()
+    >>> plot_path(AoRRRegressor(0, C="auto", l1_ratio=1.0).fit(X, X[:, 0] + X[:, 1] ** 2)).get_xlabel()
     'C'
     """
-    table = getattr(model, "path_", None)
-    if not table:
-        raise ValueError("plot_path needs a fitted AoRRRegressorCV or AoRRClassifierCV, got a model without path_")
+    table = getattr(model, "path_", {})
+    if "coef" not in table:
+        raise ValueError(
+            "plot_path needs a model with a path of penalties, got one without; fit it with C='auto' and l1_ratio=1.0"
+        )
     ax = _axis(ax)
     coef = table["coef"]
     lines, names = coef.reshape(len(coef), -1), _coefficient_names(model, coef.shape[1:])

@@ -289,3 +289,14 @@ def weaker_penalty(held_out: HeldOut, Cs: Array, share: float, W: Array) -> floa
         found.append(last)
     best = gate(*held_out.scores(np.array(found)), np.zeros(len(found)), np.ones(len(found), dtype=bool), 0.0)[0]
     return float([given, *larger][best])
+
+
+def follow_penalties(objective: Objective, W: Array, Cs: Array) -> Array:
+    """The slopes (C, r, d) of fits for these values of scikit-learn's C, each from the next one; W is the fit at C."""
+    chosen = int(np.abs(np.log(Cs / objective.C_of_sum)).argmin())
+    fits = {chosen: W}
+    for indices in (range(chosen - 1, -1, -1), range(chosen + 1, len(Cs))):
+        last = W
+        for i in indices:
+            last = fits[i] = concentrate(with_C(objective, Cs[i]), last)[0]
+    return np.array([fits[i][:, : objective.design.d] for i in range(len(Cs))])

@@ -8,14 +8,11 @@ from .any_regressor import RankedRangeRegressor
 from .classifier import AoRRClassifier
 from .partial_auc import PartialAUCClassifier
 from .regressor import AoRRRegressor
-from .sparse_cv import AoRRClassifierCV, AoRRRegressorCV
 from .tkml import TKMLClassifier
 
 __all__ = [
     "AoRRClassifier",
-    "AoRRClassifierCV",
     "AoRRRegressor",
-    "AoRRRegressorCV",
     "PartialAUCClassifier",
     "RankedRangeClassifier",
     "RankedRangeRegressor",

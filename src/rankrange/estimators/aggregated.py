@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,12 @@ from ..core.aggregates import Aggregate, Stratified, WorstGroup
 from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.objective import Objective
+from ..core.transition import predicted_codes
 
-# The share of the groups that "group-cvar" averages over.
-_CVAR_SHARE = 0.5
-# Aggregates of groups, by name: constructors from the group of each row and the estimator.
-GROUPED: dict[str, Callable[[Array, Any], Any]] = {
-    "worst-group": lambda groups, estimator: WorstGroup(groups),
-    "group-cvar": lambda groups, estimator: WorstGroup(groups, _CVAR_SHARE),
+# Aggregates of groups, by name: constructors from the group of each row. "group-cvar" averages over half of the groups.
+GROUPED: dict[str, Callable[[Array], Any]] = {
+    "worst-group": WorstGroup,
+    "group-cvar": lambda groups: WorstGroup(groups, 0.5),
 }
 
 
@@ -65,60 +63,48 @@ def _is_default(value: Any, same: float) -> bool:
     return value == "auto" if isinstance(value, str) else bool(value == same)
 
 
-def searched(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective for choosing m, with a ranked range; for aggregates of groups with one in each group."""
-    if estimator.aggregate is None or is_per_class(estimator.aggregate):
-        return objective
-    if not by_groups(estimator.aggregate):
-        return replace(objective, aggregate=Ranked())
+def aggregates_of(aggregate: Any, classes: Array, groups: Array | None) -> tuple[Any, Any]:
+    """The ranked range by which m is chosen, and the aggregate of the fit, for rows of these classes and groups."""
+    if aggregate is None:
+        return Ranked(), Ranked()
+    if is_per_class(aggregate):
+        return Stratified(classes), Stratified(classes)
+    if not by_groups(aggregate):
+        return Ranked(), aggregate
     assert groups is not None
-    return replace(objective, aggregate=Stratified(groups))
+    return Stratified(groups), GROUPED[aggregate](groups)
 
 
-def aggregated(estimator: Any, objective: Objective, groups: Array | None) -> Objective:
-    """The objective with the `aggregate` of the estimator."""
-    if estimator.aggregate is None or is_per_class(estimator.aggregate):
-        return objective
-    if not by_groups(estimator.aggregate):
-        return replace(objective, aggregate=estimator.aggregate)
-    assert groups is not None
-    return replace(objective, aggregate=GROUPED[estimator.aggregate](groups, estimator))
-
-
-def cuts_by_group(losses: Array, objective: Objective, aggregate: Stratified) -> tuple[Array, Array]:
+def cuts_by_group(losses: Array, objective: Objective) -> tuple[Array, Array]:
     """The upper cut of each group, infinite if no row of it is dropped, and a mask of the dropped rows."""
-    highest, dropped = np.full(int(aggregate.groups.max()) + 1, np.inf), np.zeros(len(losses), dtype=bool)
-    for rows, cut in aggregate.cuts(losses, objective.m, objective.sample_weight):
+    groups = objective.aggregate.groups
+    highest, dropped = np.full(int(groups.max()) + 1, np.inf), np.zeros(len(losses), dtype=bool)
+    for rows, cut in Stratified(groups).cuts(losses, objective.m, objective.sample_weight):
         assert isinstance(rows, np.ndarray)
-        highest[aggregate.groups[rows[0]]] = cut.value
+        highest[groups[rows[0]]] = cut.value
         over = losses[rows] >= cut.value if cut.takes_tie else losses[rows] > cut.value
         dropped[rows[over]] = True
     return highest, dropped
 
 
 def group_table(
-    names: Array,
-    groups: Array,
-    mass: Array,
-    dropped: Array,
-    losses: tuple[Array, Array],
-    right: tuple[Array, Array] | None,
+    names: Array, groups: Array, objective: Objective, dropped: Array, before: Array, after: Array
 ) -> dict[str, Array]:
     """One entry per group: the number of rows, the share dropped, and mean loss and accuracy of the kept rows.
 
-    `losses` and `right` (whether a row is predicted correctly) are pairs: for the ordinary fit and for the model. If
-    `right` is None, there is no accuracy. `mass` are the weights of the rows, and `names` the names of the groups 0, 1,
-    and so on.
+    `before` and `after` are the scores (r, n) of the ordinary fit and of the model. Regressors have no accuracy.
     """
-    rows = np.bincount(groups, minlength=len(names))
-    kept = mass * ~dropped
+    mass = objective.mass.astype(np.float64)
 
     def mean(values: Array, weight: Array) -> Array:
-        total = np.bincount(groups, weights=weight, minlength=len(names))
-        return np.bincount(groups, weights=weight * values, minlength=len(names)) / np.maximum(total, 1e-300)
+        total, product = (np.bincount(groups, weights=w, minlength=len(names)) for w in (weight, weight * values))
+        return product / np.maximum(total, 1e-300)
 
+    kept = mass * ~dropped
+    rows = np.bincount(groups, minlength=len(names))
     table = {"group": names, "rows": rows, "dropped": mean(dropped, mass)}
-    table["loss_before"], table["loss"] = mean(losses[0], kept), mean(losses[1], kept)
-    if right is not None:
-        table["accuracy_before"], table["accuracy"] = mean(right[0], kept), mean(right[1], kept)
+    scores = {"_before": before, "": after}
+    table |= {f"loss{name}": mean(objective.losses(Z), kept) for name, Z in scores.items()}
+    if objective.loss.targets != "numbers":
+        table |= {f"accuracy{name}": mean(predicted_codes(Z) == objective.strata, kept) for name, Z in scores.items()}
     return table

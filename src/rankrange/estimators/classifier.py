@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from ..compatibility import check_sample_weight
-from ..core.aggregates import Stratified
+from ..compatibility import StrOptions
 from ..core.arrays import Array
 from ..core.losses import OF_SEVERAL, losses_for
 from ..core.objective import Design, Objective
-from ..core.threads import threads_for
 from ..core.transition import joined, probabilities_of
-from ..solvers import Settings, solve
-from .aggregated import is_per_class
-from .class_summary import AoRRLogistic
-from .linear import clean_rows, group_codes, warn_of_lost_class
-from .streamed import ScoresRows, by_chunks, fit_streamed, is_streamed, is_tensor, like, on_host
+from ..inference.table import Summary
+from ..solvers import Result, Settings, solve
+from .linear import AoRRLinear, Rows, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
+from .streamed import ScoresRows, by_chunks, is_tensor, like, on_host
+from .summaries import logistic_summary
 from .weights import class_factors, product_of
 
-# The temperature is first fitted to a sample of this size.
-_SAMPLE_ROWS = 5_000
-# Candidate weights of the ordinary fit in the probabilities, and the tolerance of that fit.
-_SHARES, _ROUGH = np.linspace(0.0, 1.0, 21), 1e-3
+# Probabilities are calibrated on at most this many rows.
+_SAMPLE_ROWS = 20_000
 
 
-class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
+class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
     """Linear classifier that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
@@ -56,8 +52,9 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         The loss of one row. With more than two classes these are the softmax cross-entropy and the sum of one squared
         hinge per class; the hinge is for two classes.
     C : float or "auto", default=1.0
-        Inverse of regularization strength, as in scikit-learn. "auto" chooses C between 0.001 and 100 by the
-        out-of-fold loss, on the folds that also choose m; with fewer than 20 rows C is 1.
+        Inverse of regularization strength, as in scikit-learn; `np.inf` means no penalty. "auto" chooses C by the
+        out-of-fold loss, on the folds that also choose m: between 0.001 and 100, or with an l1 penalty along a path
+        from the largest C without nonzero coefficients. With fewer than 20 rows C is 1.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     n_starts : int, default=10
@@ -82,9 +79,8 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
     l1_ratio : float, default=0.0
         The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
-        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic"
-        and numbers for m and C; `AoRRClassifierCV` chooses these. `sparse_coef_` holds the coefficients as a sparse
-        matrix.
+        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It needs loss="logistic".
+        `sparse_coef_` holds the coefficients as a sparse matrix.
 
     Attributes
     ----------
@@ -115,7 +111,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows dropped.
         For m = 0 that is the global minimum, otherwise a local one (if the m-th loss is above the next). Infinite if
         nothing is proved.
-    converged_, message_, n_iter_ : bool, str and int
+    converged_, message_, n_iter_ : bool, str and ndarray of shape (1,)
         Whether `tol` was reached, why the solver stopped, and the number of iterations.
     history_ : dict
         Arrays "phase" and "objective", one entry per step.
@@ -125,8 +121,10 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         Only with an aggregate over groups.
     path_ : dict
         The fits that were compared, if m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and
-        its standard "error". Fits that drop more than half of a class are listed, but not compared. With a clean
-        validation set the arrays are "m", "k", "lam_hat", "lam" and "validation_loss", one entry per evaluation.
+        its standard "error". Fits that drop more than half of a class are listed, but not compared. If C was chosen:
+        "C", its "loss" and the standard error "loss_error", and with an l1 penalty "coef" (C, outputs, n_features), the
+        coefficients along the path. With a clean validation set the arrays are "m", "k", "lam_hat", "lam" and
+        "validation_loss", one entry per evaluation.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
         models; the upper bound counts every label that these models mispredict. m_ / n may differ from the estimate,
@@ -181,52 +179,24 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         self.aggregate = aggregate
         self.l1_ratio = l1_ratio
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        groups: Any = None,
-    ) -> AoRRClassifier:
-        """Fit the model to training data.
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **AoRRLinear._parameter_constraints,
+        "loss": [StrOptions(set(losses_for("binary")))],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+    _optional = (*AoRRLinear._optional, "_ordinary_line")
+    _l1_losses = ("logistic",)
 
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            Training data. A scan (`rankrange.scan`) also contains the labels and the weights.
-        y : array_like of shape (n_samples,)
-            Class labels.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows. An integer weight is a repetition: weight 2 equals the row twice. Other weights are
-            relative: with m="auto", multiplying all of them by a constant changes nothing, and C refers to weights that
-            average one (docs/explanation/weights.md).
-        X_val, y_val : array_like, optional
-            A clean validation set, whose labels are known to be right. If m or k is "auto", it is then chosen from the
-            losses of that set.
-        groups : array_like of shape (n_samples,), optional
-            The group of each row. If `aggregate` compares groups, these are the groups. Otherwise they are clusters,
-            for example patients, and the folds that choose m or C never split a cluster; with a single cluster m is 0
-            and C is 1 if they are "auto".
-
-        Returns
-        -------
-        AoRRClassifier
-            The fitted estimator.
-        """
-        if is_streamed(X):
-            return fit_streamed(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        self._check_params()
+    def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         self.classes_, codes = np.unique(y, return_inverse=True)
         if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # few distinct integers are always classes
             check_classification_targets(y)
-        given, factor = self._weights(X, codes, sample_weight)
-        weight = product_of(given, factor)
-        self._check_classes(codes if weight is None else codes[weight > 0])
-        loss, n_outputs = self._loss()
+        weight, factor = weights_of(sample_weight, X), None
+        if self.class_weight is not None:
+            factor = class_factors(self.class_weight, self.classes_, codes, weight)
+        mass = product_of(weight, factor)
+        check_present(self, codes if mass is None else codes[mass > 0])
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             unknown = np.setdiff1d(clean[1], self.classes_)
@@ -236,124 +206,124 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
                     f"{self.classes_[:10].tolist()}; drop these rows or add the classes to y"
                 )
             clean = clean[0], self._encode(np.searchsorted(self.classes_, clean[1]), X.dtype)
-        y = self._encode(codes, X.dtype)
-        del codes  # as long as y: free the memory for the fit
-        with threads_for(X):
-            self._solve(X, y, given, loss, n_outputs, clean, factor, group_codes(groups, X))
-            self._calibrate(X, y, weight)
-            self._compare_groups(X, y, weight, loss, n_outputs, groups)
-        return self
+        return Rows(X, self._encode(codes, X.dtype), weight, factor, group_codes(groups, X), clean)
 
-    def _calibrate(
-        self, X: Any, y: Array, weight: Array | None, dropped: Array | None = None, share: float = 1.0
-    ) -> None:
-        """Fit the temperature and the blend of `predict_proba` to the training rows.
-
-        If these are a sample, they have a `share` of the total weight, and `dropped` says which of them were dropped.
-        """
-        dropped = self.dropped_ if dropped is None else dropped
-        self.temperature_ = self._temperature(X, y, weight, dropped)
-        self._fit_probability_blend(X, y, weight, dropped, share)
-
-    def _temperature(self, X: Any, y: Array, weight: Array | None, dropped: Array) -> float:
-        """The factor of the scores, at most 1, that maximises the likelihood of the given labels.
-
-        It is 1 if m = 0 or if the loss is not logistic. A fit without the rows that contradict it is overconfident. One
-        factor for all scores changes no prediction. Rows with scores more extreme than those of 99% of the kept rows
-        are left out: one high-leverage row could otherwise make all probabilities uninformative.
-        """
-        if self.loss != "logistic" or self.m_ == 0:
-            return 1.0
-        # Not `decision_function`, which would warn that the column names of a frame are missing.
-        Z = np.asarray(X @ self.coef_.T + self.intercept_, dtype=np.float64)
-        if Z.shape[1] == 1:  # the scores are 0 and z: the lower one is |z| below the other
-            of_label = np.minimum(y * Z[:, 0], 0.0)
-            below = np.negative(np.abs(Z, out=Z), out=Z)
-        else:
-            top = Z.max(axis=1)
-            of_label = Z[np.arange(len(Z)), y.astype(np.intp)] - top
-            below = np.subtract(Z, top[:, None], out=Z)
-        usable = _in_kept_range(below[:, 0] if below.shape[1] == 1 else below.min(axis=1), ~dropped, weight)
-        return _best_factor(below[usable], of_label[usable], None if weight is None else np.asarray(weight)[usable])
-
-    def _fit_probability_blend(self, X: Any, y: Array, weight: Array | None, dropped: Array, share: float) -> None:
-        """If "auto" dropped rows: fit all rows too, and weight both fits to maximise the likelihood of the labels.
-
-        The trimmed fit predicts classes better, but its probabilities are poor for the rows that it does not fit.
-        `ordinary_share_` is the weight of the fit to all rows, chosen on at most 5,000 of them. It is 0 unless "auto"
-        dropped rows with the logistic loss. `share` is that of `_calibrate`.
-        """
-        self.ordinary_share_ = 0.0
-        if self.m != "auto" or self.loss != "logistic" or self.m_ == 0:
-            return
-        loss, n_outputs = self._loss()
-        total = float(X.shape[0] if weight is None else weight.sum())
-        design = Design(X, bool(self.fit_intercept))
-        C = self.C_ * total / share
-        objective = Objective(design, y, loss, C, n_outputs, m=0, k=total, sample_weight=weight)
-        self._ordinary_line = solve("auto", objective, None, Settings(tol=_ROUGH)).w
-        sample = np.arange(0, X.shape[0], -(-X.shape[0] // _SAMPLE_ROWS))
-        codes = (y[sample] > 0 if n_outputs == 1 else y[sample]).astype(np.intp)
-        robust, ordinary = self._both_probabilities(X[sample])
-        mass = None if weight is None else weight[sample]
-        row_weight = _in_kept_range(robust.min(axis=1), ~dropped[sample], mass) * (1.0 if mass is None else mass)
-
-        def cost(share: float) -> float:
-            of_label = joined(robust, ordinary, share)[np.arange(len(sample)), codes]
-            return -float(row_weight @ np.log(np.maximum(of_label, 1e-12)))
-
-        self.ordinary_share_ = float(min(_SHARES, key=cost))
-
-    def _both_probabilities(self, X: Any) -> tuple[Array, Array]:
-        """Probabilities (n, classes) of the trimmed fit, at its temperature, and of the ordinary fit to all rows."""
-        scores = X @ self.coef_.T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(self._ordinary_line).T
-        return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
-
-    def _by_class(self, objective: Objective) -> Objective:
-        if not is_per_class(self.aggregate):
-            return objective
-        return replace(objective, aggregate=Stratified(objective.strata))
-
-    def _store_cuts(self, losses: Array, objective: Objective) -> None:
-        super()._store_cuts(losses, objective)
-        codes = objective.strata
-        advice = "the class may be rare, not mislabelled; aggregate='per-class' drops the same share of each"
-        warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 4)
-
-    def _weights(self, X: Any, codes: Array, sample_weight: Any) -> tuple[Array | None, Array | None]:
-        """The sample weights and the class weights of the rows; None if they are not given."""
-        weight = factor = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if self.class_weight is not None:
-            factor = class_factors(self.class_weight, self.classes_, codes, weight)
-        return weight, factor
-
-    def _check_classes(self, codes: Array) -> None:
-        present = np.flatnonzero(np.bincount(codes, minlength=len(self.classes_)))
-        if len(present) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least two classes with positive weight, got one class: "
-                f"{self.classes_[present]}; check y"
-            )
+    def _encode(self, codes: Array, dtype: Any) -> Array:
+        return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes
 
     def _loss(self) -> tuple[Any, int]:
-        of_two, n_classes = losses_for("binary"), len(self.classes_)
-        if self.loss not in of_two:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, of_two))}, got {self.loss!r}")
+        n_classes = len(self.classes_)
         if n_classes == 2:
-            return of_two[self.loss](), 1
+            return losses_for("binary")[self.loss](), 1
         if self.loss not in OF_SEVERAL:
             others = ", ".join(map(repr, OF_SEVERAL))
             raise ValueError(f"loss={self.loss!r} is for two classes, got {n_classes}; use one of {others}")
         return OF_SEVERAL[self.loss](), n_classes
 
-    def _encode(self, codes: Array, dtype: Any) -> Array:
-        return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes
+    def _finish(self, rows: Rows) -> None:
+        self._calibrate(rows.X, rows.y, rows.mass, self.dropped_)
+        self._store_groups(rows)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0
+
+    def _calibrate(self, X: Any, y: Array, mass: Array | None, dropped: Array, share: float = 1.0) -> None:
+        """Set the temperature and, if "auto" dropped rows, the share of the ordinary fit in the probabilities.
+
+        Both maximise the likelihood of the given labels. A fit without the rows that contradict it is overconfident,
+        and it has poor probabilities for the rows that it does not fit. Rows with scores more extreme than those of 99%
+        of the kept rows do not count: one high-leverage row could otherwise make all probabilities uninformative. The
+        rows have a `share` of the weight of all training rows.
+        """
+        if self.loss != "logistic" or self.m_ == 0:
+            return
+        sample = np.arange(0, X.shape[0], -(-X.shape[0] // _SAMPLE_ROWS))
+        weight = np.ones(len(sample)) if mass is None else mass[sample].astype(np.float64)
+        # Not `decision_function`, which would warn that the column names of a frame are missing.
+        Z = np.asarray(X[sample] @ self._dense_coef().T + self.intercept_, dtype=np.float64)
+        codes = (y[sample] > 0 if Z.shape[1] == 1 else y[sample]).astype(np.intp)
+        reach = np.abs(Z[:, 0]) if Z.shape[1] == 1 else np.ptp(Z, axis=1)
+        order = np.argsort(reach, kind="stable")
+        kept = np.cumsum((weight * ~dropped[sample])[order])
+        weight *= reach <= reach[order[np.searchsorted(kept, 0.99 * kept[-1])]]
+
+        def cost(P: Array) -> float:
+            return -float(weight @ np.log(np.maximum(P[np.arange(len(sample)), codes], 1e-300)))
+
+        self.temperature_ = float(
+            np.exp(
+                minimize_scalar(
+                    lambda log: cost(probabilities_of(np.exp(log) * Z)),
+                    bounds=(np.log(1e-3), 0.0),
+                    method="bounded",
+                    options={"xatol": 1e-7},
+                ).x
+            )
+        )
+        if self.m != "auto":
+            return
+        loss, n_outputs = self._loss()
+        total = float(X.shape[0] if mass is None else mass.sum())
+        design = Design(X, bool(self.fit_intercept))
+        settings: dict[str, Any] = {"m": 0, "k": total, "sample_weight": mass, "l1_ratio": self._l1}
+        objective = Objective(design, y, loss, self.C_ * total / share, n_outputs, **settings)
+        self._ordinary_line = solve("auto", objective, None, Settings(tol=1e-3)).w
+        both = self._both_probabilities(X[sample])
+        self.ordinary_share_ = float(min(np.linspace(0.0, 1.0, 21), key=lambda part: cost(joined(*both, part))))
+
+    def _both_probabilities(self, X: Any) -> tuple[Array, Array]:
+        """Probabilities (n, classes) of the trimmed fit, at its temperature, and of the ordinary fit to all rows."""
+        W = self._ordinary_line
+        scores = X @ self._dense_coef().T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(W).T
+        return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
+
+    def _store(self, result: Result, objective: Objective) -> None:
+        super()._store(result, objective)
+        self.n_iter_ = np.array([self.n_iter_], dtype=np.int32)  # as in LogisticRegression
 
     def _store_weights(self, W: Array, design: Design) -> None:
+        if len(W) > 1 and self.loss == "logistic" and not self._l1:
+            W = W - W.mean(axis=0)  # a softmax does not change, and the penalty is least
         self.coef_ = W[:, : design.d].astype(design.X.dtype)
         self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
+
+    def _store_cuts(self, losses: Array, objective: Objective) -> None:
+        super()._store_cuts(losses, objective)
+        codes = objective.strata
+        advice = "the class may be rare, not mislabelled; aggregate='per-class' drops the same share of each"
+        warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 5)
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """Coefficients with standard errors, z tests and confidence intervals.
+
+        If rows were dropped, an interval covers both extremes: the coefficient itself, which is correct if every
+        dropped label is wrong, and the coefficient times `temperature_`, which is correct if none is.
+
+        It needs a fit of two classes with loss="logistic", k=1.0, l1_ratio=0, dense X and no sample_weight, and is not
+        available for a model that was loaded.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Confidence level of the intervals.
+
+        Returns
+        -------
+        Summary
+            Prints as a table; `to_frame()` gives a DataFrame.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rankrange import AoRRClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 1))
+        >>> y = X[:, 0] + rng.logistic(size=300) > 0
+        >>> print(AoRRClassifier(0, 1.0, C=100.0).fit(X, y).summary().coef.round(1))
+        [-0.   1.]
+        """
+        return logistic_summary(self, level)
 
     @by_chunks
     def decision_function(self, X: Any) -> Any:
@@ -435,40 +405,3 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLogistic):
         """
         found = self.predict_proba(X)
         return found.log() if is_tensor(found) else np.log(found)
-
-
-def _in_kept_range(lowest: Array, kept: Array, mass: Array | None) -> Array:
-    """Mask of the rows whose value in `lowest` (n,) is at least the 1% quantile of the kept rows.
-
-    `lowest` is the lowest score of each row relative to its highest, or its lowest probability.
-    """
-    if mass is None:
-        position = int(0.01 * np.count_nonzero(kept))
-        return np.asarray(lowest >= np.partition(lowest[kept], position)[position])
-    order = np.argsort(-lowest, kind="stable")
-    reached = np.cumsum((mass * kept)[order])
-    return np.asarray(lowest >= lowest[order[np.searchsorted(reached, 0.99 * reached[-1])]])
-
-
-def _best_factor(below: Array, of_label: Array, mass: Array | None) -> float:
-    """The factor of the scores, from .001 to 1, that maximises the likelihood of the labels, by Newton's method.
-
-    `below` (n, classes) is each score minus the largest score of its row; with two classes, one column for the lower
-    score. `of_label` (n,) is the same for the score of the label. With many rows, a sample gives the first estimate.
-    """
-    factor = 1.0
-    for every in sorted({1, -(-len(of_label) // _SAMPLE_ROWS)}, reverse=True):
-        few, label_score = below[::every], of_label[::every]
-        total = np.sum if mass is None else mass[::every].dot
-        # with two classes `few` has no column for the larger score, whose exponential is 1
-        others = 1.0 if few.shape[1] == 1 else 0.0
-        for _ in range(50):
-            E = np.exp(factor * few)
-            sums = E.sum(axis=1) + others
-            mean = np.einsum("ij,ij->i", E, few) / sums
-            curvature = float(total(np.einsum("ij,ij,ij->i", E, few, few) / sums - mean**2))
-            step = float(total(mean - label_score)) / max(curvature, 1e-300)
-            last, factor = factor, min(1.0, max(factor - step, 0.2 * factor, 1e-3))
-            if abs(last - factor) <= 1e-7:  # Newton's method: the number of correct digits doubles
-                break
-    return factor

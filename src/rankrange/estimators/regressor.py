@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import numbers
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..compatibility import check_sample_weight
+from ..compatibility import StrOptions
 from ..core.arrays import Array
 from ..core.losses import losses_for
 from ..core.objective import Design
 from ..core.ranges import RankedRange
-from ..core.threads import threads_for
 from ..inference import factors
 from ..inference.leverage import Diagnostics
-from ..inference.steps import RobustFit, Rows, finish
+from ..inference.steps import Line, RobustFit, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, check_C, clean_rows, group_codes
-from .robust_line import diagnose, prediction_error, summarise, warn_of_constant_columns
-from .streamed import ScoresRows, by_chunks, fit_streamed, is_streamed
-
-# Bisquare constants are found between these efficiencies; 0.29 is that of the S-estimate itself.
-_EFFICIENCIES = (0.29, 0.999)
-# For each setting that `_check_steps` may reject: the setting to use instead.
-_WITHOUT = {"C=inf": "a finite C"}
+from .linear import AoRRLinear, Rows, clean_rows, group_codes, weights_of
+from .streamed import ScoresRows, by_chunks
+from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
 
 
 class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
@@ -53,35 +46,21 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
-        Inverse of regularization strength; `np.inf` means no penalty, and needs the same settings as `step`. "auto"
-        chooses C between 0.001 and 100 on the folds that also choose m; with fewer than 20 rows C is 1.
-    fit_intercept : bool, default=True
-        Whether the model has an intercept.
+        Inverse of regularization strength, as in `AoRRClassifier`; `np.inf` needs the same settings as `step`.
     n_starts : int, default=10
         Number of random starts. With loss="squared", k=1.0, dense X and no sample_weight, each of them
         is replaced by 50 fits to as many random rows as there are coefficients (elemental starts).
-    max_iter : int, default=200
-        Maximum number of iterations.
-    tol : float, default=1e-6
-        The solver stops when the relative duality gap is at most `tol`.
+    fit_intercept, max_iter, tol, random_state, n_jobs : object
+        As in `AoRRClassifier`.
     step : None, "reweight" or "mm", default=None
         A step after the trimmed fit, which makes `coef_` more efficient. "reweight" is least squares on the rows within
         2.24 robust standard deviations of the trimmed fit, "mm" an MM-estimate (Tukey's bisquare) with an efficiency of
         95% for normal errors, which tolerates as many outliers as the trimmed fit. Both need loss="squared", k=1.0,
         dense X and no sample_weight.
-    random_state : int, RandomState or None, default=None
-        Seed for the starts and the folds.
-    n_jobs : int or None, default=None
-        Number of threads for the fits that choose m and C.
     aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
-        How the losses of the rows are combined. None is the ranked range. "worst-group" minimises the largest mean loss
-        of the `groups` that `fit` gets, "group-cvar" the mean over the worse half of the groups. Both first
-        drop the share m of the largest losses within each group. `RankWeights(...)` weights losses by their rank; m and
-        k are then left at their defaults. For others see CONTRIBUTING.md; m="auto" is chosen as for the ranked range.
+        As in `AoRRClassifier`.
     l1_ratio : float, default=0.0
-        The share of the l1 penalty: (1 - l1_ratio) / 2 ||coef||^2 + l1_ratio ||coef||_1 is added to C times the kept
-        losses. Above 0 many coefficients are zero (docs/how-to/sparse_models.md). It supports all losses and needs
-        numbers for m and C; `AoRRRegressorCV` chooses these. `sparse_coef_` holds the coefficients as a sparse matrix.
+        The share of the l1 penalty, as in `AoRRClassifier`; it needs loss="squared" or "huber".
 
     Attributes
     ----------
@@ -132,7 +111,13 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     """
 
     _efficiency = 0.95  # of an MM-estimate for normal errors; `rankrange.regression.mm` may set another
-    _largest_C = np.inf  # no penalty, for squared losses of dense rows
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **AoRRLinear._parameter_constraints,
+        "loss": [StrOptions(set(losses_for("numbers")))],
+        "step": [None, StrOptions({"reweight", "mm"})],
+    }
+    _optional = (*AoRRLinear._optional, "_finished", "_saved", "raw_coef_", "raw_intercept_")
+    _l1_losses = ("squared", "huber")
 
     def __init__(
         self,
@@ -165,69 +150,29 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         self.aggregate = aggregate
         self.l1_ratio = l1_ratio
 
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        X_val: Any = None,
-        y_val: Any = None,
-        groups: Any = None,
-    ) -> AoRRRegressor:
-        """Fit the model to training data.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            Training data. A scan (`rankrange.scan`) also contains the targets and the weights.
-        y : array_like of shape (n_samples,)
-            Target values.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows. An integer weight is a repetition: weight 2 equals the row twice. Other weights are
-            relative: with m="auto", multiplying all of them by a constant changes nothing, and C refers to weights that
-            average one (docs/explanation/weights.md).
-        X_val, y_val : array_like, optional
-            A clean validation set without outliers. If m or k is "auto", it is then chosen from the losses of that set.
-        groups : array_like of shape (n_samples,), optional
-            The group of each row. If `aggregate` compares groups, these are the groups. Otherwise they are clusters,
-            for example patients, and the folds that choose m or C never split a cluster; with a single cluster m is 0
-            and C is 1 if they are "auto".
-
-        Returns
-        -------
-        AoRRRegressor
-            The fitted estimator.
-        """
-        if is_streamed(X):
-            check_C(self.C)
-            self._forget_rows()
-            return fit_streamed(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
-        self._check_params()
+    def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
         check_numeric_target(y)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
-        weight = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
-        self._forget_rows()
-        self._shape = X.shape
-        self._check_steps(X, weight)
-        y = y.astype(X.dtype, copy=False)
-        with threads_for(X):
-            self._solve(X, y, weight, self._loss(), 1, clean, None, group_codes(groups, X))
-            self._compare_groups(X, y, weight, self._loss(), 1, groups)
-            if self.step is not None:
-                self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
-                self._store_weights(self._robust().W, Design(X, bool(self.fit_intercept)))
-        warn_of_constant_columns(self, X)
-        return self
+        weight = weights_of(sample_weight, X)
+        return Rows(X, y.astype(X.dtype, copy=False), weight, None, group_codes(groups, X), clean)
 
-    def _forget_rows(self) -> None:
-        for name in ("_training", "_finished", "_saved", "_shape", "raw_coef_", "raw_intercept_"):
-            self.__dict__.pop(name, None)
+    def _loss(self) -> tuple[Any, int]:
+        return losses_for("numbers")[self.loss](), 1
+
+    def _solve(self, rows: Rows) -> None:
+        self._shape = rows.X.shape
+        self._check_steps(rows)
+        super()._solve(rows)
+
+    def _finish(self, rows: Rows) -> None:
+        self._store_groups(rows)
+        if self.step is not None:
+            self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
+            self._store_weights(self._robust().W, Design(rows.X, bool(self.fit_intercept)))
+        warn_of_constant_columns(self, rows.X)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the training rows and their residuals and weights. A saved model contains no data.
@@ -241,7 +186,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         return state
 
     def _allowed_strings(self, name: str) -> tuple[str, ...]:
-        return (*super()._allowed_strings(name), *(("half",) if name == "m" else ()))
+        return ("auto", "half") if name == "m" else super()._allowed_strings(name)
 
     def _is_auto(self, name: str) -> bool:
         return super()._is_auto(name) and getattr(self, name) != "half"
@@ -257,36 +202,29 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         h = factors.half(n, d + bool(self.fit_intercept))
         return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
 
-    def _check_steps(self, X: Any, weight: Array | None) -> None:
+    def _check_steps(self, rows: Rows) -> None:
         """Raise an error if step or C=inf do not suit the data or the other parameters."""
-        if self.step not in (None, "reweight", "mm"):
-            raise ValueError(f"step must be None, 'reweight' or 'mm', got {self.step!r}")
-        low, high = _EFFICIENCIES
-        e = self._efficiency
-        if isinstance(e, bool) or not isinstance(e, numbers.Real) or not low <= float(e) <= high:
-            raise ValueError(f"efficiency must be a number from {low} to {high}, got {e!r}; 0.95 is usual")
-        asked = {f"step={self.step!r}": self.step is not None, "C=inf": np.inf == self.C}
-        names = [name for name, wanted in asked.items() if wanted]
-        keep = self._range()
-        n, d = X.shape
-        _, k = keep.counts(n) if weight is None else (0, n)
-        if not names:
+        remedies = {f"step={self.step!r}": "step=None"} if self.step is not None else {}
+        if np.inf == self.C:
+            remedies["C=inf"] = "a finite C"
+        if not remedies:
             return
+        n, p = rows.X.shape[0], rows.X.shape[1] + bool(self.fit_intercept)
+        m, k = self._range().counts(n) if rows.weight is None else (0, n)
         against = {
             ("loss='squared'", f"loss={self.loss!r}"): self.loss != "squared",
             ("k=1.0", f"k={self.k!r}"): k != n,
-            ("fits without sample_weight", "sample_weight"): weight is not None,
-            ("dense X", "a sparse matrix"): sp.issparse(X),
+            ("fits without sample_weight", "sample_weight"): rows.weight is not None,
+            ("dense X", "a sparse matrix"): sp.issparse(rows.X),
         }
         wrong = [pair for pair, is_wrong in against.items() if is_wrong]
         if wrong:
             needed, given = (", ".join(side) for side in zip(*wrong, strict=True))
             raise ValueError(
-                f"{' and '.join(names)} need{'s' * (len(names) == 1)} {needed}, got {given}; change that, or use "
-                f"{' and '.join(_WITHOUT.get(name, 'step=None') for name in names)}"
+                f"{' and '.join(remedies)} need{'s' * (len(remedies) == 1)} {needed}, got {given}; change that, or use "
+                f"{' and '.join(remedies.values())}"
             )
-        p = d + bool(self.fit_intercept)
-        if np.inf == self.C and n - keep.counts(n)[0] <= p:
+        if np.inf == self.C and n - m <= p:
             given, remedy = (f"{n} rows", "") if n <= p else (f"m={self.m!r} of {n} rows", "lower m, ")
             raise ValueError(
                 f"C=inf has no penalty, so more than {p} rows must be kept to fit {p} coefficients, got {given}; "
@@ -306,11 +244,11 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
                 )
             X, y = training
             alpha = 0.5 if isinstance(self.m, str) and self.m == "half" else getattr(self, "_alpha", None)
-            rows = Rows(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0), alpha)
+            line = Line(X, y, bool(self.fit_intercept), float(self.C_), np.random.default_rng(0), alpha)
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
             steps = self.step == "reweight", self._efficiency if self.step == "mm" else None, int(self.n_starts)
-            self._finished = finish(rows, W, self._kept(), *steps)
+            self._finished = finish(line, W, self._kept(), *steps)
         return self._finished
 
     def _kept(self) -> Array:
@@ -390,7 +328,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         >>> bool(low < 3.0 < high)
         True
         """
-        return summarise(self, level, errors)
+        return robust_summary(self, level, errors)
 
     def diagnostics(self, X: Any = None, y: Any = None) -> Diagnostics:
         """Residuals, robust distances and the kind of each row: regular, outlier, or good or bad leverage point.
@@ -424,12 +362,6 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         else:
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return diagnose(self, X, np.asarray(y, dtype=np.float64))
-
-    def _loss(self) -> Any:
-        known = losses_for("numbers")
-        if self.loss not in known:
-            raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {self.loss!r}")
-        return known[self.loss]()
 
     def _store_weights(self, W: Array, design: Design) -> None:
         self.coef_ = W[0, : design.d].astype(design.X.dtype)

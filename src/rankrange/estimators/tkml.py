@@ -24,7 +24,7 @@ from ..solvers.descent import Result
 from ..solvers.label_ranking import Blocks, LabelObjective, Watch, logistic_per_label, minimise, quasi_newton
 from .linear import check_C, group_codes
 from .targets import LabelRanker
-from .weights import as_count, canonical_rows, is_whole, present_rows, unit_of
+from .weights import as_count, canonical_rows, is_whole, unit_of
 
 # The relative duality gap at which a fit without early stopping ends.
 _TOL = 1e-3
@@ -156,12 +156,9 @@ class TKMLClassifier(LabelRanker):
         self._check_params()
         X, targets, weight = self._read(X, y, sample_weight)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        together = group_codes(groups, X)
-        if together is None:
-            objective = self._objective(*_ordered(X, targets.true, weight))
-        else:
-            present, together = present_rows(X, targets.true, weight, together)
-            objective = self._objective(*present)
+        named = group_codes(groups, X)
+        *rows, together = _ordered(X, targets.true, weight, None if named is None else named[1])
+        objective = self._objective(*rows)
         mean = _Mean()
         with threads_for(X):
             chosen, steps = self._choose(objective.in_units(unit_of(weight)), rng, together)
@@ -395,11 +392,14 @@ def _without(objective: LabelObjective, held: Array) -> LabelObjective:
     return objective.rows(rows, m, k)
 
 
-def _ordered(X: Any, true: Any, weight: Array | None) -> tuple[Any, Any, Array | None]:
+def _ordered(
+    X: Any, true: Any, weight: Array | None, groups: Array | None
+) -> tuple[Any, Any, Array | None, Array | None]:
     n, n_labels = true.shape
-    if isinstance(true, np.ndarray) and n * (X.shape[1] + n_labels) <= _ORDERED_UP_TO:
-        return canonical_rows(X, true, weight)
+    small = isinstance(true, np.ndarray) and n * (X.shape[1] + n_labels) <= _ORDERED_UP_TO
+    if small or groups is not None:
+        return canonical_rows(X, true, weight, groups=groups)
     if weight is not None and not (weight > 0).all():
         present = np.flatnonzero(weight > 0)
-        return X[present], true[present], weight[present]
-    return X, true, weight
+        return X[present], true[present], weight[present], None
+    return X, true, weight, None

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from sklearn.utils.class_weight import compute_class_weight
 
 from ..core.arrays import Array
+from ..crossfit.folds import row_keys
 
 # Up to this many rows are sorted. An integer weight then gives exactly the fit of repeated rows.
 _SORTED_UP_TO = 5000
@@ -74,15 +75,21 @@ def class_factors(class_weight: Any, classes: Array, codes: Array, weight: Array
 
 
 def canonical_rows(
-    X: Any, y: Array, weight: Array | None, factor: Array | None = None, *, as_sparse: bool = False
-) -> tuple[Any, Array, Array | None]:
-    """Training rows in canonical form: without rows of zero weight, and sorted if there are few.
+    X: Any,
+    y: Array,
+    weight: Array | None,
+    factor: Array | None = None,
+    groups: Array | None = None,
+    *,
+    as_sparse: bool = False,
+) -> tuple[Any, Array, Array | None, Array | None]:
+    """Training rows, targets, masses and groups in canonical form: without rows of zero weight, and sorted if few.
 
     Weight 2 must equal the row twice. A search from random starts guarantees that only if both forms of the data become
     the same arrays, so a small data set is sorted, and repeated rows are written out or, if there are many, merged.
     Class weights, and a weight shared by all rows, change neither the order nor the merging. `factor` is the class
-    weight of each row. With `as_sparse`, a sparse X stays sparse even if it is small. A returned weight of None means
-    that each row counts once.
+    weight of each row. With `as_sparse`, a sparse X stays sparse even if it is small. A returned mass of None means
+    that each row counts once. Rows with groups are not sorted.
     """
     if sp.issparse(X) and X.shape[0] * X.shape[1] <= _DENSE_UP_TO and not as_sparse:
         X = X.toarray()
@@ -90,61 +97,25 @@ def canonical_rows(
     if mass is not None and not (mass > 0).all():
         present = np.flatnonzero(mass > 0)
         X, y, mass = X[present], y[present], mass[present]
-        weight = None if weight is None else weight[present]
-        factor = None if factor is None else factor[present]
+        weight, factor, groups = (None if part is None else part[present] for part in (weight, factor, groups))
+    if groups is not None:
+        return X, y, mass, groups
     if is_whole(mass):
         weight, factor = (None if mass is None or (mass == 1.0).all() else mass), None
     elif weight is not None and (weight == weight[0]).all():
         weight, factor = None, mass
     total = len(y) if weight is None else float(weight.sum())
     if not is_whole(weight) or total > _SORTED_UP_TO:
-        return X, y, product_of(weight, factor)
-    sort = _sorted_sparse if sp.issparse(X) else _sorted
-    rows, targets, counts = sort(X, y, weight, int(total))
-    return rows, targets, product_of(counts, None if factor is None else _of_targets(y, factor, targets))
+        return X, y, product_of(weight, factor), None
+    rows, counts = _sorted(X, y, weight, int(total))
+    return X[rows], y[rows], product_of(counts, None if factor is None else factor[rows]), None
 
 
-def present_rows(X: Any, y: Array, mass: Array | None, groups: Array) -> tuple[tuple[Any, Array, Array | None], Array]:
-    """The rows of positive mass with their groups, in the given order: sorting would separate rows from groups."""
-    if mass is None or (mass > 0).all():
-        return (X, y, mass), groups
-    present = np.flatnonzero(mass > 0)
-    return (X[present], y[present], mass[present]), groups[present]
-
-
-def _of_targets(y: Array, factor: Array, targets: Array) -> Array:
-    """The class weight of each of `targets`, looked up in y and its class weights `factor`."""
-    if (factor == factor[0]).all():
-        return np.full(len(targets), factor[0])
-    values, first = np.unique(y, return_index=True)
-    return np.asarray(factor[first][np.searchsorted(values, targets)])
-
-
-def _sorted(X: Array, y: Array, weight: Array | None, total: int) -> tuple[Array, Array, Array | None]:
-    first_column = X[:, 0].astype(np.result_type(X, y)) + 0.0
-    leading = first_column.view(f"u{first_column.itemsize}").byteswap()
-    order = np.argsort(leading, kind="stable")
-    if (np.diff(leading[order]) > 0).all():  # one column without ties already sorts the rows as below
-        if weight is not None and len(order) <= total // 2:
-            return X[order], y[order], weight[order]
-        order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
-        return X[order], y[order], None
-    joined = np.column_stack([X, y]) + 0.0  # -0.0 becomes 0.0: they are the same value
-    keys = np.ascontiguousarray(joined).view(np.dtype((np.void, joined.dtype.itemsize * joined.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    counts = np.bincount(inverse, weights=weight, minlength=len(first))
-    if len(first) <= total // 2:
-        return X[first], y[first], counts
-    order = np.repeat(first, counts.astype(np.intp))
-    return X[order], y[order], None
-
-
-def _sorted_sparse(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Any, Array, None]:
-    """Sparse rows, repeated by weight and sorted by the product with a random vector, which is equal for equal rows."""
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    keys = X @ np.random.default_rng(0).normal(size=X.shape[1]) + y
+def _sorted(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Array, Array | None]:
+    """The order of the rows, by a hash of X and y, and their counts: None if they are repeated instead."""
+    keys = row_keys(X, 0) + row_keys(y.reshape(len(y), -1), 1)
     order = np.argsort(keys, kind="stable")
-    order = order if weight is None else np.repeat(order, weight[order].astype(np.intp))
-    return X[order], y[order], None
+    first = np.flatnonzero(np.append(True, np.diff(keys[order]) > 0))
+    if len(first) <= total // 2:
+        return order[first], np.add.reduceat(np.ones(len(y)) if weight is None else weight[order], first)
+    return (order if weight is None else np.repeat(order, weight[order].astype(np.intp))), None

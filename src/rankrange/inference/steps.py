@@ -46,7 +46,7 @@ class RobustFit:
     resample: Callable[[Array], Array]
 
 
-class Rows:
+class Line:
     """The rows of a fit, transformed to nearly orthogonal columns. All steps use these coordinates.
 
     C is that of scikit-learn, and `alpha` the share of rows to keep that the user gave, or None. `rank` is the number
@@ -80,7 +80,7 @@ class Rows:
         return J @ covariance @ J.T
 
 
-def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
+def finish(rows: Line, W: Array, kept: Array, reweight: bool, efficiency: float | None, n_starts: int) -> RobustFit:
     """The final fit with scale, weights and covariance, from the trimmed fit W and the mask of its kept rows.
 
     It is the MM fit if `efficiency` is given, otherwise the reweighted fit if `reweight` is True, otherwise W itself.
@@ -108,11 +108,11 @@ def finish(rows: Rows, W: Array, kept: Array, reweight: bool, efficiency: float 
     return RobustFit(method, W, raw_scale, raw_scale, inside * 1.0, kept, r, cov, rows.rank, _given(rows, resample))
 
 
-def _given(rows: Rows, resample: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _given(rows: Line, resample: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return lambda counts: resample(counts) @ rows.to_given().T
 
 
-def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
+def _raw_scale(rows: Line, r: Array, kept: Array, h: int) -> float:
     """The scale of the kept residuals, consistent for normal errors.
 
     If all rows are kept, it is the residual standard deviation of least squares.
@@ -124,7 +124,7 @@ def _raw_scale(rows: Rows, r: Array, kept: Array, h: int) -> float:
 
 
 def _reweighted(
-    rows: Rows,
+    rows: Line,
     raw_scale: float,
     inside: Array,
     h: int,
@@ -154,7 +154,7 @@ def _reweighted(
     return RobustFit("reweighted LTS", W, scale, raw_scale, weights, inside, r, cov, rows.rank, _given(rows, resample))
 
 
-def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int) -> RobustFit:
+def _mm(rows: Line, b: Array, raw_scale: float, efficiency: float, n_starts: int) -> RobustFit:
     """The MM-estimate: an S-estimate that starts at the trimmed fit, then an M-estimate; an exact fit if scale is 0."""
     c = constant_of(efficiency)
     first = s_estimate(rows.problem, b, rows.rng, n_starts)
@@ -172,7 +172,7 @@ def _mm(rows: Rows, b: Array, raw_scale: float, efficiency: float, n_starts: int
     return RobustFit("MM", W, first.scale, raw_scale, weights, weights > 0, r, cov, rows.rank, _given(rows, resample))
 
 
-def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
+def _exact_fit(rows: Line, W: Array, r: Array) -> RobustFit:
     """The result if the scale is 0, because most rows lie on one hyperplane. All rows off it are outliers."""
     on = np.abs(r) <= 8 * _rounding(rows.y)
     none = rows.in_units(np.zeros((rows.rank, rows.rank)))
@@ -191,7 +191,7 @@ def _exact_fit(rows: Rows, W: Array, r: Array) -> RobustFit:
     )
 
 
-def _inflated(influence: Array, rows: Rows) -> Array:
+def _inflated(influence: Array, rows: Line) -> Array:
     """The covariance from the influence of each row, times n / (n - p)."""
     return influence.T @ influence * (rows.n / max(rows.n - rows.rank, 1))
 

@@ -78,7 +78,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
 def _is_least_trimmed(objective: Objective) -> bool:
     """Whether the search of least trimmed squares applies: squared losses, k = n, and m > 0 or no penalty (infinite C).
 
-    It is for the ranked range of dense rows without weights and with at most 200 columns.
+    It is for the ranked range of dense rows without weights, with at most 200 columns and no l1 penalty.
     """
     return (
         isinstance(objective.loss, Squared)
@@ -87,6 +87,7 @@ def _is_least_trimmed(objective: Objective) -> bool:
         and not objective.design.sparse
         and objective.design.p <= _MAX_COLUMNS
         and objective.k == objective.design.n
+        and not objective.l1_ratio
         and (objective.m > 0 or not np.isfinite(objective.C))
     )
 

@@ -27,8 +27,9 @@ _ROWS_PER_COLUMN, _FEW_ROWS = 200, 2000
 _CG_STEPS, _CG_TOL = 10, 0.1
 # The lengths of a step that are tried.
 _LENGTHS = (1.0, 0.3, 0.1, 0.03)
-# Proximal steps: the largest number of columns, and of sweeps of coordinate descent.
-_WORKING, _SWEEPS = 500, 100
+# Proximal steps: the smallest and the largest number of columns of a working set, the share of the l1 penalty that the
+# slope of an unused column must exceed, and the largest number of sweeps of coordinate descent.
+_FEW_COLUMNS, _WORKING, _EDGE, _SWEEPS = 10, 500, 0.8, 100
 
 
 def concentrate(
@@ -92,17 +93,18 @@ def newton_direction(objective: Objective, at: Point) -> Callable[[Array, Point]
 
 
 def _proximal_step(objective: Objective, W: Array, at: Point) -> Array:
-    """The step to the minimum of the quadratic model plus the elastic net, over at most 500 columns.
+    """The step to the minimum of the quadratic model plus the elastic net, over a working set of columns.
 
     They are those with a nonzero coefficient and those with the largest slopes. Several scores have a model each.
     """
     design, change = objective.design, np.zeros_like(W)
     slopes = at.gradient - objective.penalty_gradient(W)
+    order = np.abs(slopes[:, : design.d]).max(axis=0)
+    order[W[:, : design.d].any(axis=0)] = np.inf
+    near = np.count_nonzero(order > _EDGE * objective.l1_ratio / objective.C)
     columns = np.arange(design.d)
-    if design.d > _WORKING:
-        order = np.abs(slopes[:, : design.d]).max(axis=0)
-        order[W[:, : design.d].any(axis=0)] = np.inf
-        columns = np.sort(np.argpartition(-order, _WORKING)[:_WORKING])
+    if design.d > (count := min(max(near, _FEW_COLUMNS), _WORKING)):
+        columns = np.sort(np.argpartition(-order, count)[:count])
         design = Design(design.X[:, columns], design.fit_intercept)
     used = np.append(columns, np.arange(objective.design.d, objective.design.p))
     for r, h in enumerate(_curvatures(objective, at.scores)):

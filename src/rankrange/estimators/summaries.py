@@ -1,4 +1,4 @@
-"""Inference for AoRRRegressor: summary, diagnostics of rows, standard deviation of predictions."""
+"""Inference for the linear estimators: summaries, diagnostics of rows, standard deviation of predictions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..core.arrays import Array
 from ..inference.bootstrap import draws
 from ..inference.leverage import Diagnostics, robust_distances
 from ..inference.steps import CUT, RobustFit
 from ..inference.table import Summary
+from ..inference.trimmed_logistic import trimmed_covariance
 
 if TYPE_CHECKING:
+    from .classifier import AoRRClassifier
     from .regressor import AoRRRegressor
 
 # Up to this many rows, the bootstrap estimates standard errors.
@@ -23,15 +25,13 @@ _FEW_ROWS = 200
 _NAMED = 5
 
 
-def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
+def robust_summary(model: AoRRRegressor, level: float, errors: str) -> Summary:
     """The summary of a fitted regressor; `level` and `errors` are those of `AoRRRegressor.summary`.
 
     Coefficients that are not identified are NaN. After an exact fit, all standard errors are NaN.
     """
     if errors not in ("auto", "sandwich", "bootstrap"):
         raise ValueError(f"errors must be 'auto', 'sandwich' or 'bootstrap', got {errors!r}")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
     fit = model._robust()
     n = len(fit.residuals)
     resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
@@ -39,20 +39,60 @@ def summarise(model: AoRRRegressor, level: float, errors: str) -> Summary:
         bse = np.full(len(fit.W[0]), np.nan)
     else:
         bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
-    coef, names = fit.W[0].astype(np.float64), feature_names(model)
-    if model.fit_intercept:  # the intercept first, as in tables of statistics packages
+    coef = np.where(np.isnan(bse), np.nan, fit.W[0]) if fit.method != "exact fit" else fit.W[0]
+    facts = _facts(model, fit, "fast bootstrap" if resampling else "sandwich")
+    title = f"Robust linear regression: {fit.method}"
+    return _table(model, title, coef, bse, n - fit.rank, facts, _notes(model, fit), level)
+
+
+def logistic_summary(model: AoRRClassifier, level: float) -> Summary:
+    """The summary of a fitted classifier of two classes; `level` is that of `AoRRClassifier.summary`."""
+    check_is_fitted(model, "coef_")
+    rows = getattr(model, "_training", None)
+    if model.loss != "logistic" or len(model.coef_) != 1 or rows is None or model.k_ != len(rows[1]):
+        raise AttributeError(
+            "summary needs the training rows of a fit of two classes with loss='logistic', k=1.0, l1_ratio=0, dense X "
+            "and no weights; a model that was loaded does not have them: call summary() before saving"
+        )
+    X, y = rows
+    Z = np.column_stack([X, np.ones(len(y))]) if model.fit_intercept else np.asarray(X)
+    b = np.append(model.coef_[0], model.intercept_) if model.fit_intercept else model.coef_[0]
+    penalty = np.append(np.full(X.shape[1], 1 / model.C_), [0.0] * bool(model.fit_intercept))
+    covariance = trimmed_covariance(Z.astype(np.float64), y, b.astype(np.float64), ~model.dropped_, penalty)
+    facts = {
+        "rows": f"{len(y):,}",
+        "rows dropped": f"{np.count_nonzero(model.dropped_):,}",
+        "positive class": str(model.classes_[1]),
+        "temperature": f"{model.temperature_:.3f}",
+    }
+    notes = [f"Penalised with C={model.C_:g}; intervals are for the penalised coefficients."]
+    if model.m_:
+        notes.append(
+            "Dropping correct labels makes coefficients too large. Intervals cover both extremes: temperature x "
+            "coefficient (no dropped label is wrong) and the coefficient itself (all are wrong)."
+        )
+    title, scale = "Trimmed logistic regression" if model.m_ else "Logistic regression", model.temperature_
+    return _table(model, title, b, np.sqrt(np.diag(covariance)), np.inf, facts, tuple(notes), level, scale)
+
+
+def _table(
+    model: Any,
+    title: str,
+    coef: Array,
+    bse: Array,
+    df: float,
+    facts: dict[str, str],
+    notes: tuple[str, ...],
+    level: float,
+    scale: float | None = None,
+) -> Summary:
+    """The table, with the intercept first; with a `scale`, intervals cover the coefficients times it as well."""
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
+    coef, names = coef.astype(np.float64), feature_names(model)
+    if model.fit_intercept:
         coef, bse, names = np.roll(coef, 1), np.roll(bse, 1), ("Intercept", *names)
-    coef = np.where(np.isnan(bse), np.nan, coef) if fit.method != "exact fit" else coef
-    return Summary(
-        f"Robust linear regression: {fit.method}",
-        names,
-        coef,
-        bse,
-        n - fit.rank,
-        _facts(model, fit, "fast bootstrap" if resampling else "sandwich"),
-        _notes(model, fit),
-        level,
-    )
+    return Summary(title, names, coef, bse, df, facts, notes, level, other=None if scale is None else scale * coef)
 
 
 def feature_names(model: Any) -> tuple[str, ...]:
