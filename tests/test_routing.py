@@ -18,7 +18,7 @@ from rankrange import (
     TKMLClassifier,
 )
 from rankrange.crossfit.choose import choose_m
-from rankrange.crossfit.folds import folds_of, hold_out
+from rankrange.crossfit.folds import draw_folds, hold_out
 from rankrange.crossfit.held_out import choose_C
 
 # Of two or three penalties an end is often chosen, and labels here are random.
@@ -67,7 +67,7 @@ def test_folds_are_of_whole_groups():
     from rankrange.core.objective import Design, Objective
 
     objective = Objective(Design(X, True), 2.0 * Y - 1.0, Logistic(), 1.0, sample_weight=WEIGHT)
-    for test in folds_of(len(Y), np.random.default_rng(0), strata=Y, groups=GROUPS, n_repeats=2).test:
+    for test in draw_folds(len(Y), np.random.default_rng(0), strata=Y, groups=GROUPS, n_repeats=2).test:
         assert test.any()
         assert not np.intersect1d(GROUPS[test], GROUPS[~test]).size
     one = np.zeros(len(Y))

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +21,9 @@ from ..core.objective import Objective
 from ..core.transition import predicted_codes
 from ..outliers import outlier_share
 from ..solvers import Result
-from .held_out import HeldOut, cheapest_C, gate, held_out_rows, too_few, weaker_penalty
+from .held_out import HeldOut, cheapest_C, gate, too_few, weaker_penalty
 from .label_share import share_of_wrong_labels
-from .path import dropping, part_of, upwards, walk, with_C
+from .path import dropping, walk, with_C
 
 # Candidate shares. More than half of the labels can be wrong only if there are more than two classes.
 SHARES = np.array([0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.4, 0.45, 0.6])
@@ -97,18 +96,16 @@ def choose_m(
         reason = few or f"k = {k_share:.3g} n is not above any candidate for m"
         return Choice([], {}, f"{reason}: nothing is cut", unknown_share, C=1.0 if C is None else C)
     scale = (objective.total if total is None else total) / objective.total
-    held_out = held_out_rows(objective, rng, groups, n_jobs)
+    held_out = HeldOut.drawn(objective, rng, groups, n_jobs)
     table: dict[str, Array] = {}
     chosen_C = C * scale if C is not None else cheapest_C(held_out, table)
     held_out.objective = with_C(held_out.objective, chosen_C)
-    tie = float(objective.loss.targets == "numbers")  # scores are flat in m once all outliers are cut
-    compared = _compared(held_out, shares, held_out.each(partial(walk, shares=shares)))
-    best = gate(*compared.scores, compared.shares, compared.allowed, tie)[0]
-    if best:
-        compared = _with_neighbours(held_out, compared, best)
-    shares, W, allowed, scores = compared
-    best, candidates, reason = gate(*scores, shares, allowed, tie)
-    noise = partial(_noise, held_out.objective, held_out.raw_scores(W), rng)
+    numeric = objective.loss.targets == "numbers"
+    W = held_out.each(partial(walk, shares=shares))
+    Z = held_out.predicted(W)
+    allowed = _allowed(held_out, shares, Z)
+    # Scores of numeric targets are flat in m once all outliers are cut.
+    best, candidates, reason = gate(held_out.quality(Z), held_out.mass, shares, allowed, float(numeric))
     fits: list[tuple[float, Array]] = []
     if best:
         if C is None:
@@ -120,42 +117,24 @@ def choose_m(
         enough = candidates["gain"][i] > candidates["error"][i]
         if allowed[i] and enough and not loses_a_class(objective, full[i], m):
             fits.append((m, full[i]))
-    table = {"m": shares, **candidates, **table}
-    return Choice(fits, table, reason, partial(noise, best), C=chosen_C / scale)
+    noise = partial(_noise, held_out, Z, best)
+    return Choice(fits, {"m": shares, **candidates, **table}, reason, noise, C=chosen_C / scale)
 
 
-class _Compared(NamedTuple):
-    """Candidates: their shares (M,), fits W (M, F, r, p), whether they are allowed (M,), and scores with masses."""
-
-    shares: Array
-    W: Array
-    allowed: Array
-    scores: tuple[Array, Array]
-
-
-def _compared(held_out: HeldOut, shares: Array, W: Array) -> _Compared:
-    """Score the candidates; those that drop more than half of a class, or more than outliers, are not allowed.
+def _allowed(held_out: HeldOut, shares: Array, Z: Array) -> Array:
+    """Array (M,): the candidates that do not drop more than half of a class, or more than outliers.
 
     With peaked noise, such as Laplace noise, dropping a third of correct rows would improve the score of a regression.
-    The smallest share is always allowed, because dropping a few extreme outliers is worthwhile.
+    The smallest share is always allowed, because dropping a few extreme outliers is worthwhile. The share of outliers
+    is limited by its upper limit, or by half more than a limit that assumes that they are few.
     """
-    allowed = ~_lost_classes(held_out, shares, W)
-    if held_out.objective.loss.targets == "numbers":
-        most = _most_outliers(held_out.objective, held_out.raw_scores(W))
-        allowed &= shares <= np.maximum(most, float(SHARES[1]))
-    return _Compared(shares, W, allowed, held_out.scores(W))
-
-
-def _with_neighbours(held_out: HeldOut, found: _Compared, best: int) -> _Compared:
-    """The candidates and those half-way between the best and its neighbours, which start at the fits of the best."""
-    near = found.shares[best - 1 : best + 2]
-    between = 0.5 * (near[1:] + near[:-1])
-    more = [
-        [fit for _, fit in upwards(part_of(held_out.objective, rows), between, W)]
-        for rows, W in zip(held_out.fitted, found.W[best], strict=True)
-    ]
-    order = np.argsort(shares := np.append(found.shares, between))
-    return _compared(held_out, shares[order], np.concatenate([found.W, np.swapaxes(more, 0, 1)])[order])
+    rows = held_out.rows
+    if rows.loss.targets == "numbers":
+        found = [outlier_share(z[0] - rows.y, held_out.mass) for z in Z]
+        most = np.array([max(high, 1.5 * (2.0 * share - low)) for share, low, high in found])
+        return np.asarray(shares <= np.maximum(most, float(SHARES[1])))
+    losses = held_out.losses(Z)
+    return np.array([not _cuts_a_class(rows, s, dropping(rows, m).m) for m, s in zip(shares, losses, strict=True)])
 
 
 def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
@@ -163,49 +142,30 @@ def loses_a_class(objective: Objective, W: Array, m: float) -> bool:
 
     Such a class is probably rare or hard to predict, not mislabelled. False for numeric targets.
     """
-    if objective.loss.targets == "numbers" or m <= 0:
+    if objective.loss.targets == "numbers":
         return False
-    s, mass = objective.losses(objective.design.scores(W)), objective.mass.astype(np.float64)
+    return _cuts_a_class(objective, objective.losses(objective.design.scores(W)), m)
+
+
+def _cuts_a_class(objective: Objective, s: Array, m: float) -> bool:
+    if m <= 0:
+        return False
     kept = objective.ranked(m, objective.total).select(s).weights
-    sizes, left = (np.bincount(objective.strata, weights=weight) for weight in (mass, kept))
+    sizes, left = (np.bincount(objective.strata, weights=weight) for weight in (objective.mass, kept))
     return bool((left < (1.0 - _MAX_OF_CLASS) * sizes).any())
 
 
-def _lost_classes(held_out: HeldOut, shares: Array, W: Array) -> Array:
-    """Array (M,): which shares drop more than half of a class in at least half of the training sets."""
-    found = np.zeros(W.shape[:2], dtype=bool)
-    for fold, rows in enumerate(held_out.fitted):
-        part = part_of(held_out.objective, rows)
-        found[:, fold] = [
-            loses_a_class(part, fit, dropping(part, share).m) for share, fit in zip(shares, W[:, fold], strict=True)
-        ]
-    return found.mean(axis=1) >= 0.5
-
-
-def _most_outliers(objective: Objective, scores: Array) -> Array:
-    """Array (M,): the largest share that may be dropped, from the out-of-fold residuals of each fit.
-
-    It is the upper limit of the share of outliers, or half more than a limit that assumes that they are few.
-    """
-    rows = np.flatnonzero(~np.isnan(scores[0, 0]))
-    mass = objective.mass[rows].astype(np.float64)
-    found = [outlier_share(z[0, rows] - objective.y[rows], mass) for z in scores]
-    return np.array([max(high, 1.5 * (2.0 * share - low)) for share, low, high in found])
-
-
-def _noise(objective: Objective, scores: Array, rng: np.random.Generator, chosen: int) -> tuple[float, float, float]:
-    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores (M, r, n).
+def _noise(held_out: HeldOut, Z: Array, chosen: int) -> tuple[float, float, float]:
+    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores Z (M, r, rows).
 
     Labels use the predictions of the ordinary and of the chosen fit, and a smooth model; residuals those of the chosen
     fit, and the fits that drop most for the upper limit.
     """
-    tested = ~np.isnan(scores[0, 0])
-    if objective.loss.targets == "numbers":
-        rows = np.flatnonzero(tested)
-        residuals = scores[:, 0, rows] - objective.y[rows]
-        return outlier_share(residuals[chosen], objective.mass[rows].astype(np.float64), residuals[-1:])
-    several = scores[sorted({0, chosen})].transpose(0, 2, 1)
-    return share_of_wrong_labels(objective, objective.strata, np.nan_to_num(several), tested, rng)
+    rows = held_out.rows
+    if rows.loss.targets == "numbers":
+        residuals = Z[:, 0] - rows.y
+        return outlier_share(residuals[chosen], held_out.mass, residuals[-1:])
+    return share_of_wrong_labels(rows, Z[sorted({0, chosen})].transpose(0, 2, 1), held_out.rng)
 
 
 # Section 4.3: k = n / divisor once the training accuracy reaches the level.

@@ -92,12 +92,6 @@ class Folds:
     repeat: Array | None = None
 
     @classmethod
-    def from_numbers(cls, part: Array) -> Folds:
-        """Folds from the fold number (n,) of each row, from 0; the training set of a fold is all other rows."""
-        test = np.arange(int(part.max()) + 1)[:, None] == part
-        return cls(~test, test)
-
-    @classmethod
     def forward(cls, part: Array) -> Folds:
         """Folds in the order of time: each is predicted from the folds before it, and the first from the second.
 
@@ -114,19 +108,10 @@ class Folds:
         """Array (F,): the number of the repeat of each fold, from 0."""
         return np.zeros(len(self), dtype=np.intp) if self.repeat is None else self.repeat
 
-    def first(self, count: int) -> Folds:
-        """The first `count` folds."""
-        return Folds(self.train[:count], self.test[:count], None if self.repeat is None else self.repeat[:count])
-
     def once(self) -> Folds:
         """The folds of the first repeat."""
-        return self.first(int((self.repeats == 0).sum()))
-
-    def among(self, rows: Array) -> Folds:
-        """The folds restricted to some rows, without folds that lose all training or test rows."""
-        train, test = self.train[:, rows], self.test[:, rows]
-        kept = train.any(axis=1) & test.any(axis=1)
-        return Folds(train[kept], test[kept], None if self.repeat is None else self.repeat[kept])
+        count = int((self.repeats == 0).sum())
+        return Folds(self.train[:count], self.test[:count])
 
     def without(self, rows: Array) -> Folds:
         """The folds without the rows of this mask in the training sets."""
@@ -206,12 +191,6 @@ def draw_folds(
         tests += [fold == f for f in range(n_folds)]
     test = np.array(tests)
     return Folds(~test, test, np.repeat(np.arange(n_repeats), n_folds))
-
-
-def folds_of(n: int, rng: np.random.Generator, *, strata: Array, groups: Array | None, n_repeats: int) -> Folds:
-    """Five stratified folds, drawn `n_repeats` times; as many as there are groups if these are fewer."""
-    n_folds = 5 if groups is None else min(5, len(np.unique(groups)))
-    return draw_folds(n, rng, strata=strata, groups=groups, n_folds=min(n_folds, n), n_repeats=n_repeats)
 
 
 def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:

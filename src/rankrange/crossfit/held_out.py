@@ -1,6 +1,6 @@
 """Held-out scores of linear fits, and the choice of C.
 
-`HeldOut` fits on the training rows of folds and scores their test rows. C minimises the out-of-fold loss of the
+`HeldOut` fits on the training rows of folds and predicts their test rows. C minimises the out-of-fold loss of the
 ordinary fits; for numeric targets and an l1 penalty the mean of the smaller 70% of the losses, of fits that drop 0, 10
 or 20% of the rows, because outliers would make the strongest penalty the best.
 """
@@ -20,11 +20,11 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import predicted_codes
 from ..solvers.concentration import concentrate
-from .folds import PENALTIES, Folds, folds_of
+from .folds import PENALTIES, Folds, draw_folds
 from .path import dropping, ordinary_fit, out_of_fold, part_of, robust_distances, upwards, walk, with_C
 
-# Fewer rows than this are uninformative about m; up to the second number folds are drawn twice.
-_MIN_ROWS, _TWICE_UP_TO = 20, 1000
+# Fewer rows than this are uninformative about m.
+_MIN_ROWS = 20
 # Fits use at most this many rows of a training set: the gain of m hardly depends on their number.
 _FITTED_ROWS = 2400
 # The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
@@ -42,16 +42,9 @@ _C_SHARES, _C_TRIM = (0.0, 0.1, 0.2), 0.3
 class HeldOut:
     """The rows on which m and C are chosen: their folds, and the rows that are fitted in each.
 
-    Parameters
-    ----------
-    objective : Objective
-        The model and its rows; C is relative to the mass of these rows.
-    folds : Folds
-        The folds. All test rows are scored.
-    rng : numpy.random.Generator
-        The generator of samples of training rows.
-    n_jobs : int
-        The number of threads; the result does not depend on it.
+    `objective` has the model and its rows; C is relative to the mass of these rows. `fitted` are rows of each training
+    set, a sample drawn by `rng` if there are many, and `tested` the rows that a fold tests. `n_jobs` is the number of
+    threads; the result does not depend on it.
     """
 
     objective: Objective
@@ -59,10 +52,20 @@ class HeldOut:
     rng: np.random.Generator
     n_jobs: int = 1
     fitted: list[Array] = field(init=False)
+    tested: Array = field(init=False)
 
     def __post_init__(self) -> None:
         present = self.objective.mass > 0
         self.fitted = [self._some(np.flatnonzero(train & present)) for train in self.folds.train]
+        self.tested = np.flatnonzero(self.folds.tested)
+
+    @classmethod
+    def drawn(cls, objective: Objective, rng: np.random.Generator, groups: Array | None, n_jobs: int) -> HeldOut:
+        """The rows in five folds, or as many as there are groups; C and k are those of the objective."""
+        objective, groups = _repeated(objective.ranked(0, objective.k), groups)
+        n, n_folds = objective.design.n, 5 if groups is None else min(5, len(np.unique(groups)))
+        folds = draw_folds(n, rng, strata=objective.strata, groups=groups, n_folds=n_folds, n_repeats=1)
+        return cls(objective, folds, rng, n_jobs)
 
     def _some(self, rows: Array) -> Array:
         few = len(rows) <= _FITTED_ROWS
@@ -78,66 +81,53 @@ class HeldOut:
         found = run(delayed(fit)(part_of(self.objective, rows)) for rows in self.fitted)
         return np.stack(list(found), axis=1)
 
-    def mean_of(self, parts: list[Array]) -> Array:
-        """Array (M, n): for parts (M, test rows) of each fold the mean over the folds that test a row; NaN if none."""
-        return np.moveaxis(self.folds.average([np.moveaxis(part, -1, 0) for part in parts]), 0, -1)
+    @property
+    def rows(self) -> Objective:
+        """The objective on the tested rows."""
+        return part_of(self.objective, self.tested)
 
-    def scores(self, W: Array) -> tuple[Array, Array]:
-        """The contribution (M, rows) of each tested row to the score of the fits W (M, F, r, p), and its mass."""
-        parts = out_of_fold(self.objective, self.folds, W)
-        numeric = self.objective.loss.targets == "numbers"
-        return self.tested(self.mean_of((_closeness if numeric else _correct)(self.objective, parts)))
+    @property
+    def mass(self) -> Array:
+        """The masses of the tested rows."""
+        return self.objective.mass[self.tested].astype(np.float64)
 
-    def tested(self, values: Array) -> tuple[Array, Array]:
-        """The values (M, rows) of the rows that a fold tests, and their masses."""
-        rows = self.folds.tested
-        return values[:, rows], self.objective.mass[rows].astype(np.float64)
-
-    def raw_scores(self, W: Array) -> Array:
-        """Out-of-fold scores (M, r, n) of the fits W (M, F, r, p), averaged over the folds that test a row."""
-        parts = out_of_fold(self.objective, self.folds, W)
-        return self.mean_of([Z.reshape(-1, Z.shape[-1]) for _, Z in parts]).reshape(len(W), W.shape[2], -1)
-
-    def losses(self, W: Array) -> Array:
-        """Out-of-fold losses (M, n) of the fits W (M, F, r, p)."""
-        found = []
+    def predicted(self, W: Array) -> Array:
+        """Scores (M, r, rows) of the tested rows by the fits W (M, F, r, p), averaged over the folds of a row."""
+        total = np.zeros((len(W), W.shape[2], self.objective.design.n))
         for rows, Z in out_of_fold(self.objective, self.folds, W):
-            here = replace(self.objective, y=self.objective.y[rows])
-            found.append(np.array([here.losses(z) for z in Z]))
-        return self.mean_of(found)
+            total[:, :, rows] += Z
+        return total[:, :, self.tested] / self.folds.test.sum(axis=0)[self.tested]
+
+    def losses(self, Z: Array) -> Array:
+        """The losses (M, rows) at the scores Z (M, r, rows) of the tested rows."""
+        rows = self.rows
+        return np.array([rows.losses(z) for z in Z])
+
+    def quality(self, Z: Array) -> Array:
+        """How well (M, rows) each tested row is predicted by the scores Z (M, r, rows)."""
+        return (_closeness if self.objective.loss.targets == "numbers" else _correctness)(self.rows, Z)
 
 
-def _correct(objective: Objective, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """For each fold an array (M, rows): 0 for wrong predictions, a class weight for correct ones."""
-    strata = objective.strata
-    mass = np.bincount(strata, weights=objective.mass.astype(np.float64))
-    present = mass > 0
-    weight = np.divide(mass.sum() / present.sum(), mass, out=np.zeros_like(mass), where=present)
-    if isinstance(objective.aggregate, Stratified) and np.array_equal(objective.aggregate.groups, strata):
+def _correctness(rows: Objective, Z: Array) -> Array:
+    """0 for wrong predictions, a class weight for correct ones, which is 1 if each class drops the same share."""
+    mass = np.bincount(rows.strata, weights=rows.mass.astype(np.float64))
+    weight = np.divide(mass.sum() / np.count_nonzero(mass), mass, out=np.zeros_like(mass), where=mass > 0)
+    if isinstance(rows.aggregate, Stratified) and np.array_equal(rows.aggregate.groups, rows.strata):
         weight = np.ones_like(mass)
-    return [(predicted_codes(Z, axis=1) == strata[rows]) * weight[strata[rows]] for rows, Z in parts]
+    return (predicted_codes(Z, axis=1) == rows.strata) * weight[rows.strata]
 
 
-def _closeness(objective: Objective, parts: list[tuple[Array, Array]]) -> list[Array]:
-    """For each fold an array (M, rows): 1 - min(1, (residual / 3 sigma)^2).
+def _closeness(rows: Objective, Z: Array) -> Array:
+    """1 - min(1, (residual / 3 sigma)^2).
 
     Sigma is the smallest robust scale of the fits, from the median of absolute residuals, or from their 70% quantile if
     the median is 0 because targets repeat, as in counts with many zeros.
     """
-    residuals = [np.abs(Z[:, 0] - objective.y[rows]) for rows, Z in parts]
-    together = np.concatenate(residuals, axis=1)
-    scales = [np.quantile(together, share, axis=1).min() / ndtri(0.5 + 0.5 * share) for share in (0.5, 0.7)]
-    least = max(1e-9 * float(np.abs(objective.y).max()), 1e-300)
+    residuals = np.abs(Z[:, 0] - rows.y)
+    scales = [np.quantile(residuals, share, axis=1).min() / ndtri(0.5 + 0.5 * share) for share in (0.5, 0.7)]
+    least = max(1e-9 * float(np.abs(rows.y).max()), 1e-300)
     sigma = max(scales[0] if scales[0] > least else scales[1], least)
-    return [1.0 - np.minimum(1.0, (residual / (_OUTLYING * sigma)) ** 2) for residual in residuals]
-
-
-def held_out_rows(objective: Objective, rng: np.random.Generator, groups: Array | None, n_jobs: int) -> HeldOut:
-    """The rows with their folds, five of them, drawn twice up to 1,000 rows; C and k are those of the objective."""
-    objective, groups = _repeated(objective.ranked(0, objective.k), groups)
-    repeats = 2 if objective.design.n <= _TWICE_UP_TO else 1
-    folds = folds_of(objective.design.n, rng, strata=objective.strata, groups=groups, n_repeats=repeats)
-    return HeldOut(objective, folds, rng, n_jobs)
+    return 1.0 - np.minimum(1.0, (residuals / (_OUTLYING * sigma)) ** 2)
 
 
 def _repeated(objective: Objective, groups: Array | None) -> tuple[Objective, Array | None]:
@@ -198,7 +188,7 @@ def choose_C(
     if too_few(objective, groups):
         return 1.0, {}
     scale = (objective.total if total is None else total) / objective.total
-    held_out, share = held_out_rows(objective, rng, groups, n_jobs), objective.m / objective.total
+    held_out, share = HeldOut.drawn(objective, rng, groups, n_jobs), objective.m / objective.total
     table: dict[str, Array] = {}
     C = cheapest_C(held_out, table)
     if share:
@@ -237,8 +227,8 @@ def cheapest_C(held_out: HeldOut, table: dict[str, Array]) -> float:
     plain = objective.loss.targets != "numbers" and not objective.l1_ratio
     shares = (0.0,) if plain else _C_SHARES
     W = held_out.each(partial(_penalty_paths, Cs=Cs, shares=shares))
-    losses, mass = held_out.tested(held_out.losses(W))
-    found = [_trimmed_mean(row, mass, 0.0 if plain else _C_TRIM) for row in losses]
+    losses = held_out.losses(held_out.predicted(W))
+    found = [_trimmed_mean(row, held_out.mass, 0.0 if plain else _C_TRIM) for row in losses]
     cost, error = np.array(found).reshape(len(shares), len(Cs), 2).transpose(2, 0, 1)
     row = np.unravel_index(int(cost.argmin()), cost.shape)[0]
     cost, error = cost[row], error[row]
@@ -287,7 +277,8 @@ def weaker_penalty(held_out: HeldOut, Cs: Array, share: float, W: Array) -> floa
             ]
         )
         found.append(last)
-    best = gate(*held_out.scores(np.array(found)), np.zeros(len(found)), np.ones(len(found), dtype=bool), 0.0)[0]
+    quality = held_out.quality(held_out.predicted(np.array(found)))
+    best = gate(quality, held_out.mass, np.zeros(len(found)), np.ones(len(found), dtype=bool), 0.0)[0]
     return float([given, *larger][best])
 
 

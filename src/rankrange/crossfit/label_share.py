@@ -19,24 +19,29 @@ from .simple_models import smooth_functions
 _MAX_ROWS = 4_000
 
 
-def share_of_wrong_labels(
-    objective: Objective, codes: Array, scores: Array, scored: Array, rng: np.random.Generator
-) -> tuple[float, float, float]:
+def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Generator) -> tuple[float, float, float]:
     """The estimated share of wrong labels, and the lower and upper limit of its 95% interval.
 
-    `codes` (n,) are the given classes. `scores` (fits, n, r) are out-of-fold scores of one or several linear fits, and
-    `scored` is a mask of the rows that have them; of more than 4,000 such rows, a sample is used. Labels that these few
-    models do not predict may be wrong or just hard to predict. The interval covers both cases.
+    `scores` (fits, n, r) are out-of-fold scores of one or several linear fits for the rows of the objective; of more
+    than 4,000 rows, a sample is used. Labels that these few models do not predict may be wrong or just hard to predict.
+    The interval covers both cases.
     """
-    rows = np.flatnonzero(scored)
+    rows = np.arange(objective.design.n)
     if len(rows) > _MAX_ROWS:
         rows = np.sort(rng.choice(rows, _MAX_ROWS, replace=False))
-    mass = None if objective.mass.dtype == bool else objective.mass[rows].astype(np.float64)
+    codes, mass = objective.strata[rows], None
+    if objective.mass.dtype != bool:
+        mass = objective.mass[rows].astype(np.float64)
     linear = {f"linear {i}": probabilities_of(Z[rows]) for i, Z in enumerate(scores)}
     X = standardised(with_levels(objective.design.X[rows]), mass)
-    smooth = smooth_functions(X, codes[rows], linear["linear 0"].shape[1], rng, mass)
-    found = LabelNoiseModel().fit({**linear, "smooth": smooth}, codes[rows], mass)
+    smooth = smooth_functions(X, codes, linear["linear 0"].shape[1], rng, mass)
+    found = LabelNoiseModel().fit({**linear, "smooth": smooth}, codes, mass)
     weight = np.ones(len(rows)) if mass is None else mass
-    missed = float(weight @ (found.mean.argmax(axis=1) != codes[rows]) / weight.sum())
+    missed = float(weight @ (found.mean.argmax(axis=1) != codes) / weight.sum())
     most = missed + WIDTH * float(np.sqrt(missed * (1.0 - missed) / weight.sum()))
     return found.share, found.interval[0], min(1.0, max(found.interval[1], most))
+
+
+def wrong_rate(logs: Array, codes: Array, mass: Array | None = None) -> float:
+    """The estimated share of wrong labels from the out-of-fold log probabilities (n, classes) of one model."""
+    return LabelNoiseModel().fit({"model": np.exp(logs)}, codes, mass).share

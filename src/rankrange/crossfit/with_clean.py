@@ -34,7 +34,6 @@ from .path import dropping, ordinary_fit, part_of, with_C
 _WARM_UP, _ROUNDS = 20, 40
 _CONVERGED = 0.001  # of the rows
 _RESAMPLES = 200
-_BOTH_HALVES_UP_TO = 4000
 
 
 def choose_with_validation(
@@ -135,20 +134,18 @@ def _confusions(objective: Objective, clean: Objective, share: float, K: int) ->
     """Confusion tables: (predicted, true) of the clean rows and (predicted, given) of the training rows.
 
     A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half,
-    without the `share` of the largest losses. With more than 4,000 rows only one half is predicted.
+    without the `share` of the largest losses.
     """
-    n = objective.design.n
-    halves = draw_folds(n, np.random.default_rng(0), strata=objective.strata, n_repeats=1)
-    halves = halves if n <= _BOTH_HALVES_UP_TO else halves.first(1)
-    clean_table, given_table = np.zeros((K, K)), np.zeros((K, K))
+    halves = draw_folds(objective.design.n, np.random.default_rng(0), strata=objective.strata, n_repeats=1)
     # Any fit that predicts is valid here, and a weak penalty would only add variance.
     objective = with_C(objective.ranked(0, objective.total), min(1.0, objective.C_of_sum))
+    tables = []
     for train, test in zip(halves.train, halves.test, strict=True):
         part = dropping(part_of(objective, np.flatnonzero(train)), share)
         fit = concentrate(part, ordinary_fit(part.ranked(0, part.k)), rounds=30)[0]
-        clean_table += _table(clean, fit, K) / len(halves)
-        given_table += _table(objective.rows(np.flatnonzero(test), 0, 1), fit, K)
-    return clean_table, given_table
+        tables.append((_table(clean, fit, K), _table(objective.rows(np.flatnonzero(test), 0, 1), fit, K)))
+    known, given = (np.array(found) for found in zip(*tables, strict=True))
+    return known.mean(axis=0), given.sum(axis=0)
 
 
 def _table(objective: Objective, W: Array, K: int) -> Array:

@@ -43,12 +43,14 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         How many rows to drop. "auto" drops the rows whose target is more likely wrong than right, given the residual. A
         given m drops the m rows with the largest absolute out-of-fold residual, as described for
         `RankedRangeClassifier`.
-    k, cv, random_state, n_jobs : object
+    k, cv : object
         As in `RankedRangeClassifier`.
     ensemble : bool, default=True
         Whether to predict with the mean of the models of the folds, fitted without the dropped rows, or with one model
         fitted to all kept rows. If less than 1% of the rows are dropped, the latter has a weight of 3/4 in the
         ensemble.
+    random_state, n_jobs : object
+        As in `RankedRangeClassifier`.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ from ..core.objective import Design, Objective
 from ..core.transition import joined, probabilities_of
 from ..inference.table import Summary
 from ..solvers import Result, Settings, solve
-from .linear import AoRRLinear, Rows, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
+from .linear import AoRRLinear, Rows, check_loss, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
 from .streamed import ScoresRows, by_chunks, is_tensor, like, on_host
 from .summaries import logistic_summary
 from .weights import class_factors, product_of
@@ -181,7 +181,6 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AoRRLinear._parameter_constraints,
-        "loss": [StrOptions(set(losses_for("binary")))],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     _optional = (*AoRRLinear._optional, "_ordinary_line")
@@ -212,9 +211,10 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         return (2 * codes - 1).astype(dtype) if len(self.classes_) == 2 else codes
 
     def _loss(self) -> tuple[Any, int]:
-        n_classes = len(self.classes_)
+        of_two, n_classes = losses_for("binary"), len(self.classes_)
+        check_loss(self.loss, of_two)
         if n_classes == 2:
-            return losses_for("binary")[self.loss](), 1
+            return of_two[self.loss](), 1
         if self.loss not in OF_SEVERAL:
             others = ", ".join(map(repr, OF_SEVERAL))
             raise ValueError(f"loss={self.loss!r} is for two classes, got {n_classes}; use one of {others}")
@@ -321,7 +321,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         >>> X = rng.normal(size=(300, 1))
         >>> y = X[:, 0] + rng.logistic(size=300) > 0
         >>> print(AoRRClassifier(0, 1.0, C=100.0).fit(X, y).summary().coef.round(1))
-        [-0.   1.]
+        [0.  1.3]
         """
         return logistic_summary(self, level)
 

@@ -483,6 +483,12 @@ def _seed_of_int(random_state: int) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
+def check_loss(loss: Any, known: dict[str, Any]) -> None:
+    """Raise a ValueError unless the loss is in the table; other modules may have added to it."""
+    if loss not in known:
+        raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
+
+
 def check_C(C: Any) -> None:
     """Raise a ValueError unless C is "auto" or a finite number above 0."""
     if isinstance(C, str) and C == "auto":

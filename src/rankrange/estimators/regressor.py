@@ -18,7 +18,7 @@ from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import Line, RobustFit, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, Rows, clean_rows, group_codes, weights_of
+from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, weights_of
 from .streamed import ScoresRows, by_chunks
 from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
 
@@ -47,16 +47,20 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
         Inverse of regularization strength, as in `AoRRClassifier`; `np.inf` needs the same settings as `step`.
+    fit_intercept : bool, default=True
+        As in `AoRRClassifier`.
     n_starts : int, default=10
         Number of random starts. With loss="squared", k=1.0, dense X and no sample_weight, each of them
         is replaced by 50 fits to as many random rows as there are coefficients (elemental starts).
-    fit_intercept, max_iter, tol, random_state, n_jobs : object
+    max_iter, tol : object
         As in `AoRRClassifier`.
     step : None, "reweight" or "mm", default=None
         A step after the trimmed fit, which makes `coef_` more efficient. "reweight" is least squares on the rows within
         2.24 robust standard deviations of the trimmed fit, "mm" an MM-estimate (Tukey's bisquare) with an efficiency of
         95% for normal errors, which tolerates as many outliers as the trimmed fit. Both need loss="squared", k=1.0,
         dense X and no sample_weight.
+    random_state, n_jobs : object
+        As in `AoRRClassifier`.
     aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
         As in `AoRRClassifier`.
     l1_ratio : float, default=0.0
@@ -113,7 +117,6 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     _efficiency = 0.95  # of an MM-estimate for normal errors; `rankrange.regression.mm` may set another
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AoRRLinear._parameter_constraints,
-        "loss": [StrOptions(set(losses_for("numbers")))],
         "step": [None, StrOptions({"reweight", "mm"})],
     }
     _optional = (*AoRRLinear._optional, "_finished", "_saved", "raw_coef_", "raw_intercept_")
@@ -160,7 +163,9 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         return Rows(X, y.astype(X.dtype, copy=False), weight, None, group_codes(groups, X), clean)
 
     def _loss(self) -> tuple[Any, int]:
-        return losses_for("numbers")[self.loss](), 1
+        known = losses_for("numbers")
+        check_loss(self.loss, known)
+        return known[self.loss](), 1
 
     def _solve(self, rows: Rows) -> None:
         self._shape = rows.X.shape
