@@ -92,24 +92,23 @@ def test_small_leaves_are_joined_to_the_last_branch_that_holds_enough_rows():
 
 
 def test_numbered_levels_are_distinguished_if_two_labels_of_five_are_wrong():
-    """How much is gained differs from draw to draw."""
     gains = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        X = rng.integers(0, 4, size=(2400, 6)).astype(float)
+        X = rng.integers(0, 4, size=(3200, 6)).astype(float)
         y = (np.isin(X[:, :3], (0, 2)).sum(axis=1) > 1).astype(np.intp)  # no order of the numbers tells
-        given = noise.symmetric(y[:800], 0.4, seed)
-        plain = DecisionTreeClassifier(random_state=0).fit(X[:800], given).score(X[800:], y[800:])
-        model = RankedRangeClassifier(DecisionTreeClassifier(), random_state=0).fit(X[:800], given)
-        gains.append(model.score(X[800:], y[800:]) - plain)
+        given = noise.symmetric(y[:1600], 0.4, seed)
+        plain = DecisionTreeClassifier(random_state=0).fit(X[:1600], given).score(X[1600:], y[1600:])
+        model = RankedRangeClassifier(DecisionTreeClassifier(), random_state=0).fit(X[:1600], given)
+        gains.append(model.score(X[1600:], y[1600:]) - plain)
         assert "smooth" in model.tuning_["source"]
-    assert np.median(gains) > 0.1
-    assert min(gains) > 0.0
+    assert min(gains) > 0.1
 
 
 def test_no_tree_gets_more_than_a_few_thousand_rows():
     X = np.random.default_rng(0).normal(size=(12_000, 2))
-    folds = Folds.from_numbers(np.arange(12_000) % 5)
+    test = np.arange(5)[:, None] == np.arange(12_000) % 5
+    folds = Folds(~test, test)
     for rows in (slice(0, 1_000), slice(0, 12_000)):
         some = Folds(folds.train[:, rows], folds.test[:, rows])
         fitted = Forest.fit(X[rows], (X[rows, 0] > 0).astype(int), 2, some, np.random.default_rng(0))
