@@ -27,7 +27,8 @@ def to_onnx(model: Any, X: Any, *, target_opset: int | None = None) -> Any:
     Parameters
     ----------
     model : estimator or Pipeline
-        A fitted AoRRClassifier, AoRRRegressor or TKMLClassifier, or a pipeline that ends with one. Classes must be integers, booleans or strings.
+        A fitted AoRRClassifier, AoRRRegressor or TKMLClassifier, or a pipeline that ends with one. Classes must be
+        integers, booleans or strings.
     X : ndarray of shape (n, n_features)
         Example rows. They define the number of columns and the dtype of the graph, float32 or float64.
     target_opset : int, optional
