@@ -96,7 +96,12 @@ LABELS = (np.random.default_rng(1).normal(size=(160, 4)) > 0.3).astype(int)
 # A base in which each parameter matters, and another value of each. `fit` gets (X, y); y is of this kind.
 IN_MEMORY = {
     "classes": (AoRRClassifier, "classes", {"m": 0.1, "k": 0.9, "random_state": 0}, {**OTHER, "loss": "hinge"}),
-    "numbers": (AoRRRegressor, "numbers", {"m": 0.1, "k": 0.9, "random_state": 0}, {**OTHER, "loss": "huber"}),
+    "numbers": (
+        AoRRRegressor,
+        "numbers",
+        {"m": 0.1, "k": 0.9, "loss": "huber", "random_state": 0},
+        {**OTHER, "loss": "absolute"},
+    ),
     "numbers without a lower cut": (
         AoRRRegressor,
         "numbers",

@@ -46,7 +46,7 @@ SECOND_FITS = {
     "a regressor": (AoRRRegressor(random_state=0), {"m": "auto"}, {"m": 0.1}),
     "any classifier": (RankedRangeClassifier(GaussianNB(), random_state=0), {"m": "auto"}, {"m": 0.1}),
     "any regressor": (RankedRangeRegressor(LinearRegression(), random_state=0), {"m": "auto"}, {"m": 0.1}),
-    "one or many": (RankedRangeClassifier(GaussianNB(), m=0.1), {"refit": "single"}, {"refit": "ensemble"}),
+    "one or many": (RankedRangeClassifier(GaussianNB(), m=0.1), {"ensemble": False}, {"ensemble": True}),
     "class by class": (AoRRClassifier(0.1, random_state=0), {"aggregate": "per-class"}, {"aggregate": None}),
 }
 
