@@ -225,7 +225,15 @@ def test_rounds_of_cutting_never_rise_and_end_at_a_minimum_with_the_cut_held(fpr
 # The estimator
 
 
-@parametrize_with_checks([PartialAUCClassifier()])
+SETTINGS = [
+    {},
+    {"train_fpr": (0.2, 1.0), "tpr": (0.3, 1.0), "C": "auto", "cv": 2, "tol": 1e-3, "random_state": 1},
+    {"fpr": (0.1, 0.9), "train_fpr": (0.2, 0.8), "max_iter": 50, "random_state": 1},
+]
+
+
+@pytest.mark.filterwarnings("ignore:all coefficients are 0")
+@parametrize_with_checks([PartialAUCClassifier(**settings) for settings in SETTINGS])
 def test_the_contract_of_scikit_learn_is_kept(estimator, check):
     check(estimator)
 

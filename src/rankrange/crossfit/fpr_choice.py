@@ -73,6 +73,12 @@ class LabelledRows:
         rows = np.flatnonzero(mask)
         return LabelledRows(self.X[rows], self.positive[rows], self.mass[rows])
 
+    def merged(self) -> LabelledRows:
+        """Equal rows of a class as one row, in an order that depends on the contents alone."""
+        key = row_keys(self.X, 0) ^ self.positive.astype(np.uint64)
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return LabelledRows(self.X[first], self.positive[first], np.bincount(inverse, weights=self.mass))
+
     def has_both(self, mask: Array) -> bool:
         """Whether the rows of a mask are of both classes."""
         return len(np.unique(self.positive[mask])) == 2
@@ -134,6 +140,8 @@ def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | Non
 
     A fit to pairs starts at `start` (p,), by default at a rough logistic fit; a logistic fit ignores `start`.
     """
+    if len(rows.positive) <= _FOLDS_UP_TO:  # a weight of 2 is exactly the row twice
+        rows = rows.merged()
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = pair_objective(rows, candidate, task)
