@@ -243,14 +243,14 @@ def fixed_contents(source: Source, changes: Changes, path: Path, *, copy: bool =
 
 def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
     """Write a changed table as CSV. Cells like formulas get a leading apostrophe."""
-    file.write(csv_lines([list(map(csv_safe, source.names))], source.delimiter))
+    file.write(csv_lines([source.names], source.delimiter))
     row = 0
     for batch in source.batches(as_written=True):
         lines = []
         for cells in texts_of(batch):
             for index, text in changes.cells.get(row, {}).items():
                 cells[index] = text
-            lines += [] if changes.dropped[row] else [list(map(csv_safe, cells))]
+            lines += [] if changes.dropped[row] else [cells]
             row += 1
         file.write(csv_lines(lines, source.delimiter))
 
@@ -296,7 +296,7 @@ def _with_cells(record: str, delimiter: str, new: dict[int, str]) -> str:
     body = record.rstrip("\r\n")
     cells = fields(body, delimiter)
     for column, label in new.items():
-        cells[column] = csv_lines([[label]], delimiter).decode("utf-8").removesuffix("\n")
+        cells[column] = csv_lines([[label]], delimiter, safe=False).decode("utf-8").removesuffix("\n")
     return delimiter.join(cells) + record[len(body) :]
 
 

@@ -95,8 +95,8 @@ class Decisions:
         for i, made in enumerate(self.made):
             p = "" if np.isnan(made.p_wrong) else f"{made.p_wrong:.4f}"
             cells = (made.row, made.given, made.choice, made.new_label, p, made.contents, *about)
-            lines.append([csv_safe(cell) for cell in (*cells, *(column[i] for column in extra.values()))])
-        return csv_lines(lines, ",")
+            lines.append([*cells, *(column[i] for column in extra.values())])
+        return csv_lines(lines)
 
 
 def target_as_text(target: Sequence[str]) -> str:

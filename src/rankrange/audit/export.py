@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import UserError
-from ..pages.text import csv_safe, plural, visible
+from ..pages.text import plural, visible
 from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
 from .applying import changes_of, fixed_contents
@@ -69,11 +69,11 @@ def contents_of(
 def _write_problems(audit: Audit, file: BinaryIO) -> None:
     """Write one line per row of each problem; a column that leaks or drifts has one line without a row."""
     names = ["kind", "row", "column", "value", "usual", "strength", "action", "sentence"]
-    file.write(csv_lines([names], ","))
+    file.write(csv_lines([names]))
     for problem in audit.row_problems:
-        cells = [csv_safe(visible(text)) for text in (problem.column or "", problem.value, problem.usual)]
-        ending = [f"{problem.strength:.3f}", problem.action, csv_safe(visible(problem.sentence))]
-        file.write(csv_lines(([problem.kind, row, *cells, *ending] for row in problem.rows or ("",)), ","))
+        cells = [visible(text) for text in (problem.column or "", problem.value, problem.usual)]
+        ending = [f"{problem.strength:.3f}", problem.action, visible(problem.sentence)]
+        file.write(csv_lines([problem.kind, row, *cells, *ending] for row in problem.rows or ("",)))
 
 
 def check_relabel(task: str) -> None:
@@ -147,13 +147,12 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
         at = added.index("why")
         added[at:at] = ["decision", "new_label"]
     names = [f"{name} in the file" if name in (*added, *about) else name for name in source.names]
-    file.write(csv_lines([[*added, *map(csv_safe, names), *about]], ","))
+    file.write(csv_lines([[*added, *names, *about]]))
     of_table = (identified.table, target_as_text(audit.target.columns), audit.target.task)
     for i, record in enumerate(audit.records()):
         row = {**record, "given": identified.given[i], "why": visible(record["why"])}
         ending = (identified.contents[i], *of_table) if about else ()
-        cells = [*(_as_cell(row.get(name)) for name in added), *identified.cells[i], *ending]
-        file.write(csv_lines([list(map(csv_safe, cells))], ","))
+        file.write(csv_lines([[*(_as_cell(row.get(name)) for name in added), *identified.cells[i], *ending]]))
 
 
 def _as_cell(value: Any) -> str:

@@ -14,7 +14,7 @@ from ..crossfit.folds import Folds, draw_folds
 from ..errors import UserError
 from ..pages.text import number, plural, visible
 from ..tables.cell_formats import TEXT, plain_number, yes_or_no
-from ..tables.columns import FEW, Column
+from ..tables.columns import FEW, Column, listed, shown
 from .decisions import join_labels
 
 TASKS = ("classes", "numbers", "labels")
@@ -97,7 +97,7 @@ def find_target(
         target = _without_rare_labels(target)
     elif len(np.unique(target.y)) < 2:
         raise UserError(
-            f"a target must vary, got {target.y[0]:g} in all rows of {_quoted(columns)}; choose another column"
+            f"a target must vary, got {target.y[0]:g} in all rows of {listed(columns)}; choose another column"
         )
     return target
 
@@ -112,13 +112,13 @@ def _one_column(cells: Any, name: str, task: str, separator: str | None, reading
     if task == "labels":
         raise UserError(
             "task='labels' needs several target columns of 0 and 1, or labels in one cell with a separator between "
-            f"them, got neither in {_quoted([name])}; name it with labels_by="
+            f"them, got neither in {shown(name)}; name it with labels_by="
         )
     column = Column.of(name, cells, TEXT if task == "classes" else None, dates=reading[0], decimal=reading[1])
     odd = sum(column.marks.values()) + (0 if column.strays is None else int(column.strays.sum()))
     if task == "numbers" and column.kind not in ("numbers", "whole numbers", "dates"):
         raise UserError(
-            f"task='numbers' needs a column of numbers, got {column.kind} in {_quoted([name])}; use task='classes'"
+            f"task='numbers' needs a column of numbers, got {column.kind} in {shown(name)}; use task='classes'"
         )
     if task == "numbers" or (column.values is not None and column.strays is None and not _looks_like_classes(column)):
         notes = [f"{odd:,} targets that are not numbers count as missing"] if odd else []
@@ -180,7 +180,7 @@ def _indicators(table: Any, columns: list[str]) -> Target:
         if odd:
             raise UserError(
                 f"with several target columns each must hold 0 and 1 (or yes and no), got '{visible(odd[0], 40)}' in "
-                f"{_quoted([name])}; name one target, or make it 0 and 1"
+                f"{shown(name)}; name one target, or make it 0 and 1"
             )
         masks.append(meanings[column.codes] == 1.0)
         complete &= column.codes >= 0
@@ -199,7 +199,7 @@ def _multilabel(name: str, sets: Sequence[list[str] | None], separator: str) -> 
     names = sorted({label for labels in sets for label in labels or ()})
     if len(names) < 2:
         raise UserError(
-            f"a multi-label target needs at least two labels, got {len(names)} in {_quoted([name])}; check labels_by="
+            f"a multi-label target needs at least two labels, got {len(names)} in {shown(name)}; check labels_by="
         )
     index_of = {label: i for i, label in enumerate(names)}
     Y = np.zeros((len(sets), len(names)), dtype=bool)
@@ -225,7 +225,7 @@ def _without_missing(target: Target, n_rows: int) -> Target:
     if len(target.y) < FEW:
         raise UserError(
             f"an audit needs at least {FEW} rows with a target, got {len(target.y)} of {n_rows:,} in "
-            f"{_quoted(target.columns)}; add rows"
+            f"{listed(target.columns)}; add rows"
         )
     return target
 
@@ -235,14 +235,14 @@ def _without_rare(target: Target) -> Target:
     common = counts >= MIN_OF_CLASS
     if len(target.names) > _MAX_CLASSES:
         raise UserError(
-            f"at most {_MAX_CLASSES} classes are audited, got {len(target.names):,} in {_quoted(target.columns)}; "
+            f"at most {_MAX_CLASSES} classes are audited, got {len(target.names):,} in {listed(target.columns)}; "
             "group them, or use task='numbers' for a column of numbers"
         )
     if common.sum() < 2:
         only = ", ".join(visible(name, 40) for name in target.names[:3])
         raise UserError(
             f"a target needs two classes of at least {MIN_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
-            f"({only}{' ...' if len(target.names) > 3 else ''}) in {_quoted(target.columns)}; choose another column"
+            f"({only}{' ...' if len(target.names) > 3 else ''}) in {listed(target.columns)}; choose another column"
         )
     new_code = np.cumsum(common) - 1
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
@@ -258,7 +258,7 @@ def _without_rare_labels(target: Target) -> Target:
     if common.sum() < 2:
         raise UserError(
             f"a multi-label target needs two labels that at least {MIN_OF_CLASS} rows have and as many do not, got "
-            f"{int(common.sum())} in {_quoted(target.columns)}; choose other columns"
+            f"{int(common.sum())} in {listed(target.columns)}; choose other columns"
         )
     if common.sum() > _MAX_LABELS:
         raise UserError(f"at most {_MAX_LABELS} labels are audited, got {int(common.sum()):,}; keep the relevant ones")
@@ -267,11 +267,6 @@ def _without_rare_labels(target: Target) -> Target:
     if not common.all():
         notes.append(f"Left out: {plural(int((~common).sum()), 'label')} that nearly all or nearly no rows have")
     return replace(target, y=target.y[:, common], names=names, notes=notes)
-
-
-def _quoted(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - 3} more" if len(columns) > 3 else ""
-    return ", ".join(f"'{visible(name, 60)}'" for name in columns[:3]) + more
 
 
 # ---- folds by group and by time --------------------------------------------------------------------------------------
@@ -288,11 +283,11 @@ def folds_by_group(groups: Array, name: str, target: Target, n_folds: int, seed:
     """Folds that split no group; each class must be in the training rows of all folds."""
     count = len(np.unique(groups))
     if count < n_folds:
-        raise UserError(f"group needs at least {n_folds} groups, got {count} in {_quoted([name])}; name another")
+        raise UserError(f"group needs at least {n_folds} groups, got {count} in {shown(name)}; name another")
     strata = target.y if target.task == "classes" else np.zeros(len(groups), dtype=np.intp)  # folds of equal size
     rng = np.random.default_rng([seed, 4])
     folds = draw_folds(len(groups), rng, strata=strata, groups=groups, n_folds=n_folds, n_repeats=1)
-    return _with_all_classes(folds, target, f"group={_quoted([name])}")
+    return _with_all_classes(folds, target, f"group={shown(name)}")
 
 
 def folds_by_time(column: Column, target: Target, n_folds: int) -> tuple[Folds, Array]:
@@ -300,7 +295,7 @@ def folds_by_time(column: Column, target: Target, n_folds: int) -> tuple[Folds, 
 
     Rows with the same time are in the same period. Each class must be in the training rows of all folds.
     """
-    name = _quoted([column.name])
+    name = shown(column.name)
     if column.values is None or column.missing.any():
         got = "texts" if column.values is None else f"{int(column.missing.sum()):,} cells without a date"
         raise UserError(f"time needs a date or a number in each row, got {got} in {name}; fix the column")

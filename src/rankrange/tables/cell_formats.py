@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from ..errors import UserError
 from ..pages.text import visible
@@ -195,12 +195,10 @@ def _days(text: str, form: str) -> float:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
 
 
-def _zone(text: str) -> timezone:
+def _zone(text: str) -> tzinfo | None:
     if text[0] not in "+-":
         return UTC
-    digits = text[1:].replace(":", "")
-    offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-offset if text[0] == "-" else offset)
+    return datetime.strptime(text, "%z").tzinfo
 
 
 # ---- money, percent, decimal commas ----------------------------------------------------------------------------------

@@ -257,7 +257,7 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
         if not matching:
             raise UserError(
                 f"{option} must match some column, got {shown(name)}, which none of {path} matches; it has "
-                f"{_listed(names)}"
+                f"{listed(names)}"
             )
         found.update(dict.fromkeys(matching))
     return list(found)
@@ -270,7 +270,7 @@ def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option
     found = find_columns(names, [wanted], path, option)
     if len(found) > 1:
         raise UserError(
-            f"{option} must be one column, got {shown(wanted)}, which matches {_listed(found)}; name one of them"
+            f"{option} must be one column, got {shown(wanted)}, which matches {listed(found)}; name one of them"
         )
     return found[0]
 
@@ -287,7 +287,7 @@ def find_column(names: Sequence[str], wanted: str, path: Path, option: str = "ta
     elif all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", name) for name in names):
         hint = "the first line must hold the names of the columns, and here it holds numbers; add a header"
     else:
-        hint = f"it has {_listed(names)}"
+        hint = f"it has {listed(names)}"
     raise UserError(f"{option} must name a column, got {shown(wanted)}, which {path} does not have; {hint}")
 
 
@@ -303,5 +303,6 @@ def shown(name: str) -> str:
     return "'" + visible(name, 60) + "'"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(shown(n) for n in names[:6]) + (" ..." if len(names) > 6 else "")
+def listed(names: Sequence[str]) -> str:
+    """The first six names for messages."""
+    return ", ".join(map(shown, names[:6])) + (" ..." if len(names) > 6 else "")

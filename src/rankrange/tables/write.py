@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UserError
+from ..pages.text import csv_safe
 
 Writer = Callable[[BinaryIO], None]
 _BINARY = getattr(os, "O_BINARY", 0)  # on Windows
@@ -128,15 +129,17 @@ def packed(path: Path, write: Writer) -> Writer:
     return zipped
 
 
-def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
+def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str = ",", *, safe: bool = True) -> bytes:
     """Lines of CSV in UTF-8, with "\\n" as line end; characters that UTF-8 cannot encode become "?".
 
-    Cells with a delimiter, quote or line end are quoted, also with a single carriage return, which Python's csv module
-    may leave unquoted.
+    Cells that a spreadsheet program would read as a formula get a leading apostrophe, unless `safe` is false. Cells
+    with a delimiter, quote or line end are quoted, also with a single carriage return, which Python's csv module may
+    leave unquoted.
     """
     special = re.compile(f'["\r\n{re.escape(delimiter)}]')
 
     def quoted(cell: str) -> str:
+        cell = csv_safe(cell) if safe else cell
         return '"' + cell.replace('"', '""') + '"' if special.search(cell) else cell
 
     text = "".join(delimiter.join(quoted(str(cell)) for cell in row) + "\n" for row in rows)
