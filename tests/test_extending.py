@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, find_label_issues, noise, scan
-from rankrange.core.aggregates import Soft, Stratified
+from rankrange.core.aggregates import Stratified
 from rankrange.core.cuts import Selection
 from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
 from rankrange.core.rank_weights import NAMES
@@ -194,7 +194,6 @@ class Harmonic:
 
     steepness: float = 9.0
     name: ClassVar[str] = "harmonic"
-    linear: ClassVar[bool] = True
     uses_m: ClassVar[bool] = False
 
     def select(self, s, m, k, mass):
@@ -221,14 +220,29 @@ def test_an_estimator_takes_any_aggregate():
     assert AoRRRegressor(aggregate=Harmonic(), random_state=0).fit(X, y).m_ == 0
 
 
+@dataclass(frozen=True)
+class Plain:
+    """The ranked range by the definition, without ties, and without the methods that exact solvers need."""
+
+    name: ClassVar[str] = "plain"
+
+    def select(self, s, m, k, mass):
+        q = np.zeros(len(s))
+        q[np.argsort(-s)[int(m) : int(k)]] = 1.0
+        return Selection(q, float(q @ s), -np.inf, np.inf)
+
+    def take(self, rows):
+        return self
+
+
 @pytest.mark.parametrize("m", ["auto", 0.1])
 def test_an_aggregate_that_uses_m_gets_it(m):
     X, y, _ = rows()
-    soft = AoRRRegressor(m=m, aggregate=Soft(1e-6), random_state=0).fit(X, y)
+    plain = AoRRRegressor(m=m, aggregate=Plain(), random_state=0).fit(X, y)
     sharp = AoRRRegressor(m=m, random_state=0).fit(X, y)
-    assert soft.m_ == sharp.m_ > 0
-    np.testing.assert_allclose(soft.coef_, sharp.coef_, atol=1e-3)
-    assert soft.dropped_[:10].all()
+    assert plain.m_ == sharp.m_ > 0
+    np.testing.assert_allclose(plain.coef_, sharp.coef_, atol=1e-3)
+    assert plain.dropped_[:10].all()
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_centred_columns_keep_the_objective():
     objective = Objective(Design(X, True), y, LOSSES["logistic"](), C, 1, m=20, k=150)
     centred, W = Centred.of(objective), rng.normal(size=(4, 1, 4))
     assert np.abs(centred.objective.design.X.mean(axis=0)).max() < 1e-6
-    assert centred.objective.values(W) == pytest.approx(objective.values(centred.outward(W)), rel=1e-8)
+    assert centred.objective.batch(W)[0] == pytest.approx(objective.batch(centred.outward(W))[0], rel=1e-8)
     assert centred.inward(centred.outward(W)) == pytest.approx(W, rel=1e-6, abs=1e-6)
 
 

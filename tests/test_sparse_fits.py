@@ -15,8 +15,9 @@ from rankrange import AoRRClassifier
 from rankrange.core import risks
 from rankrange.core.losses import LOSSES, Softmax
 from rankrange.core.objective import Design, Objective
-from rankrange.solvers import bilevel, solve
+from rankrange.solvers import solve
 from rankrange.solvers.descent import descend
+from rankrange.solvers.polish import bilevel
 
 
 def words(n, d, seed=0, noise=0.3):

@@ -6,9 +6,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier, range_weights
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.core.aggregates import AGGREGATES
-from rankrange.core.cuts import top_weights
 from rankrange.core.losses import LOSSES, TKML
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import by_rank
@@ -268,21 +267,6 @@ def test_an_objective_cannot_tell_a_weight_from_repeated_rows(aggregate, loss):
     part = objective(X[some], y[some], groups[some], w[some], 3.0, 40.0)
     np.testing.assert_allclose(one.rows(some, 3.0, 40.0).value(W), part.value(W))
     np.testing.assert_allclose(one.rows(some, 3.0, 40.0).at(W).weights, part.at(W).weights)
-
-
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_top_weights_of_many_sets_cannot_tell_a_weight_from_repeated_rows(weight):
-    w = WEIGHTS[weight]
-    values = np.random.default_rng(0).integers(0, 6, (3, N)).astype(float)  # many ties
-    top = np.array([0.1, 0.3, 0.77]) * w.sum()
-    found = top_weights(values, np.tile(w, (3, 1)), top)
-    np.testing.assert_allclose(found.sum(axis=1), top)
-    for value, level, weights in zip(values, top, found, strict=True):
-        each = range_weights(np.repeat(value, w.astype(int)), 0, float(level / w.sum()))
-        if level == round(level):
-            summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), each, minlength=N)
-            np.testing.assert_allclose(weights, summed, atol=1e-9)
-        assert (weights <= w + 1e-12).all()
 
 
 def label_rows(seed=0):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
@@ -33,13 +32,3 @@ def test_value_gradient_and_batch_have_the_elastic_net(l1_ratio):
             step[0, column] = 1e-6
             slope = (F.value(W + step) - F.value(W - step)) / 2e-6
             assert gradient[0, column] == pytest.approx(slope, abs=1e-6)
-
-
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.3, 1.0])
-def test_the_proximal_point_minimises_penalty_plus_distance(l1_ratio):
-    F, W, step = objective(l1_ratio), RNG.normal(size=(1, 5)), 0.7
-    V = F.prox(W, step)
-    assert V[0, 4] == W[0, 4]
-    for j in range(4):
-        cost = lambda v, j=j: by_definition(np.array([v]), l1_ratio) + (v - W[0, j]) ** 2 / (2 * step)  # noqa: E731
-        assert cost(V[0, j]) <= minimize_scalar(cost, bounds=(-5, 5)).fun + 1e-12

@@ -9,12 +9,10 @@ Optional methods decide which solvers can be used:
 - `cuts` (rows, and the cut among their losses), `caps` (the mass that is left of each row after dropping) and `blurred`
   (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound on the objective that equals it
   at the current losses, and the exact methods minimise and certify it.
-- `upper` (the weights of the dropped losses) is a subgradient of the convex function that DCA linearises.
 - `majorant` (a convex function and the tangent at s that is subtracted from it, which give a convex upper bound that
   equals the objective at s) is minimised and certified by the smoothing solver.
 - `start` (an aggregate with `caps`, and its m: the given mass or a fraction) is the simpler problem whose solution
   starts the smoothing solver.
-- `top` (the weights of the dropped losses for many sets of losses at once) lets many fits share their products with X.
 
 A new aggregate is one class and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """
@@ -27,10 +25,9 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from scipy.special import expit
 
 from .arrays import Array
-from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_weights, top_within
+from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_within
 from .rank_weights import Spectrum, on_ranks, spectrum_source
 from .risks import GroupRisk, SpectrumRisk
 
@@ -40,7 +37,6 @@ class Aggregate(Protocol):
     """The methods that every aggregate has."""
 
     name: ClassVar[str]
-    linear: ClassVar[bool]  # whether the total is q . s
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
         """Weights q >= 0 of the losses s, which sum to k - m; the total, whose derivative in s is q; and the cuts.
@@ -75,7 +71,6 @@ class Stratified:
 
     groups: Array  # the class of each row, 0..G-1
     name: ClassVar[str] = "stratified"
-    linear: ClassVar[bool] = True
 
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
         """For each class its rows and the cut at its share of m; classes without dropped rows are left out."""
@@ -112,85 +107,6 @@ class Stratified:
         """For each class whose cut falls among tied losses, the tied rows."""
         return blurred_rows(s, self.cuts(s, m, mass))
 
-    def top(self, s: Array, mass: Array, m: Array) -> Array:
-        """Weights of the dropped losses for many sets s (S, n) with masses (S, n); m is (S,)."""
-        members = [self.groups == group for group in range(int(self.groups.max()) + 1)]
-        sizes = np.stack([mass[:, rows].sum(axis=1) for rows in members], axis=1).astype(np.float64)
-        weights = np.zeros(s.shape)
-        for rows, quota in zip(members, quotas(m, sizes).T, strict=True):
-            weights[:, rows] = top_weights(s[:, rows], mass[:, rows], quota)
-        return weights
-
-
-@dataclass(frozen=True)
-class Soft:
-    """The soft ranked range: sigmoid cuts of a given temperature instead of sharp ones.
-
-    The sum of the k largest values is the minimum of k lam + sum [s - lam]_+ over lam. If [.]_+ is replaced by a
-    softplus with temperature T, it becomes smooth: its weights are sigmoid((s - lam) / T) and sum to k, and it is at
-    most T n log 2 larger. The soft ranked range is the difference of two such sums. It tends to the ranked range as T
-    tends to 0.
-    """
-
-    temperature: float = 0.1
-    name: ClassVar[str] = "soft"
-    linear: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < np.inf:
-            raise ValueError(
-                f"a soft ranked range needs a temperature above 0 and finite, got {self.temperature}; use Ranked() for "
-                "sharp cuts"
-            )
-
-    def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights, total and the two cuts, at which the sigmoids are 1/2; infinite if nothing is cut there."""
-        units = np.ones(len(s)) if mass is None else mass
-        low, high = self._top(s, k, units), self._top(s, m, units)
-        return Selection((low[1] - high[1]).astype(s.dtype), low[0] - high[0], low[2], high[2])
-
-    def take(self, rows: Array) -> Soft:
-        """The aggregate itself, which does not depend on the rows."""
-        return self
-
-    def upper(self, s: Array, m: float, mass: Array | None) -> Array:
-        """Weights of the dropped losses: those of the soft sum of the m largest losses."""
-        return self._top(s, m, np.ones(len(s)) if mass is None else mass)[1].astype(s.dtype)
-
-    def _top(self, s: Array, k: float, mass: Array) -> tuple[float, Array, float]:
-        """The soft sum of the largest losses up to the mass k, its weights, and its cut.
-
-        Nothing is smoothed if k is 0 (the cut is infinite) or the total mass (the cut is minus infinity).
-        """
-        s = s.astype(np.float64, copy=False)
-        if k <= 0:
-            return 0.0, np.zeros(len(s)), np.inf
-        if k >= float(mass.sum()) * (1.0 - 1e-14):
-            return float(mass @ s), mass.astype(np.float64), -np.inf
-        lam = self._level(s, k, mass)
-        t = (s - lam) / self.temperature
-        value = k * lam + self.temperature * float(mass @ np.logaddexp(0.0, t))
-        return value, mass * expit(t), lam
-
-    def _level(self, s: Array, k: float, mass: Array) -> float:
-        """The cut at which the weights sum to the mass k, by at most 200 steps of Newton's method within a bracket.
-
-        A step that would leave the bracket is replaced by bisection.
-        """
-        reach = self.temperature * 40.0
-        low, high = float(s.min()) - reach, float(s.max()) + reach
-        lam = float(np.median(s))
-        for _ in range(200):
-            weights = mass * expit((s - lam) / self.temperature)
-            excess = float(weights.sum()) - k
-            if abs(excess) <= 1e-13 * k or high - low <= 1e-15 * max(abs(low), abs(high)):
-                break
-            low, high = (lam, high) if excess > 0 else (low, lam)
-            slope = float((weights * expit((lam - s) / self.temperature)).sum()) / self.temperature
-            step = lam + excess / slope if slope > 0 else np.inf
-            lam = step if low < step < high else 0.5 * (low + high)
-        return lam
-
 
 @dataclass(frozen=True, eq=False)
 class WorstGroup:
@@ -210,7 +126,6 @@ class WorstGroup:
     groups: Array
     worst: float = 0.0
     name: ClassVar[str] = "worst group"
-    linear: ClassVar[bool] = True
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
         """Weights within the worst groups, and their mean loss times k - m as the total; both cuts are infinite."""
@@ -273,7 +188,6 @@ class RankWeights:
     source: Any
     given: tuple[Any, ...]
     name: ClassVar[str] = "weights by rank"
-    linear: ClassVar[bool] = True
     uses_m: ClassVar[bool] = False
 
     def __init__(self, weights: Any, /, **params: Any) -> None:
@@ -363,7 +277,6 @@ def _first(share: float) -> tuple[Array, Array]:
 AGGREGATES: dict[str, Callable[[Array], Any]] = {
     "ranked": lambda classes: Ranked(),
     "stratified": Stratified,
-    "soft": lambda classes: Soft(),
     "worst group": WorstGroup,
     "extremile": lambda classes: RankWeights("extremile", tau=0.8),
     "winsorised": lambda classes: RankWeights("winsorised", m=0.1, k=0.9),

@@ -52,13 +52,10 @@ class Smooth(Loss, Protocol):
 
 @runtime_checkable
 class SmoothOfClasses(Loss, Protocol):
-    """A smooth loss with one score per class, with its second derivatives as an operator and as a weighted sum."""
+    """A smooth loss with one score per class, with its second derivatives as an operator."""
 
     def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
         """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
-
-    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
-        """The sum of the second derivatives of all rows with weights h (n,): a matrix (C, C)."""
 
 
 @runtime_checkable
@@ -105,7 +102,7 @@ def missing_methods(loss: Loss, n_outputs: int) -> list[str]:
     if isinstance(loss, PiecewiseLinear):
         wanted = ("margins_matrix",) if n_outputs > 1 else ()
     else:
-        wanted = ("hessian_operator", "curvature_sum") if n_outputs > 1 else ("curvature",)
+        wanted = ("hessian_operator",) if n_outputs > 1 else ("curvature",)
     return [name for name in wanted if not hasattr(loss, name)]
 
 
@@ -434,11 +431,6 @@ class Softmax:
         p = self.probabilities(z)
         return lambda dz: p * (dz - (p * dz).sum(axis=1, keepdims=True))
 
-    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
-        """The sum over the rows of h_i (diag(p_i) - p_i p_i')."""
-        p = self.probabilities(z)
-        return np.diag(h @ p) - (p * h[:, None]).T @ p
-
     def _parts(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array]:
         """The loss, exp(z - max z) (C, n), its sum over all classes but the largest, and the flat indices of classes y.
 
@@ -509,10 +501,6 @@ class OneVsRestSquaredHinge(_Shrinking):
         """The map dz -> 2 dz for scores whose hinge is positive, and 0 for the others."""
         bent = 2 * (self._margins(y, z)[0] > 0).astype(z.dtype)
         return lambda dz: bent * dz
-
-    def curvature_sum(self, y: Array, z: Array, h: Array) -> Array:
-        """A diagonal matrix: twice the weight of the rows whose hinge is positive, class by class."""
-        return np.diag(2 * (h @ (self._margins(y, z)[0] > 0)))
 
     def _margins(self, y: Array, z: Array) -> tuple[Array, Array]:
         sign = np.full_like(z, -1)

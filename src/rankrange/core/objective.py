@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .arrays import Array
-from .cuts import Ranked, Selection, caps_that_matter, cuts_of, select_rows, top_within
+from .cuts import Ranked, Selection, select_rows
 from .risks import TopRisk
 
 # Number of rows of X in a block, for products that need a temporary copy.
@@ -240,15 +240,6 @@ class _Problem:
             gradient[..., -1] = 0.0
         return gradient
 
-    def prox(self, W: Array, step: Array | float) -> Array:
-        """The V that minimises the penalty plus ||V - W||^2 / (2 step); `step` is a number or one per column."""
-        d = self.design.d
-        step = np.broadcast_to(step, W.shape)[..., :d] / self.C
-        V = W.copy()
-        shrunk = np.maximum(np.abs(W[..., :d]) - self.l1_ratio * step, 0.0)
-        V[..., :d] = np.sign(W[..., :d]) * shrunk / (1.0 + (1.0 - self.l1_ratio) * step)
-        return V
-
     def penalty_gap(self, W: Array, V: Array, rounding: float = 0.0) -> float:
         """The penalty at W plus its conjugate at V (r, d) minus <V, coef>: 0 if V is a gradient of the penalty at W.
 
@@ -403,11 +394,6 @@ class Objective(_Problem):
             [self.design.adjoint(parts[:, start]) / self.kept + self.penalty_gradient(W) for start, W in enumerate(Ws)]
         )
 
-    def values(self, Ws: Array) -> Array:
-        """The values (S,) for S sets of parameters Ws (S, r, p); one product with X."""
-        Z = self.design.scores(Ws.reshape(-1, self.design.p)).reshape(len(Ws), self.n_outputs, -1)
-        return np.array([self.value_at(W, self.losses(z)) for W, z in zip(Ws, Z, strict=True)])
-
     def rows(self, rows: Array, m: float, k: float) -> Objective:
         """The objective on a subset of the rows with the given ranks and the same C relative to the mean."""
         weight = None if self.sample_weight is None else self.sample_weight[rows]
@@ -422,27 +408,15 @@ class Objective(_Problem):
         It is an upper bound on F, and equals F if the losses are s. Ties at a cut are dropped in equal parts.
         """
         caps = self.aggregate.caps(s, self.m, self.sample_weight)
-        return self._top_sum(self.kept, self.kept, caps)
+        return self._top_sum(self.kept, caps)
 
-    def _top_sum(self, K: float, scale: float, caps: Array | None, tilt: Array | None = None) -> TopSum:
+    def _top_sum(self, K: float, caps: Array | None) -> TopSum:
         parts = (self.design, self.y, self.loss, self.C, self.n_outputs)
-        return TopSum(*parts, K, scale, caps, tilt, l1_ratio=self.l1_ratio)
+        return TopSum(*parts, K, K, caps, l1_ratio=self.l1_ratio)
 
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""
         return self.aggregate.blurred(s, self.m, self.sample_weight)
-
-    def tilted(self, W: Array) -> TopSum:
-        """The convex subproblem of DCA: phi_m in F is replaced by its linearisation at W.
-
-        Up to a constant, which is left out, it is an upper bound on F if the loss is convex, and equals F at W.
-        """
-        tangent = np.zeros_like(W)
-        if self.m > 0:
-            s, slope = self.losses_and_slopes(self.design.scores(W))
-            slope *= self.aggregate.upper(s, self.m, self.sample_weight) / self.kept
-            tangent = self.design.adjoint(slope)
-        return self._top_sum(self.k, self.kept, self.sample_weight, tangent)
 
     def average(self, rows: Array | None = None) -> TopSum:
         """The problem of the mean loss, with the same C, of all rows or of the rows of a mask (n,)."""
@@ -450,7 +424,7 @@ class Objective(_Problem):
         if rows is not None:
             caps = rows * (1.0 if caps is None else caps)
         total = self.design.n if caps is None else float(caps.sum())
-        return self._top_sum(total, total, caps)
+        return self._top_sum(total, caps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,61 +452,26 @@ class TopSum(_Problem):
     caps: Array | None = None
     tilt: Array | None = None
 
-    @property
+    @cached_property
     def risk(self) -> TopRisk:
         """The sum of the largest losses as a risk."""
-        return TopRisk(
-            np.ones(self.design.n) if self.caps is None else self.caps.astype(np.float64), self.K, self.scale
-        )
-
-    @property
-    def capacity(self) -> float:
-        """The sum of the caps."""
-        return self.design.n if self.caps is None else float(self.caps.sum())
-
-    @property
-    def takes_all(self) -> bool:
-        """Whether K is at least the sum of the caps, up to rounding errors. Then each row has its cap as weight."""
-        return self.capacity * (1.0 - 1e-14) <= self.K
-
-    def weights(self, s: Array) -> Array:
-        """The maximising q for the losses s."""
-        if self.takes_all:
-            return np.ones_like(s) if self.caps is None else self.caps.astype(s.dtype, copy=False)
-        return top_within(s, self.caps, self.K)
-
-    def lower_cut(self, s: Array) -> float:
-        """The K-th largest of the losses s; with caps, the loss at which the sum of the caps from the top reaches K."""
-        if self.caps is None:
-            return float(cuts_of(s, 0, self.K)[0].value)
-        inside = self.caps > 0
-        return float(cuts_of(s[inside], 0, self.K, caps_that_matter(self.caps[inside], self.K))[0].value)
-
-    def tilt_at(self, W: Array) -> float:
-        """The value of the linear function at W."""
-        return 0.0 if self.tilt is None else float(np.vdot(self.tilt, W))
+        caps = np.ones(self.design.n) if self.caps is None else self.caps.astype(np.float64)
+        return TopRisk(caps, self.K, self.scale)
 
     def value(self, W: Array) -> float:
         """The value at W (r, p)."""
-        return self.value_at(W, self.design.scores(W))
-
-    def value_at(self, W: Array, Z: Array) -> float:
-        """The value at W, whose scores are Z."""
-        s = self.losses(Z).astype(np.float64, copy=False)
-        return float(self.weights(s) @ s) / self.scale + self.penalty(W) - self.tilt_at(W)
+        return self.at(W).value
 
     def at(self, W: Array) -> Point:
         """The value at W with its gradient, scores, losses and weights."""
         Z = self.design.scores(W)
         s, slope = self.losses_and_slopes(Z)
-        q = self.weights(s)
-        value = float(q.astype(np.float64) @ s.astype(np.float64)) / self.scale + self.penalty(W) - self.tilt_at(W)
-        return Point(value, self.gradient(slope, q, W), Z, s, q)
-
-    def gradient(self, slope: Array, q: Array, W: Array) -> Array:
-        """The gradient at W, given the slopes (r, n) and the weights q (n,) of the losses there."""
-        gradient = self.design.adjoint(slope * (q / self.scale)) + self.penalty_gradient(W)
-        return gradient if self.tilt is None else gradient - self.tilt
+        value, q = self.risk.exact(s.astype(np.float64, copy=False))
+        gradient = self.design.adjoint(slope * q) + self.penalty_gradient(W)
+        value += self.penalty(W)
+        if self.tilt is not None:
+            value, gradient = value - float(np.vdot(self.tilt, W)), gradient - self.tilt
+        return Point(value, gradient, Z, s, q)
 
 
 @dataclass(frozen=True, eq=False)

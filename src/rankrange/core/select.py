@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .cuts import BLOCK, Cut, Selection, cuts_of, cuts_of_rows, select, select_rows
+from .cuts import Cut, Selection, cuts_of, cuts_of_rows, select, select_rows
 from .ranges import Rank, RankedRange, ThresholdRange
 
-# Up to this length, the rows of an array are selected together; longer rows are selected one by one.
-_ROWS_TOGETHER = 1 << 14
+# The number of values that are checked at once, to save memory.
+_BLOCK = 1 << 15
 
 
 def ranked_range(
@@ -225,18 +225,15 @@ class _Rows:
         m, k = np.array(per_row).T
         return (m[0], k[0]) if len(per_row) == 1 else (m, k)
 
-    @property
-    def _together(self) -> bool:
-        return self.weights is None and len(self.values) > 1 and self.values.shape[1] <= _ROWS_TOGETHER
-
-    def _one_by_one(self) -> Iterator[tuple[NDArray[Any], float, float, NDArray[Any] | None]]:
+    def _one_by_one(self) -> Iterator[tuple[NDArray[Any], float, float, NDArray[Any]]]:
+        assert self.weights is not None
         n_rows = len(self.values)
         masses = zip(np.broadcast_to(self.m, n_rows), np.broadcast_to(self.k, n_rows), strict=True)
         for i, (m, k) in enumerate(masses):
-            yield self.values[i], m, k, None if self.weights is None else self.weights[i]
+            yield self.values[i], m, k, self.weights[i]
 
     def cuts(self) -> tuple[Cut, Cut]:
-        if self._together:
+        if self.weights is None:
             return cuts_of_rows(self.values, self.m, self.k)
         lower, upper = np.array([cuts_of(*row) for row in self._one_by_one()]).transpose(1, 2, 0)
         return Cut(*lower), Cut(*upper)
@@ -244,11 +241,10 @@ class _Rows:
     def select(self) -> Selection:
         """Select in all rows. Totals may overflow to infinity or NaN without a warning; weights and cuts cannot."""
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._together:
+            if self.weights is None:
                 return select_rows(self.values, self.m, self.k)
-            weights = np.empty_like(self.values)
-            found = [select(*row, out=weights[i]) for i, row in enumerate(self._one_by_one())]
-        return Selection(weights, *np.array([(s.total, s.lam, s.lam_hat) for s in found]).T)
+            found = [select(*row) for row in self._one_by_one()]
+        return Selection(*(np.array(each) for each in zip(*found, strict=True)))
 
     def one_per_row(self, result: NDArray[Any]) -> Any:
         return result.astype(self.values.dtype).reshape(self._moved_shape[:-1])[()]
@@ -307,10 +303,10 @@ def check_finite(array: NDArray[Any], name: str) -> None:
     """
     bad = 0
     n_rows, n = array.shape
-    step = max(1, BLOCK // n)
+    step = max(1, _BLOCK // n)
     for i in range(0, n_rows, step):
-        for start in range(0, n, BLOCK):
-            block = array[i : i + step, start : start + BLOCK]
+        for start in range(0, n, _BLOCK):
+            block = array[i : i + step, start : start + _BLOCK]
             bad += block.size - int(np.count_nonzero(np.isfinite(block)))
     if bad:
         raise ValueError(

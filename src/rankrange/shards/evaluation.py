@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.mass_cuts import BUT_ROUNDING, Cut, sorted_cuts
+from ..core.cuts import BUT_ROUNDING, Cut, mass_cuts
 from ..core.objective import Design, Objective
 from .kernels import (
     LOSS,
@@ -301,7 +301,7 @@ def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | 
     """
     if not len(values) or above >= target or above + float(mass.sum()) < target * BUT_ROUNDING:
         return None
-    return sorted_cuts(values, mass, above, [target])[0]
+    return Cut(*(float(each[0]) for each in mass_cuts(values[None], mass, target, above)))
 
 
 def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.losses import is_convex, missing_methods
 from ..core.objective import Design, Objective
 from .concentration import concentrate
 from .convex import minimise
@@ -137,27 +136,3 @@ def _beside_ties(
             return finish(V, risen, n_iter + found.n_iter, certificate, tol, max_iter, log, losses=s)
     s = objective.losses(objective.design.scores(W))
     return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s)
-
-
-def certify(objective: Objective, W: Array) -> float:
-    """An upper bound on the relative gap between the objective at W and its minimum with the same rows dropped.
-
-    Parameters
-    ----------
-    objective : Objective
-        The objective that was minimised.
-    W : ndarray of shape (outputs, p)
-        The coefficients.
-
-    Returns
-    -------
-    float
-        The relative gap; infinite if different rows tie at the upper cut, or if the loss is not convex or has neither
-        curvature nor margins.
-    """
-    if not is_convex(objective.loss) or missing_methods(objective.loss, objective.n_outputs):
-        return np.inf
-    s = objective.losses(objective.design.scores(W))
-    if objective.m > 0 and not cut_is_clean(objective, s):
-        return np.inf
-    return minimise(objective.cutting(s), W, max_iter=0).gap

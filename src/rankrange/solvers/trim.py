@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
-from ..core.cuts import Ranked, values_at
+from ..core.cuts import Ranked
 from ..core.objective import Design, Objective
 from .concentration import concentrate, hessian
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
@@ -242,19 +242,12 @@ def scaled_directions(design: Design, W: Array) -> Array:
     The intercepts in W must be 0 and are overwritten. A direction whose deviation is 0 is not scaled.
     """
     Z = np.ascontiguousarray(design.scores(W))
-    middle = _medians(Z)
-    deviation = _medians(np.abs(Z - middle[:, None]))
+    middle = np.median(Z, axis=1)
+    deviation = np.median(np.abs(Z - middle[:, None]), axis=1)
     scale = np.where(deviation > 0, 2.0 / np.where(deviation > 0, deviation, 1.0), 1.0)
     if design.fit_intercept:
         W[:, -1] = -middle
     return W * scale[:, None]
-
-
-def _medians(values: Array) -> Array:
-    """The median of each row, without the checks of np.median, which are slow for few rows."""
-    half, low = values.shape[1] // 2, (values.shape[1] - 1) // 2
-    below, above = values_at(values, (low, half))
-    return 0.5 * (below.astype(np.float64) + above)
 
 
 def _fit_of_few(objective: Objective, metric: Metric, rng: np.random.Generator) -> Array:
