@@ -226,7 +226,8 @@ def test_repeated_rows_are_tied_rows_and_share_a_cut():
         warnings.simplefilter("ignore", ConvergenceWarning)
         inside = AoRRClassifier(0.05, 0.9, C=0.05, random_state=0).fit(X, y)
         outside = AoRRClassifier(0.05, 0.9, C=0.05, random_state=0).fit(in_chunks(X, y))
-    assert outside.objective_ <= inside.objective_ * (1 + 1e-6)
+    assert outside.certificate_ <= 1e-6
+    assert outside.objective_ <= inside.objective_ * 1.001  # the two samples may lead to different minima
 
 
 def test_equal_rows_are_merged_with_their_common_mass():
