@@ -54,7 +54,7 @@ def test_rows_of_different_groups_stay_apart():
 
 def test_a_solver_gives_the_losses_of_all_rows():
     problem = objective()
-    result = solve("auto", problem)
+    result = solve(problem)
     np.testing.assert_allclose(result.losses, problem.losses(problem.design.scores(result.w)), atol=1e-12)
 
 

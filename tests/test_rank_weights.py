@@ -178,7 +178,7 @@ def problem(aggregate, n=60, classes=2, m=0, seed=0):
 @pytest.mark.parametrize("name", sorted(CONVEX))
 def test_convex_weights_are_certified_and_no_other_point_is_lower(name):
     objective = problem(NAMED[name])
-    result = solve("auto", objective)
+    result = solve(objective)
     assert result.certificate <= 1e-6
     rng = np.random.default_rng(4)
     for size in (1e-3, 1e-1, 1.0):
@@ -188,14 +188,14 @@ def test_convex_weights_are_certified_and_no_other_point_is_lower(name):
 
 
 def test_several_classes_are_certified_too():
-    assert solve("auto", problem(NAMED["superquantile"], classes=3)).certificate <= 1e-4
+    assert solve(problem(NAMED["superquantile"], classes=3)).certificate <= 1e-4
 
 
 @pytest.mark.parametrize("name", ["trimmed", "winsorised", "array", "function"])
 def test_other_weights_descend_from_the_ordinary_fit(name):
     objective = problem(NAMED[name])
-    ordinary = solve("auto", problem(RankWeights("trimmed", m=0.0, k=1.0)))
-    assert solve("auto", objective).value <= objective.value(ordinary.w) * (1 + 1e-9)
+    ordinary = solve(problem(RankWeights("trimmed", m=0.0, k=1.0)))
+    assert solve(objective).value <= objective.value(ordinary.w) * (1 + 1e-9)
 
 
 def test_the_maximum_of_squared_losses_is_the_minimax_line():
@@ -203,7 +203,7 @@ def test_the_maximum_of_squared_losses_is_the_minimax_line():
     x = rng.normal(size=30)
     y = 2 * x + rng.uniform(-1, 1, size=30)
     fitted = solve(
-        "auto", Objective(Design(x[:, None], True), y, Squared(), 1e9, m=0, k=30, aggregate=RankWeights([1] + 29 * [0]))
+        Objective(Design(x[:, None], True), y, Squared(), 1e9, m=0, k=30, aggregate=RankWeights([1] + 29 * [0]))
     )
     A = np.vstack([np.c_[s * x, s * np.ones(30), -np.ones(30)] for s in (1, -1)])
     best = linprog([0, 0, 1], A_ub=A, b_ub=np.r_[y, -y], bounds=(None, None))

@@ -85,7 +85,7 @@ def test_some_of_the_rows_are_an_objective_of_their_own(aggregate):
 def test_the_solver_descends(loss, aggregate):
     problem = objective_of(loss, aggregate)
     start = np.random.default_rng(6).normal(size=(problem.n_outputs, D + 1))
-    result = solve("auto", problem, start, Settings(max_iter=25, tol=1e-5, n_starts=2))
+    result = solve(problem, start, Settings(max_iter=25, tol=1e-5, n_starts=2))
     assert result.value == pytest.approx(problem.value(result.w), rel=1e-9)
     assert result.value <= problem.value(start)
     assert result.certificate >= 0
@@ -107,7 +107,7 @@ def provable(problem):
 def test_a_certificate_bounds_what_a_descent_finds(loss, aggregate):
     """m = 0: one minimum, so that nothing may lie below the bound."""
     problem = objective_of(loss, aggregate, m=0, k=45)
-    result = solve("auto", problem, None, Settings(max_iter=200))
+    result = solve(problem, None, Settings(max_iter=200))
     starts = np.random.default_rng(8).normal(size=(5, problem.n_outputs, D + 1))
     least = min(descend(problem.batch, starts, max_iter=300, tol=1e-12)[1])
     assert result.value * (1 - result.certificate) <= least * (1 + 1e-9)
@@ -131,7 +131,7 @@ def test_a_loss_that_lacks_something_is_named_before_anything_runs():
         Design(rng.normal(size=(20, 2)), True), np.sign(rng.normal(size=20)), OnlyValues(), 1.0, 1, 2, 20
     )
     with pytest.raises(TypeError, match=r"needs a loss with curvature; OnlyValues has none"):
-        solve("auto", problem)
+        solve(problem)
 
 
 class GemanMcClure:
@@ -153,7 +153,7 @@ class GemanMcClure:
 def test_a_loss_that_is_not_convex_is_descended_and_nothing_is_proved():
     problem = replace(objective_of("squared", "ranked"), loss=GemanMcClure())
     start = np.random.default_rng(6).normal(size=(1, D + 1))
-    result = solve("auto", problem, start, Settings(max_iter=60))
+    result = solve(problem, start, Settings(max_iter=60))
     assert result.value < problem.value(start)
     assert result.certificate == np.inf
     assert "tied" not in result.message  # which is another reason for a missing certificate
@@ -169,7 +169,7 @@ def test_the_worst_group_is_served_better_than_by_the_average():
     losses = {}
     for name, aggregate in make.items():
         problem = Objective(Design(X, True), y, LOSSES["logistic"](), 400.0, 1, 0, 400, aggregate=aggregate)
-        W = solve("auto", problem).w
+        W = solve(problem).w
         s = problem.losses(problem.design.scores(W))
         losses[name] = max(s[group == 0].mean(), s[group == 1].mean())
     assert losses["worst group"] < 0.95 * losses["ranked"]

@@ -51,7 +51,7 @@ def test_columns_that_no_row_has_change_nothing(m, k):
     assert len(used) < 1000
     sign = np.where(y == 1, 1.0, -1.0)
     whole, part = (
-        solve("auto", Objective(Design(rows, True), sign, LOSSES["logistic"](), 100.0, 1, m=m, k=k)).w
+        solve(Objective(Design(rows, True), sign, LOSSES["logistic"](), 100.0, 1, m=m, k=k)).w
         for rows in (X, X[:, used])
     )
     np.testing.assert_allclose(whole[:, [*used, 2000]], part, rtol=1e-12, atol=1e-15)
@@ -170,7 +170,7 @@ def test_a_fit_without_a_certificate_says_why():
 def test_solve_returns_all_columns_and_the_losses_of_all_rows():
     X, y = words(300, 2000)
     objective = Objective(Design(X, True), np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 100.0, 1, m=0, k=200)
-    result = solve("auto", objective)
+    result = solve(objective)
     assert result.w.shape == (1, 2001)
     np.testing.assert_allclose(result.losses, objective.losses(objective.design.scores(result.w)), rtol=1e-12)
     assert result.value == pytest.approx(objective.value(result.w), rel=1e-12)

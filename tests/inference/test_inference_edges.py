@@ -5,30 +5,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.core.objective import Design, Objective
 from rankrange.inference.mm import s_estimate
-from rankrange.solvers import solve
 from rankrange.solvers.elemental import TrimmedSquares
-
-
-class Quartic:
-    """(z - y)^4, without a second derivative."""
-
-    targets = "numbers"
-
-    def value(self, y, z):
-        return (z - y) ** 4
-
-    def value_and_derivative(self, y, z):
-        return (z - y) ** 4, 4 * (z - y) ** 3
-
-
-def test_a_subgradient_fit_of_a_loss_without_a_second_derivative_ends_without_a_certificate():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 2))
-    problem = Objective(Design(X, True), X[:, 0], Quartic(), 10.0, 1, m=2, k=40)
-    result = solve("subgradient", problem)
-    assert result.certificate == np.inf
 
 
 def test_class_weights_have_no_summary():

@@ -169,7 +169,7 @@ def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
     total = float(rows.mass.sum())
     y = np.where(rows.positive, 1.0, -1.0).astype(rows.X.dtype)
     objective = Objective(Design(rows.X, True), y, Logistic(), C * total, 1, m=0, k=total, sample_weight=rows.mass)
-    result = solve("auto", objective, None, Settings(tol=task.tol, max_iter=task.max_iter))
+    result = solve(objective, None, Settings(tol=task.tol, max_iter=task.max_iter))
     return replace(result, w=result.w[:, :-1], value=result.value * C * total)
 
 
@@ -305,7 +305,7 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
     y = np.where(held.positive, 1.0, -1.0)
     design = Design(held.score[:, None], True)
     objective = Objective(design, y, Logistic(), total, 1, m=0, k=total, sample_weight=held.mass)
-    slope, intercept = solve("auto", objective, None, Settings()).w[0]
+    slope, intercept = solve(objective, None, Settings()).w[0]
     if slope < _MIN_SLOPE:
         share = float(held.mass[held.positive].sum()) / total
         return _MIN_SLOPE, float(np.log(share / (1.0 - share)))

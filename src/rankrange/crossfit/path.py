@@ -107,7 +107,7 @@ def _fit(objective: Objective, start: Array) -> tuple[Array, float]:
 def _searched(objective: Objective) -> Array:
     """The fit of a search from many starts: clustered outliers are not distant if they are nearly half of the rows."""
     with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is discarded
-        return solve("auto", objective, None, Settings(tol=1e-2, max_iter=20, n_starts=1)).w
+        return solve(objective, None, Settings(tol=1e-2, max_iter=20, n_starts=1)).w
 
 
 def _without_distant(objective: Objective, nearest: Array, share: float, start: Array) -> Array:

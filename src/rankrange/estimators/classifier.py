@@ -268,7 +268,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         design = Design(X, bool(self.fit_intercept))
         settings: dict[str, Any] = {"m": 0, "k": total, "sample_weight": mass, "l1_ratio": self._l1}
         objective = Objective(design, y, loss, self.C_ * total / share, n_outputs, **settings)
-        self._ordinary_line = solve("auto", objective, None, Settings(tol=1e-3)).w
+        self._ordinary_line = solve(objective, None, Settings(tol=1e-3)).w
         both = self._both_probabilities(X[sample])
         self.ordinary_share_ = float(min(np.linspace(0.0, 1.0, 21), key=lambda part: cost(joined(*both, part))))
 

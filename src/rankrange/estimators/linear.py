@@ -274,7 +274,7 @@ class AoRRLinear(BaseEstimator):
     def _search(self, objective: Objective, start: Array | None, rng: np.random.Generator) -> Result:
         """Search, with `start` as one more start if the choice of m produced one."""
         settings = Settings(float(self.tol), int(self.max_iter), int(self.n_starts), rng)
-        return solve("auto", objective, start, settings)
+        return solve(objective, start, settings)
 
     # ---- fitted attributes
 
@@ -344,7 +344,7 @@ class AoRRLinear(BaseEstimator):
         objective = Objective(
             design, rows.y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=rows.mass, l1_ratio=self._l1
         )
-        ordinary = design.scores(solve("auto", objective, None, Settings(tol=1e-3)).w)
+        ordinary = design.scores(solve(objective, None, Settings(tol=1e-3)).w)
         robust = (rows.X @ self._dense_coef().T + self.intercept_).T
         self.groups_ = group_table(*rows.groups, objective, self.dropped_, ordinary, robust)
 

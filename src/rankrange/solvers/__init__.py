@@ -1,13 +1,11 @@
-"""Solvers of the AoRR objective: `solve(name, objective, start, settings)` runs the solver of this name.
+"""The solver of the AoRR objective: `solve(objective, start, settings)` returns the lowest point found.
 
-`SOLVERS` is the table of the names. Its entries take an objective, a start, which may be None, and settings, and return
-a `Result`. They also list what each solver needs of the loss and of the aggregate; `solve` checks this first.
-May import: `core`.
+An objective is a point of the product of loss, aggregate, penalty and rows. Aggregates with a convex upper bound go to
+`smoothing`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`; others are descended
+without a certificate. Every convex problem is solved by `convex`. May import: `core`.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -80,16 +78,14 @@ def _descend(objective: Objective, W: Array | None, settings: Settings) -> Resul
     return Result(ends[best], float(values[best]), n_iter, done, f"{end}; there is no certificate", log.history)
 
 
-def solve(name: str, objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
-    """Minimise an objective with the solver of the given name.
+def solve(objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
+    """Minimise an objective.
 
     Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
     original columns and rows.
 
     Parameters
     ----------
-    name : str
-        A key of `SOLVERS`.
     objective : Objective
         The objective to minimise.
     start : ndarray of shape (r, p) or None
@@ -104,10 +100,8 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
 
     Raises
     ------
-    ValueError
-        If there is no solver of this name, or if the aggregate lacks what it needs.
     TypeError
-        If the loss lacks what the solver needs.
+        If a convex loss has neither curvature nor margins.
 
     Examples
     --------
@@ -116,7 +110,7 @@ def solve(name: str, objective: Objective, start: Array | None = None, settings:
     >>> from rankrange.core.objective import Design, Objective
     >>> from rankrange.solvers import solve
     >>> X, y = np.arange(6.0)[:, None], np.array([0.0, 2.0, 4.0, 6.0, 8.0, 99.0])
-    >>> line = solve("auto", Objective(Design(X, True), y, Squared(), 1e6, 1, m=1, k=6)).w
+    >>> line = solve(Objective(Design(X, True), y, Squared(), 1e6, 1, m=1, k=6)).w
     >>> print(line.round(3) + 0.0)  # the slope and the intercept of all points but one
     [[2. 0.]]
     """
