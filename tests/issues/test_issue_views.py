@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from rankrange import (
     RankedRangeClassifier,
@@ -66,3 +69,63 @@ def test_decisions_change_no_label_of_the_issues():
         np.testing.assert_array_equal(one, other)
     issues.decide(1, "keep")
     np.testing.assert_array_equal(issues.decided()[0], given)
+
+
+def test_issues_name_rows_by_the_index_and_take_decisions():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x, wrong = rng.normal(size=200), rng.random(200) < 0.1
+    y = np.where((x > 0) ^ wrong, "up", "down")
+    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=200)}, index=np.arange(1000, 1200))
+    options = {"estimator": LogisticRegression(), "neighbours": False, "random_state": 0}
+    issues, plain = find_label_issues(frame, y, **options), find_label_issues(frame.to_numpy(), y, **options)
+    assert len(issues) > 3
+    assert (issues["row"] == plain["row"] + 1000).all()
+    first, second = issues["row"][:2].tolist()
+    issues.decide(first, "relabel")
+    issues.decide(second, "drop")
+    labels, kept = issues.decided()
+    assert np.flatnonzero(labels != y).tolist() == [first - 1000]
+    assert np.flatnonzero(~kept).tolist() == [second - 1000]
+    with pytest.raises(ValueError, match="the name of one row, got 3, which 0 rows have"):
+        issues.decide(3, "keep")
+    with pytest.raises(ValueError, match="one of those in y, got 'sideways'"):
+        issues.decide(first, "relabel", "sideways")
+    with pytest.raises(TypeError, match="about one row, got 3 of them"):
+        issues.decide(issues["row"][:3], "keep")
+    twice = replace(issues, index=np.where(issues.index == second, first, issues.index))
+    with pytest.raises(ValueError, match="which 2 rows have; call reset_index"):
+        twice.decide(first, "keep")
+
+
+def test_relabelling_takes_the_label_that_the_table_suggests():
+    """The best class of a row may be its given one; a relabel without a label of one's own still changes it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    P = rng.dirichlet(np.ones(3), 60)
+    issues = find_label_issues(y=y, pred_probs=P)
+    ranked = issues.top(60)
+    assert (issues.suggested == y).any()
+    for row in range(60):
+        issues.decide(row, "relabel")
+    labels, kept = issues.decided()
+    np.testing.assert_array_equal(labels[ranked["row"]], ranked["suggested"])
+    assert (labels != y).all()
+    assert kept.all()
+
+
+def test_issues_read_named_probabilities_by_name_and_say_what_takes_texts():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 200)
+    y = np.array(["category_a", "category_b", "category_c"])[np.where(rng.random(200) < 0.1, (true + 1) % 3, true)]
+    P = np.full((200, 3), 0.02)
+    P[np.arange(200), true] = 0.96
+    plain = find_label_issues(y=y, pred_probs=P)
+    frame = pandas.DataFrame(P, columns=["category_a", "category_b", "category_c"])
+    turned = find_label_issues(y=y, pred_probs=frame[["category_c", "category_a", "category_b"]])
+    assert len(plain) > 5
+    np.testing.assert_array_equal(plain.p_wrong, turned.p_wrong)
+    assert all(name in repr(plain) for name in ("category_a", "category_b"))
+    with pytest.raises(ValueError, match=r"X must be numeric if no estimator is given.*audit_table"):
+        find_label_issues(pandas.DataFrame({"text": ["a b"] * 200}), y)
