@@ -86,8 +86,9 @@ def tensor_scores(estimator: Any, X: Any, W: Array) -> Any:
     """Scores (n, r) of the rows of X for the parameters W (r, d + 1), on its device and in its library."""
     check_is_fitted(estimator, "coef_")
     import torch
+    from torch.utils.dlpack import from_dlpack
 
-    rows = X.detach() if is_tensor(X) else torch.from_dlpack(X)
+    rows = X.detach() if is_tensor(X) else from_dlpack(X)
     if rows.dim() != 2 or rows.shape[1] != estimator.n_features_in_:
         raise ValueError(
             f"X must have the {estimator.n_features_in_} columns of the fit, got shape {tuple(rows.shape)}; pass the "

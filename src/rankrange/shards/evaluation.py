@@ -147,7 +147,7 @@ class FullData:
         part = len(self.mass) / rows.n_rows
         crossing = _CROSSING_ROWS * p / rows.n_rows
         self.smooth = crossing <= _CROSSING_SHARE  # whether so many rows lie near a cut that F is nearly smooth there
-        least = 0.5 * crossing if self.smooth else 0.0
+        least = 0.5 * min(crossing, _CROSSING_SHARE)
         self._brackets = {
             name: _Bracket(target, total, self.mass, part, least)
             for name, target in (("lower", k), ("upper", m))
@@ -191,7 +191,8 @@ class FullData:
             }
             narrow = self._expected(s, brackets) > self.limit
             for counted in [True] if narrow else [False, True]:
-                request = Request(W, **(self._narrowed(W, s, brackets) if counted else brackets), limit=self.limit)
+                chosen = self._narrowed(W, s, brackets) if counted else brackets
+                request = Request(W, chosen.get("lower"), chosen.get("upper"), limit=self.limit)
                 part = self.passes(evaluate, (self.model, request))
                 if part.n_near <= self.limit:
                     break

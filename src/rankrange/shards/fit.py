@@ -173,7 +173,7 @@ def _joined(parts: tuple[Chunk, ...]) -> Chunk:
 
 
 def _model(estimator: Any, found: Description) -> Model:
-    common = {"fit_intercept": bool(estimator.fit_intercept), "dtype": found.dtype}
+    common: Any = {"fit_intercept": bool(estimator.fit_intercept), "dtype": found.dtype}
     if not is_classifier(estimator):
         return Model(estimator.loss, 1, **common)
     labels = found.labels[0]

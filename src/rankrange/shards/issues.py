@@ -220,7 +220,7 @@ class Suspects(NamedTuple):
     table: tuple[Array, ...]
     rest: Array
 
-    def __add__(self, later: Any) -> Suspects:  # type: ignore[override]
+    def __add__(self, later: Any) -> Suspects:
         return Suspects(self.table + later.table, _by_score(np.concatenate([self.rest, later.rest]))[:_RANKED])
 
 

@@ -234,7 +234,7 @@ def describe(chunk: Chunk, message: Sampling) -> Description:
         labels = dict(zip(values.tolist(), np.stack([counts, present], axis=1), strict=True))
     chosen = message.numbers(chunk.first_row, X.shape[0]) - chunk.first_row
     part = chunk.rows(chosen if namespace(X) is np else beside(chosen, X))
-    part = Chunk(chunk.first_row, *(None if values is None else host(values) for values in part[1:4]), chunk.source)
+    part = part._replace(X=host(part.X), y=host(part.y), weight=None if weight is None else host(part.weight))
     return Description(
         X.shape[0],
         frozenset([X.shape[1]]),

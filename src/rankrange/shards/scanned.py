@@ -111,7 +111,7 @@ class Scan(LocalRows):
         self._arguments = (path, target, weight, spill, columns, sample_rows)
         self._files, self._kind = _files(Path(path))
         self._target, self._weight, self.sample_rows = target, weight, sample_rows
-        self.labels, self._ranks = None, None
+        self._ranks: Array | None = None
         self._copied: dict[str, Npy] | None = None
         if self._kind == "npy":
             self._open_npy(columns)
@@ -160,7 +160,8 @@ class Scan(LocalRows):
                     f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, "
                     f"got {column!r}"
                 )
-        self._features = list(columns) if columns is not None else [i for i in range(X.shape[1]) if i not in taken]
+        others = [i for i in range(X.shape[1]) if i not in taken]
+        self._features: list[Any] = others if columns is None else list(columns)
         self.n_rows, self.n_columns, self.columns = X.shape[0], len(self._features), None
         self._dtype: Any = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
 
@@ -406,7 +407,7 @@ def readable(path: Any, names: Sequence[str] = ()) -> Iterator[None]:
         ) from error
 
 
-def _no_number(name: str, got: str) -> str:
+def _no_number(name: Any, got: str) -> str:
     return (
         f"features must be numbers, got column {name!r} {got}; encode it, or name the columns to use by columns=[...]"
     )

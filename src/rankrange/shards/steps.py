@@ -100,22 +100,28 @@ def band_size(n_parameters: int) -> int:
 def crossing_curvature(iterate: Iterate, kept: float, fit_intercept: bool) -> Array:
     """The curvature that the mean of the kept losses loses because rows cross the cuts when W moves, (r p, r p).
 
-    At each cut it is the covariance of the gradients of the rows in the bracket times their density. Rows that cross
-    the lower cut add curvature. It is 0 if the brackets overlap.
+    At each cut it is the density of the rows there times the covariance of their gradients; rows that cross the lower
+    cut add curvature. The density is the lower one of both sides, because there may be a gap at the cut. 0 if the
+    brackets overlap.
     """
     near, request = iterate.near, iterate.request
     lost = np.zeros((iterate.W.size, iterate.W.size))
     if near is None or request.overlap:
         return lost
-    for sign, bracket in ((1.0, request.upper), (-1.0, request.lower)):
-        if bracket is None:
+    for sign, cut, bracket in ((1.0, iterate.upper, request.upper), (-1.0, iterate.lower, request.lower)):
+        if cut is None or bracket is None:
             continue
-        inside = near.take((near.losses >= bracket.low) & (near.losses <= bracket.high))
-        width, mass = float(np.ptp(inside.losses)) if len(inside.y) else 0.0, float(inside.mass.sum())
-        if width > 1e-9:  # otherwise all losses are tied
-            G = outer_rows(inside.X, inside.slopes, fit_intercept)
-            G -= inside.mass @ G / mass
-            lost += sign / (width * kept) * (G.T * inside.mass) @ G
+        distance = near.losses - cut.value
+        sides = (distance > 0) & (near.losses <= bracket.high), (distance < 0) & (near.losses >= bracket.low)
+        if not all(side.any() for side in sides):
+            continue
+        density = min(near.mass[side].sum() / np.abs(distance[side]).max() for side in sides)
+        for side in sides:
+            rows = near.take(side)
+            G = outer_rows(rows.X, rows.slopes, fit_intercept)
+            G -= rows.mass @ G / rows.mass.sum()
+            share = density / near.mass[sides[0] | sides[1]].sum()
+            lost += sign * share / kept * (G.T * rows.mass) @ G
     return lost
 
 
@@ -159,11 +165,8 @@ class Local:
         """The approximate Hessian for steps: of all parameters or, if they are many, one that all scores share."""
         if not self.few_parameters:
             return Metric(hessian(self.sample, self.iterate.W))
-        matrix = self._regularised(1.0)
-        if self.data.smooth or self.iterate.lower is not None:
-            crossing = crossing_curvature(self.iterate, self.data.kept, self.data.model.fit_intercept)
-            matrix = bounded_difference(matrix, crossing, 0.1)
-        return Metric(matrix, _RIDGE)
+        crossing = crossing_curvature(self.iterate, self.data.kept, self.data.model.fit_intercept)
+        return Metric(bounded_difference(self._regularised(1.0), crossing, 0.1), _RIDGE)
 
     @cached_property
     def band(self) -> _Band:
@@ -184,34 +187,36 @@ class Local:
         table = self._with_best_weights() if self.kinked else self.iterate.table()
         best = _lower_bound(data, table)
         for everywhere in (False, True) if self.few_parameters else ():
-            moved = self._with_moved_tangents(table, everywhere)
-            best = best if moved is None else max(best, _lower_bound(data, moved))
+            start = self._moved(table, self.iterate.W, True) if everywhere else (table, self.iterate.W)
+            moved = None if start is None else self._moved(*start, False)
+            best = max([best, *(_lower_bound(data, pair[0]) for pair in (start, moved) if pair is not None)])
             if relative(value - best, value) <= data.tol:
                 break
         return relative(value - best, value)
 
-    def _with_moved_tangents(self, table: Array, everywhere: bool) -> Array | None:
-        """`table` with the tangents of certainly kept rows moved by a Newton step that cancels the gradient.
+    def _moved(self, table: Array, at: Array, everywhere: bool) -> tuple[Array, Array] | None:
+        """`table` with tangents of certainly kept rows moved from the parameters `at` by a Newton step, and its end.
 
-        These are all such rows, unless the predicted decrease by the step is above a quarter of the tolerance; or
-        those of the sample, which represent all rows, so that their tangents move farther.
+        The step cancels the gradient. The rows are all certainly kept ones, unless the predicted decrease by the step
+        is above a quarter of the tolerance; or those of the sample, which represent all rows, so that their tangents
+        move farther.
         """
         data, W, (low, high) = self.data, self.iterate.W, self.iterate.between
         if not everywhere:  # the losses may be rounded differently there
             low = low + 1e-4 * (1.0 + abs(low)) if np.isfinite(low) else low
             high = high - 1e-4 * (1.0 + abs(high)) if np.isfinite(high) else high
         among = W, Interval(low, high)
-        certain = self.iterate.certain if everywhere else data.on_sample(Request(W, among=among))
+        certain = self.iterate.certain if everywhere else data.on_sample(Request(at, among=among))
         share = 1.0 if everywhere else float(certain[:, MASS].sum()) / data.kept
         if share == 0:
             return None
-        gradient = slopes_of(table.sum(axis=0), self.r)[:, : self.p] / data.kept + self.sample.penalty_gradient(W)
-        step = -Metric(self._regularised(share), _RIDGE).solve(gradient.ravel()).reshape(W.shape)
+        gradient = slopes_of(table.sum(axis=0), self.r)[:, : self.p] / data.kept + self.sample.penalty_gradient(at)
+        step = -Metric(self._regularised(share), _RIDGE).solve(gradient.ravel()).reshape(at.shape)
         if everywhere and -2.0 * float(np.vdot(step, gradient)) > data.tol * abs(self.iterate.value):
             return None
-        self.all_moved = everywhere
-        request = Request(W + step, among=among)
-        return table - certain + (data.on_all(request) if everywhere else data.on_sample(request))
+        self.all_moved = everywhere or self.all_moved
+        request = Request(at + step, among=among)
+        return table - certain + (data.on_all(request) if everywhere else data.on_sample(request)), at + step
 
     def _with_best_weights(self) -> Array:
         """`tangent_sums` with the weights of the rows near the lower cut that maximise the lower bound."""
