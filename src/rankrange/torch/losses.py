@@ -62,6 +62,16 @@ class RangeLoss(nn.Module):
     def _check_range(self, keep: RankedRange) -> None:
         """Raise an error if a subclass does not support this range."""
 
+    @property
+    def lam(self) -> Tensor:
+        """The lower cut of the last batch: losses (or keys) below it were dropped."""
+        return self._last_call("cut")[LAM]
+
+    @property
+    def lam_hat(self) -> Tensor:
+        """The upper cut of the last batch, infinite if m = 0: losses (or keys) above it were dropped."""
+        return self._last_call("cut")[LAM_HAT]
+
     def _last_call(self, what: str) -> Any:
         if what not in self._last:
             raise AttributeError(
@@ -189,16 +199,6 @@ class AoRRLoss(RangeLoss):
                 f"ranking='stream' does not know the size of the data set, so m and k must be fractions, "
                 f"got m={keep.m!r}, k={keep.k!r}; divide them by the number of samples"
             )
-
-    @property
-    def lam(self) -> Tensor:
-        """The lower cut of the last batch: losses below it were dropped."""
-        return self._last_call("cut")[LAM]
-
-    @property
-    def lam_hat(self) -> Tensor:
-        """The upper cut of the last batch: losses above it were dropped."""
-        return self._last_call("cut")[LAM_HAT]
 
     @property
     def last_weights(self) -> Tensor:

@@ -115,16 +115,6 @@ class LinearAoRRLoss(RangeLoss):
         return weights
 
     @property
-    def lam(self) -> Tensor:
-        """The lower cut of the last batch: the smallest key that was kept."""
-        return self._last_call("cut")[0]
-
-    @property
-    def lam_hat(self) -> Tensor:
-        """The upper cut of the last batch: the smallest of the m largest keys; infinite if m = 0."""
-        return self._last_call("cut")[1]
-
-    @property
     def share(self) -> Tensor:
         """The estimated share of noise among the tokens or the documents (m="auto")."""
         if self.noise is not None:
@@ -172,9 +162,9 @@ class LinearAoRRLoss(RangeLoss):
             self.batches += 1
         last: dict[str, Any] = {"counted": tokens.counted}
         if self.noise is not None:
-            value, weights = self._by_token(tokens, head, index, warm)
+            value, weights = self._by_token(self.noise, tokens, head, index, warm)
         elif self.gains is not None:
-            value, weights = self._by_document(tokens, head, index, warm)
+            value, weights = self._by_document(self.gains, tokens, head, index, warm)
         elif warm or keeps_all(self._keep):
             value, _, weights = mean_of_all(tokens, head, self.group, weigh)
         else:
@@ -185,9 +175,9 @@ class LinearAoRRLoss(RangeLoss):
         self._last = last
         return value if n_items is None else value * share_of_items(tokens.counted, n_items, self.group)
 
-    def _by_token(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
-        noise = self.noise
-        assert noise is not None
+    def _by_token(
+        self, noise: TokenNoise, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
+    ) -> tuple[Tensor, Tensor]:
         if noise.below.device != tokens.hidden.device:
             noise.to(tokens.hidden.device)
         log_noise = noise.log_noise(len(head.weight))
@@ -201,9 +191,9 @@ class LinearAoRRLoss(RangeLoss):
             self._remember(tokens, scores, 1 - weights, index)
         return value, weights
 
-    def _by_document(self, tokens: Tokens, head: Head, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
-        noise = self.gains
-        assert noise is not None
+    def _by_document(
+        self, noise: DocumentGains, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
+    ) -> tuple[Tensor, Tensor]:
         if noise.recent.device != tokens.hidden.device:
             noise.to(tokens.hidden.device)
         scores = score_all(tokens, head)
