@@ -28,6 +28,11 @@ SKLEARN = {
     "wine": datasets.load_wine,
     "iris": datasets.load_iris,
 }
+# Wrong labels that are planted in tables of models.
+KINDS = (
+    *(("none", 0.0), ("symmetric", 0.1), ("symmetric", 0.2), ("symmetric", 0.4)),
+    *(("one class", 0.3), ("boundary", 0.2)),
+)
 # Tables of label noise with more classes are cut down to the first ten.
 MOST_CLASSES = 10
 

@@ -19,19 +19,11 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from rankrange import find_label_issues, noise
 
-from .data import DATA, PAPER, TABLES, corrupt, labelled, load, made, scaled, standardised, table
+from .data import DATA, KINDS, PAPER, TABLES, corrupt, labelled, load, made, scaled, standardised, table
 from .harness import Row, benchmark, rounded, timed
 
 MADE = ("circles", "checkerboard", "xor", "spirals")
-CELLS = (
-    ("none", 0.0),
-    ("symmetric", 0.1),
-    ("symmetric", 0.2),
-    ("symmetric", 0.4),
-    ("one class", 0.3),
-    ("boundary", 0.2),
-    ("far", 0.1),
-)
+CELLS = (*KINDS, ("far", 0.1))
 LEVELS = (0.2, 0.5, 0.8)
 # Tables of few rows whose classes touch, where a row at a boundary looks like an error; blobs by centres and rows.
 BLOBS = {

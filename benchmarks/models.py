@@ -26,18 +26,8 @@ from sklearn.model_selection import cross_val_predict
 from rankrange import RankedRangeClassifier, RankedRangeRegressor
 from rankrange.boosting import CatBoost, LightGBM, XGBoost, labels_of_scores
 
-from .data import PAPER, TABLES, codes, corrupt, table
+from .data import KINDS, PAPER, TABLES, codes, corrupt, table
 from .harness import DATA, Row, benchmark, regained, rounded, spread, timed
-
-CELLS = (
-    ("none", 0.0),
-    ("symmetric", 0.1),
-    ("symmetric", 0.2),
-    ("symmetric", 0.4),
-    ("one class", 0.3),
-    ("boundary", 0.2),
-)
-
 
 # ---- classifiers -----------------------------------------------------------------------------------------------------
 
@@ -79,7 +69,7 @@ def of_catboost(seed: int) -> dict[str, Any]:
 
 def drawn_cells(sets: tuple, seed: int, tables: int | None) -> Iterator[tuple[str, str, float]]:
     """All tables with all kinds of noise, or so many tables drawn at random for each kind."""
-    for i, (kind, rate) in enumerate(CELLS):
+    for i, (kind, rate) in enumerate(KINDS):
         chosen = sets if tables is None else np.random.default_rng([seed, i]).choice(sets, tables, replace=False)
         yield from ((str(name), kind, rate) for name in chosen)
 
@@ -191,7 +181,7 @@ def boosting_objective(
     """
     for draw in range(seed, seed + seeds):
         for name in sets if library != "catboost" else OF_TWO_CLASSES:
-            for kind, rate in CELLS:
+            for kind, rate in KINDS:
                 X, y, X_test, y_test = split(name, draw, 1000)
                 given = corrupt(X, y, kind, rate, draw)[1]
                 if library != "lightgbm":

@@ -6,6 +6,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.inference.mm import s_estimate
+from rankrange.inference.trimmed_logistic import _at_cut
 from rankrange.solvers.elemental import TrimmedSquares
 
 
@@ -36,3 +37,14 @@ def test_an_s_estimate_leaves_its_start_alone():
     problem, start = TrimmedSquares(Z, Z.sum(axis=1) + rng.normal(size=6_000), 3_003, np.zeros((3, 3))), np.zeros(3)
     s_estimate(problem, start, rng)
     assert (start == 0.0).all()
+
+
+def test_the_curvature_lost_at_the_cut_does_not_depend_on_the_mean_slope():
+    """It is the scatter of the slopes of the rows near the cut around their mean, over the width of their losses."""
+    rng = np.random.default_rng(0)
+    losses, slopes, shift = rng.exponential(size=200), rng.normal(size=(200, 3)), np.array([5.0, -2.0, 1.0])
+    curvature, mean = _at_cut(losses, slopes, 20)
+    moved, moved_mean = _at_cut(losses, slopes + shift, 20)
+    np.testing.assert_allclose(moved, curvature, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(moved_mean, mean + shift)
+    assert np.linalg.eigvalsh(curvature).min() > 0

@@ -24,7 +24,7 @@ from rankrange.core.rank_weights import NAMES
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.members import MEMBERS, MemberTask
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def rows(n=200, seed=0):
