@@ -413,9 +413,10 @@ def _separation(objective: LabelObjective, W: Array) -> tuple[TopSum, bool]:
     Z = block.scores(W).astype(np.float64, copy=False)
     down, up = separating_sets(block.true, Z, objective.loss)
     s = objective.loss.value(block.true, Z)
-    caps = objective.cutting(s).caps
-    caps = down.any(axis=1) * (1.0 if caps is None else caps)  # the loss of other rows is always 0
-    problem = replace(objective.cutting(s), loss=LabelPairs(down, up), caps=caps)
+    problem = objective.cutting(s)
+    active = down.any(axis=1)  # the loss of other rows is always 0
+    caps = active.astype(np.float64) if problem.caps is None else active * problem.caps
+    problem = replace(problem, loss=LabelPairs(down, up), caps=caps)
     return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
 
 
