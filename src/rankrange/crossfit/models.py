@@ -52,11 +52,7 @@ class Task:
         return self.classes is not None and np.array_equal(self.classes, np.arange(len(self.classes)))
 
     def repeated_for(self, model: Any) -> bool:
-        """Whether weights are applied by repeating rows.
-
-        They must be integers, with a sum of at most 5,000 or the number of rows; at most a million if the model takes
-        no weights.
-        """
+        """Whether weights are applied by repeating rows: integers whose sum is not too large."""
         if self.mass is None or not (self.mass == np.floor(self.mass)).all():
             return False
         total, few = self.mass.sum(), max(len(self.y), _REPEATED_UP_TO)
@@ -86,10 +82,7 @@ def fit_folds(
     seeds: Any = None,
     n_jobs: int | None = None,
 ) -> FittedFolds:
-    """Copies of the model, fitted to the training rows of each fold that are in `keep`, with out-of-fold predictions.
-
-    `seeds` gives each copy its own random state, if the model has one.
-    """
+    """Copies of the model, with a seed each, fitted to the training rows of each fold that are in `keep`."""
     seeds = [None] * len(folds) if seeds is None else seeds
     kept = np.ones(len(task.y), dtype=bool) if keep is None else keep
     found = Parallel(n_jobs=n_jobs)(
@@ -108,8 +101,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
     """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
 
     If the classes are 0, 1, 2 and so on, and the rows lack some of them, it is a `Renumbered` model. Rows of weight 0
-    are left out; if none is left, a ValueError is raised. `seed` sets the random states of the copy; with
-    `keep_states`, only those that the user has not set.
+    are left out. `seed` sets the random states of the copy; with `keep_states`, only those that the user has not set.
     """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
@@ -144,17 +136,14 @@ class Renumbered:
         self.model, self.classes_ = model, classes
 
     def predict(self, X: Any) -> Array:
-        """The predicted labels, in the original numbering."""
         return np.asarray(self.classes_[np.asarray(self.model.predict(X)).ravel().astype(np.intp)])
 
     @available_if(lambda self: hasattr(self.model, "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
-        """The probabilities (n, classes) of the model, in the order of `classes_`."""
         return np.asarray(self.model.predict_proba(X))
 
     @available_if(lambda self: hasattr(self.model, "decision_function"))
     def decision_function(self, X: Any) -> Array:
-        """The scores of the model, in the order of `classes_`."""
         return np.asarray(self.model.decision_function(X))
 
 
@@ -167,10 +156,7 @@ def fresh(model: Any) -> Any:
 
 
 def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
-    """Set every random state inside the model from the seed; with `keep_states`, only those that are None.
-
-    Returns the same model, which is unchanged if the seed is None or if it has no `get_params`.
-    """
+    """Set every random state inside the model from the seed and return it; with `keep_states`, only those not set."""
     if seed is None or not hasattr(model, "get_params"):
         return model
     rng, params = np.random.RandomState(seed), model.get_params()
@@ -180,10 +166,7 @@ def seeded(model: Any, seed: int | None, keep_states: bool = False) -> Any:
 
 
 def weight_name(model: Any) -> str:
-    """The name of the model's `fit` argument for sample weights; in a pipeline that of its last step.
-
-    A ValueError is raised if there is none.
-    """
+    """The name of the model's `fit` argument for sample weights; in a pipeline that of its last step."""
     if not _takes_weights(model):
         raise ValueError(
             "sample_weight needs a model whose fit takes it, unless the weights are whole and at most "
@@ -208,9 +191,9 @@ def _last_step(model: Any) -> tuple[str, Any]:
 
 
 def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
-    """Predictions of a fitted model for X: probabilities (n, classes) in the order of `classes`, or values (n,).
+    """Probabilities (n, classes) in the order of `classes`, or values (n,) if `classes` is None.
 
-    Values are predicted if `classes` is None. Classes that the model was not fitted to have probability 0.
+    Classes that the model was not fitted to have probability 0.
     """
     if classes is None:
         return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
@@ -244,10 +227,9 @@ def len_of(X: Any) -> int:
 
 
 def classifier_named(name: str) -> Any:
-    """A scikit-learn classifier by name, with default settings and random_state=0.
+    """A scikit-learn classifier with `predict_proba` by name, with default settings and random_state=0.
 
-    It must have `predict_proba` and need no arguments; otherwise a UserError is raised. Other classes are not allowed,
-    so no other code can run.
+    Other classes are not allowed, so no other code can run.
     """
     from sklearn.utils import all_estimators
 

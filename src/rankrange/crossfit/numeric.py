@@ -23,8 +23,7 @@ def numeric_view(X: Any) -> Any:
 
     Missing and infinite numbers become the median of their column, with an indicator column; the 20 most frequent
     categories of a column become indicator columns; columns of free text (more distinct texts than half of the rows)
-    are left out. Numeric arrays without such values are only converted to float. Returns None if X is not
-    two-dimensional, if no column is left, or if a sparse X has entries that are not finite.
+    are left out. None if X is not two-dimensional, no column is left, or a sparse X has entries that are not finite.
     """
     if sp.issparse(X):
         X = X.tocsr()

@@ -51,11 +51,11 @@ def trimmed_fits(
     C: float | None,
     report: Report = silent,
 ) -> tuple[FoldFits, Parts]:
-    """Three fits of each fold, and for each fold its test rows and their scores (3, r, rows).
+    """Two fits of each fold, and for each fold its test rows and their scores (2, r, rows).
 
-    The fits drop no rows, half of the estimated share of wrong labels, and this share, which is at least one row and at
-    most 45% of the rows, 60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than
-    columns the coefficients of the fits are in coordinates of the rows' span.
+    One fit drops no rows, the other the estimated share of wrong labels: at least one row and at most 45% of the rows,
+    60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than columns the coefficients
+    of the fits are in coordinates of the rows' span.
     """
     objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
     mass = objective.mass
@@ -69,7 +69,8 @@ def trimmed_fits(
     predicted = folds.tested & folds.train.any(axis=0)
     rate = wrong_rate(scores[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
     share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
-    fits = fits_dropping(objective, folds, [0.0, 0.5 * share, share], ordinary)
+    path = fits_dropping(objective, folds, [0.0, 0.5 * share, share], ordinary)
+    fits = FoldFits(path.shares[[0, 2]], path.W[[0, 2]], path.upper[[0, 2]], path.C)
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
     return fits, out_of_fold(objective, folds, fits.W)
 
@@ -86,8 +87,8 @@ def linear_predictions(
     """Out-of-fold probabilities (n, n_classes) of the ordinary and of the trimmed linear fit."""
     objective = logistic_objective(X, codes, n_classes, mass=mass)
     _, parts = trimmed_fits(objective, codes, folds, None)
-    logs = [log_probabilities(Z) for _, Z in parts]
-    return tuple(np.exp(folds.average([log[candidate] for log in logs])) for candidate in (0, 2))
+    logs = folds.average([log_probabilities(Z).transpose(1, 0, 2) for _, Z in parts])
+    return np.exp(logs[:, 0]), np.exp(logs[:, 1])
 
 
 def penalised_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Array:

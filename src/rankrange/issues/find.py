@@ -82,8 +82,8 @@ def find_label_issues(
         The folds. Each fold must train on all rows that it does not test, and all rows must be tested equally often.
         For a scan or a Dask collection cv must be an int.
     n_repeats : int, optional
-        How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for two classes
-        and up to 4,000 rows, otherwise 1.
+        How often the cross-validation is repeated with new folds, if `cv` is an int. The default is 2 for texts alone,
+        and for two classes and up to 4,000 rows, otherwise 1.
     pred_probs : array_like of shape (n_samples, n_classes), optional
         Out-of-fold probabilities of your own model, with columns in the order of the sorted classes of y, or in that of
         `classes`. No model is fitted then; with X, nearest neighbours may be added.
@@ -171,7 +171,7 @@ def find_label_issues(
         folds = draw_folds(n, rng, strata=data.learnt, n_folds=min(5, n), n_repeats=1)
         predictions = given_predictions(pred_probs, data, classes)
     else:
-        folds = label_folds(data.learnt, cv, n_repeats, rng)
+        folds = label_folds(data.learnt, cv, 2 if by_text and n_repeats is None else n_repeats, rng)
         if is_linear and not by_text:
             high_leverage = high_leverage_rows(data.X, data.learnt) | rows_with_unique_levels(data.X)
             folds, unscaled = folds.without(high_leverage), data.X
@@ -212,7 +212,7 @@ def _linear_predictions(
     half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
     out-of-fold log loss are kept.
     """
-    trained = folds.train.any(axis=0)
+    trained = np.asarray(folds.train.any(axis=0))
     views = [data] if estimator is not None else [data.scaled(trained), data][: 1 + _mostly_zero(data.X)]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))

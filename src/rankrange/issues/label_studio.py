@@ -19,7 +19,15 @@ from ..errors import UserError
 from ..pages.text import visible
 
 # The fields that identify the row of a task, with their types; "separator" and "suggested" may follow.
-_ABOUT = {"row": str, "given": str, "contents": str, "table": str, "task": str, "target": list, "p_wrong": (int, float)}
+_ABOUT: dict[str, Any] = {
+    "row": str,
+    "given": str,
+    "contents": str,
+    "table": str,
+    "task": str,
+    "target": list,
+    "p_wrong": (int, float),
+}
 NONE_OF_THEM = "(none)"
 # Names of the controls, and the key of the fields that identify the row of a task.
 _LABEL, _ROW, _KEY = "label", "row", "rankrange"

@@ -31,10 +31,10 @@ class LabelIssues:
     ----------
     table : structured ndarray
         One entry per suspect: "row" (its index label in X, or its position from 0), "given" and "suggested" label,
-        "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of out-of-fold
-        predictions with a loss above the cut), "fdr" (the estimated share of right labels among the suspects up to this
-        one) and "action": "relabel" (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly
-        wrong). The table of a scan has no "distance" and no "cut".
+        "p_wrong", "loss" (out of fold), "distance" (the loss minus the cut lam_hat), "cut" (the share of predictions
+        with a loss above the cut), "fdr" (the estimated share of right labels up to this one) and "action": "relabel"
+        (likely wrong, and one other label fits), "drop" (likely wrong) or "look" (possibly wrong). The table of a scan
+        has no "distance" and no "cut".
     score : ndarray of shape (n,)
         The score by which rows are ranked; a higher score means that the label is more likely wrong.
     p_wrong : ndarray of shape (n,)
@@ -48,14 +48,12 @@ class LabelIssues:
         The ensemble that p_wrong is computed from, as (name, weight, out-of-fold probabilities (n, classes)); empty for
         a scan.
     high_leverage : ndarray of shape (n,), optional
-        Whether each row has high leverage. No model is trained on such rows, and their action is never "relabel",
-        because predictions there are extrapolations.
+        Whether each row has high leverage. No model is trained on such rows, and they are never relabelled.
     ranked : structured ndarray, optional
         The table of all rows, ranked by score; `top` returns the first of them. For a scan it has the suspects and up
         to 100 further rows.
     index : ndarray of shape (n,), optional
-        The names of all rows in the order of `score`, if they are not 0 to n - 1: the index of a data frame, or the
-        numbers of the samples that a network was trained on.
+        The names of all rows in the order of `score`, if they are not 0 to n - 1.
     decisions : dict
         Decisions made with `decide`, by the name of the row.
     no_error : float
@@ -69,10 +67,10 @@ class LabelIssues:
     C : float, optional
         The penalty of the linear fits, as in scikit-learn.
     labels : {"annotated", "observed"}
-        How the labels came about, as given. For observed outcomes no label is called wrong: the tables have the columns
-        "row", "given", "expected" (the most probable outcome), "probability" (of the given outcome) and "loss", with
-        the least probable outcomes first; the suspects are outcomes with a probability below 5%. p_wrong and the
-        estimated share are then 0, and rows can be neither relabelled nor dropped.
+        How the labels came about, as given. For observed outcomes no label is called wrong: the tables have "row",
+        "given", "expected" (the most probable outcome), "probability" (of the given one) and "loss", with the least
+        probable outcomes first; suspects are outcomes below 5%. p_wrong and the estimated share are then 0, and rows
+        can be neither relabelled nor dropped.
     expected_surprises : float
         For observed outcomes: the number of outcomes below 5% that is expected if the predictions are calibrated.
 

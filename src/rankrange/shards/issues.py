@@ -127,7 +127,7 @@ def _fitted(data: Data, model: Any, n_folds: int, trees: bool, costs: Costs, rng
     objective = predictions.logistic_objective(data.X, codes, n_classes, data.model.fit_intercept, data.mass)
     share = objective.mass.sum() / data.total
     fits, _ = predictions.trimmed_fits(objective, codes, folds, None if model.C == "auto" else float(model.C) / share)
-    W, space = fits.W[[0, 2]], RowSpace.of(data.X)
+    W, space = fits.W, RowSpace.of(data.X)
     if space is not None:  # with few rows the fits are in coordinates of their span
         d = space.X.shape[1]
         W = np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
