@@ -151,7 +151,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
         yes["neighbours"] = neighbour_means(of_unit_variance(X), Y, plan.folds.once(), plan.rng(3))
-        yes["smooth"] = smooth_means(X, Y.astype(np.float64), plan.rng(5))
+        yes["smooth"] = smooth_means(X, Y.astype(np.float64), plan.rng(5), separately=True)
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):
         members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}

@@ -58,11 +58,13 @@ def smooth_functions(X: Any, codes: Array, n_classes: int, rng: np.random.Genera
     return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
-def smooth_means(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None = None) -> Array:
+def smooth_means(
+    X: Any, Y: Array, rng: np.random.Generator, mass: Array | None = None, separately: bool = False
+) -> Array:
     """Leave-one-out predictions, from .001 to .999, of Y (n, targets) by regressions on radial basis functions.
 
-    Width and penalty minimise the squared error of each target. Leave-one-out predictions are computed from the fit to
-    all rows.
+    Width and penalty minimise the squared error, jointly for all targets unless `separately`. Leave-one-out
+    predictions are computed from the fit to all rows.
     """
     weight = np.ones(len(Y)) if mass is None else mass
     sample = np.sort(rng.choice(np.flatnonzero(weight > 0), min(_LANDMARKS, int((weight > 0).sum())), replace=False))
@@ -85,6 +87,7 @@ def smooth_means(X: Any, Y: Array, rng: np.random.Generator, mass: Array | None 
             left_out = (features @ (inverse[:, None] * projected) - leverage * targets) / (1.0 - leverage)
             predicted = left_out[:, :-1] + (1.0 - left_out[:, -1:]) * overall
             error = weight @ (predicted - Y) ** 2
+            error = error if separately else np.full(len(error), error.sum())
             better = error < least
             least = np.where(better, error, least)
             best[:, better] = predicted[:, better]
