@@ -414,8 +414,8 @@ def _separation(objective: LabelObjective, W: Array) -> tuple[TopSum, bool]:
     down, up = separating_sets(block.true, Z, objective.loss)
     s = objective.loss.value(block.true, Z)
     problem = objective.cutting(s)
-    active = down.any(axis=1)  # the loss of other rows is always 0
-    caps = active.astype(np.float64) if problem.caps is None else active * problem.caps
+    active: Array = np.asarray(down.any(axis=1))  # the loss of other rows is always 0
+    caps: Array = active.astype(np.float64) if problem.caps is None else active * problem.caps
     problem = replace(problem, loss=LabelPairs(down, up), caps=caps)
     return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
 
