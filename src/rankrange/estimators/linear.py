@@ -292,8 +292,8 @@ class AoRRLinear(BaseEstimator):
         groups = None if rows.groups is None else rows.groups[1]
         given = replace(given, aggregate=aggregates_of(self.aggregate, given.strata, groups)[1])
         self._store(result, given)
-        same = result.losses is not None and objective.design.X is rows.X
-        self._store_cuts(result.losses if same else given.losses(given.design.scores(result.w)), given)
+        losses = result.losses if objective.design.X is rows.X else None
+        self._store_cuts(given.losses(given.design.scores(result.w)) if losses is None else losses, given)
         if not result.converged:
             warnings.warn(
                 f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "

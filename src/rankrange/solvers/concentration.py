@@ -101,7 +101,7 @@ def _proximal_step(objective: Objective, W: Array, at: Point) -> Array:
     slopes = at.gradient - objective.penalty_gradient(W)
     order = np.abs(slopes[:, : design.d]).max(axis=0)
     order[W[:, : design.d].any(axis=0)] = np.inf
-    near = np.count_nonzero(order > _EDGE * objective.l1_ratio / objective.C)
+    near = int(np.count_nonzero(order > _EDGE * objective.l1_ratio / objective.C))
     columns = np.arange(design.d)
     if design.d > (count := min(max(near, _FEW_COLUMNS), _WORKING)):
         columns = np.sort(np.argpartition(-order, count)[:count])
