@@ -35,7 +35,7 @@ from .rows import Chunk, Kernel, Rows
 # A counting pass divides brackets into at most this many bins, and does not divide bins of fewer rows.
 _BINS, _BIN_ROWS = 1024, 2000
 # The curvature at a cut is estimated from this many rows per parameter, if they are at most this share of all rows.
-_CROSSING_ROWS, _CROSSING_SHARE = 500, 0.01
+CROSSING_ROWS, _CROSSING_SHARE = 500, 0.01
 
 
 class Passes:
@@ -60,7 +60,8 @@ class Iterate:
     gradient: Array
     lower: Cut | None  # None if k keeps all rows
     upper: Cut | None  # None if m = 0
-    certain: Array  # `tangent_sums` over the rows between the brackets, which are certainly kept
+    table: Array  # `tangent_sums` over all kept rows
+    certain: Array  # the same over the rows between the brackets, which are certainly kept
     near: Near | None  # the undecided rows, inside the brackets; None if there are none
     weights: Array  # their weights, each in [0, mass]
     least: float  # the smallest loss
@@ -71,10 +72,6 @@ class Iterate:
         """Rows with losses strictly inside are certainly kept and in `certain`."""
         lower, upper = self.request.lower, self.request.upper
         return Interval(-np.inf if lower is None else lower.high, np.inf if upper is None else upper.low)
-
-    def table(self) -> Array:
-        """The `tangent_sums` over all kept rows."""
-        return self.certain if self.near is None else self.certain + self.near.sums(self.weights)
 
 
 class _Bracket:
@@ -145,7 +142,7 @@ class FullData:
         mass = model.mass(self._y, self._spaced.weight)
         self.mass = np.ones(len(self._y)) if mass is None else host(mass)
         part = len(self.mass) / rows.n_rows
-        crossing = _CROSSING_ROWS * p / rows.n_rows
+        crossing = CROSSING_ROWS * p / rows.n_rows
         self.smooth = crossing <= _CROSSING_SHARE  # whether so many rows lie near a cut that F is nearly smooth there
         least = 0.5 * min(crossing, _CROSSING_SHARE)
         self._brackets = {
@@ -288,7 +285,7 @@ class FullData:
         table = certain if near is None else certain + near.sums(weights)
         value = float(table[:, LOSS].sum()) / self.kept + sample.penalty(W)
         gradient = slopes_of(table.sum(axis=0), len(W))[:, : W.shape[1]] / self.kept + sample.penalty_gradient(W)
-        return Iterate(W, value, gradient, lower, upper, certain, near, weights, part.least, request)
+        return Iterate(W, value, gradient, lower, upper, table, certain, near, weights, part.least, request)
 
 
 class TooManyTies(ValueError):

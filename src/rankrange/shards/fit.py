@@ -319,7 +319,9 @@ def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
     upper = Cut(value, full.m, full.total) if full.m > 0 else None
     table = np.zeros((n_slope_groups(len(zero)), 1))
     lower = Cut(value, full.k, full.total)
-    return Iterate(zero, value, np.zeros_like(zero), lower, upper, table, None, np.empty(0), value, Request(zero))
+    return Iterate(
+        zero, value, np.zeros_like(zero), lower, upper, table, table, None, np.empty(0), value, Request(zero)
+    )
 
 
 def _store(

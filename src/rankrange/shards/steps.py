@@ -21,7 +21,7 @@ from ..solvers.concentration import hessian
 from ..solvers.descent import Log, Metric, add_diagonal, bounded_difference, inverse_hessian, relative
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
-from .evaluation import FullData, Iterate, kept_share
+from .evaluation import CROSSING_ROWS, FullData, Iterate, kept_share
 from .kernels import MASS, OFFSET, Interval, Request, slopes_of
 
 # The whole Hessian is built and factored up to this many parameters.
@@ -111,17 +111,22 @@ def crossing_curvature(iterate: Iterate, kept: float, fit_intercept: bool) -> Ar
     for sign, cut, bracket in ((1.0, iterate.upper, request.upper), (-1.0, iterate.lower, request.lower)):
         if cut is None or bracket is None:
             continue
-        distance = near.losses - cut.value
-        sides = (distance > 0) & (near.losses <= bracket.high), (distance < 0) & (near.losses >= bracket.low)
-        if not all(side.any() for side in sides):
+        inside = np.flatnonzero((near.losses >= bracket.low) & (near.losses <= bracket.high))
+        distance = near.losses[inside] - cut.value
+        if len(inside) > (most := CROSSING_ROWS * iterate.W.size):
+            nearest = np.argpartition(np.abs(distance), most)[:most]
+            inside, distance = inside[nearest], distance[nearest]
+        sides = inside[distance > 0], inside[distance < 0]
+        masses = [near.mass[side].sum() for side in sides]
+        if not all(masses):
             continue
-        density = min(near.mass[side].sum() / np.abs(distance[side]).max() for side in sides)
-        for side in sides:
+        ends = max(distance), -min(distance)
+        density = min(mass / end for mass, end in zip(masses, ends, strict=True))
+        for side, mass in zip(sides, masses, strict=True):
             rows = near.take(side)
             G = outer_rows(rows.X, rows.slopes, fit_intercept)
-            G -= rows.mass @ G / rows.mass.sum()
-            share = density / near.mass[sides[0] | sides[1]].sum()
-            lost += sign * share / kept * (G.T * rows.mass) @ G
+            G -= rows.mass @ G / mass
+            lost += sign * density / (sum(masses) * kept) * (G.T * rows.mass) @ G
     return lost
 
 
@@ -184,7 +189,7 @@ class Local:
         if not _cut_is_clean(self.iterate):
             return np.inf
         data, value = self.data, self.iterate.value
-        table = self._with_best_weights() if self.kinked else self.iterate.table()
+        table = self._with_best_weights() if self.kinked else self.iterate.table
         best = _lower_bound(data, table)
         for everywhere in (False, True) if self.few_parameters else ():
             start = self._moved(table, self.iterate.W, True) if everywhere else (table, self.iterate.W)
