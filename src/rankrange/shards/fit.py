@@ -79,8 +79,9 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
         m, k, sample, start = _start(estimator, rows, data, rng)
         full = FullData(passes, data.model, sample, data.chunk, data.total, m, k, float(estimator.tol))
         log = Log()
-        if _all_tie(sample, start):
-            end = _tied_at_zero(full, np.zeros_like(start)), np.inf, 0
+        zero = np.zeros_like(start)
+        if sample.at(zero).value <= sample.at(start).value and _all_tie(sample, zero):
+            end = _tied_at_zero(full, zero), np.inf, 0
         else:
             end = Descent(full, max_iter=int(estimator.max_iter), log=log).run(start)
         _store(estimator, rows, data, full, *end, log)

@@ -24,7 +24,7 @@ from .rows import Chunk, LocalRows, Rows
 # Copies of fewer bytes do not save time.
 _MIN_SPILL = 200_000_000
 # Rows that are read at a time, and bytes of CSV.
-_READ_ROWS, _CSV_BLOCK = 1 << 16, 1 << 24
+_READ_ROWS, _CSV_BLOCK = 1 << 16, 1 << 22
 _FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
@@ -376,7 +376,7 @@ def _csv_reader(file: Path, **options: Any) -> Any:
     packed = "gzip" if file.suffix.lower() == ".gz" else None
     source = pyarrow_module().input_stream(str(file), compression=packed)
     convert = csv.ConvertOptions(strings_can_be_null=True, **options)
-    return csv.open_csv(source, csv.ReadOptions(block_size=_CSV_BLOCK), convert_options=convert)
+    return csv.open_csv(source, csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False), convert_options=convert)
 
 
 def pyarrow_module(name: str = "") -> Any:
