@@ -80,7 +80,7 @@ class AoRRLinear(BaseEstimator):
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
     }
     # Attributes that not every fit has.
-    _optional: ClassVar[tuple[str, ...]] = ("path_", "confirmation_", "groups_", "_noise", "_training", "n_passes_")
+    _optional: ClassVar[tuple[str, ...]] = ("path_", "groups_", "_noise", "_training", "n_passes_")
     # The losses that an l1 penalty supports.
     _l1_losses: tuple[str, ...]
 
