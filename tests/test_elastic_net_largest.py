@@ -7,13 +7,14 @@ from scipy.optimize import minimize
 from sklearn.datasets import make_regression
 
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.solvers.sparse import Cut, trimmed_net
-from test_elastic_net import LOSSES, drawn, net_of
+from rankrange.solvers import solve
+from test_elastic_net import LOSSES, drawn, least_over_dropped_rows, objective_of
 
 
-def least_by_slsqp(net, C, K):
+def least_by_slsqp(problem):
     """Minimise over (positive part, negative part, intercepts, level, excesses): smooth with smooth constraints."""
-    n, d, r = *net.X.shape, net.n_outputs
+    n, d, r = problem.design.n, problem.design.d, problem.n_outputs
+    K, C, ratio, X = problem.k, problem.C_of_sum, problem.l1_ratio, problem.design.X
 
     def split(v):
         up, down, intercept, rest = np.split(v, [r * d, 2 * r * d, 2 * r * d + r])
@@ -21,12 +22,12 @@ def least_by_slsqp(net, C, K):
 
     def value(v):
         coef, _, level, excess = split(v)
-        ridge = (1 - net.l1_ratio) / 2 * (coef**2).sum()
-        return C * (K * level + excess.sum()) + ridge + net.l1_ratio * v[: 2 * r * d].sum()
+        ridge = (1 - ratio) / 2 * (coef**2).sum()
+        return C * (K * level + excess.sum()) + ridge + ratio * v[: 2 * r * d].sum()
 
     def room(v):
         coef, intercept, level, excess = split(v)
-        return excess + level - net.losses(coef @ net.X.T + intercept[:, None])
+        return excess + level - problem.losses(coef @ X.T + intercept[:, None])
 
     start = np.concatenate([np.full(2 * r * d, 0.1), np.zeros(r), [1.0], np.full(n, 10.0)])
     bounds = [(0, None)] * (2 * r * d) + [(None, None)] * (r + 1) + [(0, None)] * n
@@ -37,27 +38,18 @@ def least_by_slsqp(net, C, K):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("K", [3, 12])
 def test_the_largest_losses_have_the_least_value_of_another_solver(loss, K):
-    X, y = drawn(K, 16, 3, loss)
-    net, C = net_of(X, y, loss, 0.5), 0.6
-    fit = trimmed_net(net, Cut(0, None, C, None, K), rng=np.random.default_rng(0))
-    assert fit.gap <= 1e-6 * fit.value
-    least = least_by_slsqp(net, C, K)
-    assert fit.value == pytest.approx(least, rel=2e-6)
-    assert fit.value - fit.gap <= least * (1 + 1e-9)
+    problem = objective_of(*drawn(K, 16, 3, loss), loss, 0.5, 0.6, k=K)
+    found = solve(problem)
+    assert found.certificate <= 1e-6
+    least = least_by_slsqp(problem) / problem.C
+    assert found.value == pytest.approx(least, rel=2e-6)
+    assert found.value * (1 - found.certificate) <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_in_a_small_table_no_other_rows_are_better_to_drop(loss):
-    X, y = drawn(3, 9, 4, loss)
-    net, C, k = net_of(X, y, loss, 0.7), 1.0, 6
-    found = trimmed_net(net, Cut(1, None, C, None, k), rng=np.random.default_rng(0))
-    least = np.inf
-    for row in range(9):
-        h = np.full(9, C)
-        h[row] = 0.0
-        fit = net.fit(h, top=C * (k - 1), tol=1e-3)
-        least = min(least, fit.value - fit.gap)
-    assert found.value <= least * (1 + 2e-3)
+    problem = objective_of(*drawn(3, 9, 4, loss), loss, 0.7, 1.0, m=1, k=6)
+    assert solve(problem).value <= least_over_dropped_rows(problem, 1) * (1 + 2e-3)
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber"])

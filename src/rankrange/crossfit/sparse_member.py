@@ -7,6 +7,7 @@ path of a fold costs less than one fit with an l2 penalty.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import numpy as np
 from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
+from ..core.objective import Design, Objective
 from ..core.transition import wrong_rate
-from ..solvers.sparse import Cut, ElasticNet, Net, follow
+from ..solvers.concentration import concentrate
+from ..solvers.convex import minimise
 from .folds import Folds
 from .predictions import log_probabilities
 
@@ -33,52 +36,48 @@ def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Ma
     """
     if X.shape[1] <= X.shape[0]:
         return {}
-    two = n_classes == 2
-    net = ElasticNet(
-        np.asarray(X, dtype=np.float64),
-        2.0 * codes - 1.0 if two else codes,
-        Logistic() if two else Softmax(),
-        1 if two else n_classes,
-        1.0,
-    )
+    X = np.asarray(X, dtype=np.float64)
+    loss, y = (Logistic(), 2.0 * codes - 1.0) if n_classes == 2 else (Softmax(), codes)
+    outputs = 1 if n_classes == 2 else n_classes
     trains = [np.flatnonzero(train) for train in folds.train]
     # Penalties are relative to the largest of each fold, so no label influences its own prediction.
-    Cs = [
-        net.take(train).largest_penalty(np.ones(len(train))) * np.geomspace(1.0, 1.0 / _EPS, _PENALTIES)
-        for train in trains
-    ]
-    if not np.isfinite(Cs).all():  # no column is informative
+    weakest = [_largest_C_without_coefficients(X[train], codes[train], n_classes) for train in trains]
+    if not np.isfinite(weakest).all():  # no column is informative
         return {}
-    paths = [_path(net.take(train), path_C) for train, path_C in zip(trains, Cs, strict=True)]
-    logs = [_logs(net, [path[j] for path in paths], folds) for j in range(_PENALTIES)]
+    parts = [
+        Objective(Design(X[train], True), y[train], loss, C * len(train), outputs, l1_ratio=1.0, k=len(train))
+        for train, C in zip(trains, weakest, strict=True)
+    ]
+    steps = np.geomspace(1.0, 1.0 / _EPS, _PENALTIES)
+    paths = [_path(part, part.C * steps) for part in parts]
+    logs = [_logs(X, [path[j] for path in paths], folds) for j in range(_PENALTIES)]
     rows = np.arange(len(codes))
     predicted = folds.tested & folds.train.any(axis=0)
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][predicted].mean()))
     share = min(wrong_rate(logs[best][predicted], codes[predicted]), _MOST)
-    cut = [
-        follow(
-            net.take(train),
-            Cut(round(share * len(train)), None, float(path_C[best]), Stratified(codes[train])),
-            path[best][:2],
-        )
-        for train, path_C, path in zip(trains, Cs, paths, strict=True)
-    ]
-    return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(net, cut, folds))}
+    trimmed = []
+    for part, path in zip(parts, paths, strict=True):
+        cut = replace(part, C=part.C * steps[best], aggregate=Stratified(part.strata))
+        trimmed.append(concentrate(cut.ranked(round(share * part.design.n), part.k), path[best], tol=_TOL)[0])
+    return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(X, trimmed, folds))}
 
 
-def _path(part: ElasticNet, Cs: Array) -> list[Net]:
-    """The fits to these rows for all penalties, from the largest to the smallest."""
-    fits: list[Net] = []
+def _largest_C_without_coefficients(X: Array, codes: Array, n_classes: int) -> float:
+    """The largest C for which all coefficients are zero, from the slopes there; infinite if it has no bound."""
+    labels = np.eye(n_classes)[codes]
+    steepest = float(np.abs((labels - labels.mean(axis=0)).T @ X).max(initial=0.0))
+    return 1.0 / steepest if steepest > 0 else np.inf
+
+
+def _path(part: Objective, Cs: Array) -> list[Array]:
+    """The coefficients for all C, from the smallest to the largest; each fit starts at the one before."""
+    fits = [np.zeros((part.n_outputs, part.design.p))]
     for C in Cs:
-        start = fits[-1][:2] if fits else None
-        fits.append(part.fit(np.full(len(part.y), float(C)), start, tol=_TOL))
-    return fits
+        fits.append(minimise(replace(part, C=float(C)).average(), fits[-1], tol=_TOL, max_iter=50).W)
+    return fits[1:]
 
 
-def _logs(net: ElasticNet, fits: list[Net], folds: Folds) -> Array:
+def _logs(X: Array, fits: list[Array], folds: Folds) -> Array:
     """Out-of-fold log probabilities (n, classes)."""
-    scores = [
-        net.take(np.flatnonzero(test)).scores(fit.coef, fit.intercept)
-        for test, fit in zip(folds.test, fits, strict=True)
-    ]
+    scores = [Design(X[test], True).scores(W) for test, W in zip(folds.test, fits, strict=True)]
     return folds.average([log_probabilities(Z[None])[0] for Z in scores])

@@ -7,19 +7,15 @@ An l1 penalty is part of the quadratic model of a step (proximal Newton).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import enet_path
 
 from ..core.arrays import Array
 from ..core.objective import Design, Objective, Point
-from .descent import Metric, add_diagonal, cholesky
+from .descent import Metric, add_diagonal
+from .quadratic_net import quadratic_net
 
 # The Hessian is that of at most this many rows per column: more do not make the steps better.
 _ROWS_PER_COLUMN, _FEW_ROWS = 200, 2000
@@ -107,41 +103,12 @@ def _proximal_step(objective: Objective, W: Array, at: Point) -> Array:
         columns = np.sort(np.argpartition(-order, count)[:count])
         design = Design(design.X[:, columns], design.fit_intercept)
     used = np.append(columns, np.arange(objective.design.d, objective.design.p))
+    squares, weight = objective.penalty_diagonal()[used], objective.l1_ratio / objective.C
     for r, h in enumerate(_curvatures(objective, at.scores)):
         H = design.gram(*_enough_rows(design, at.weights * h / objective.kept))
-        change[r, used] = _quadratic_net(H, slopes[r, used], W[r, used], objective, len(columns)) - W[r, used]
+        slope, w = slopes[r, used] + squares * W[r, used], W[r, used]
+        change[r, used] = quadratic_net(H + np.diag(squares), slope, w, len(columns), weight) - w
     return change
-
-
-def _quadratic_net(H: Array, slope: Array, w: Array, objective: Objective, d: int) -> Array:
-    """Minimise slope.(v - w) + (v - w)'H(v - w)/2 plus the elastic net of the first d entries over v.
-
-    The intercept has no penalty: the model is minimised over it first. Coordinate descent does the rest.
-    """
-    target, v = H @ w - slope, w.copy()
-    if objective.design.fit_intercept:
-        side, corner = H[:d, d], max(float(H[d, d]), 1e-300)
-        H, target, last = H[:d, :d] - np.outer(side, side) / corner, target[:d] - side * (target[d] / corner), target[d]
-    scale = np.sqrt(np.maximum(np.diag(H), 1e-300))  # columns may differ in scale by many orders of magnitude
-    factor = cholesky(H / scale[:, None] / scale, 1e-12) * scale
-    response = solve_triangular(factor, target, trans="T", check_finite=False)
-    with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        _, paths, _ = enet_path(
-            np.asfortranarray(factor),
-            response,
-            alphas=[1.0 / (objective.C * d)],
-            l1_ratio=objective.l1_ratio,
-            precompute=False,
-            coef_init=w[:d].copy(),  # the array is overwritten
-            tol=1e-6,
-            max_iter=_SWEEPS,
-            check_input=False,
-        )
-    v[:d] = paths[:, 0]
-    if objective.design.fit_intercept:
-        v[d] = (last - side @ v[:d]) / corner
-    return v
 
 
 def hessian(objective: Objective, W: Array) -> Array:

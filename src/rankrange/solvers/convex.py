@@ -177,17 +177,6 @@ def _last_step(smoothing: _Smoothing, best: Any, at: _At, direction: Array, dZ: 
     return (reached.W, reached.Z, value) if reached is not None and value < best[2] else best
 
 
-def proximal_step(problem: Any, W: Array) -> tuple[Array, float]:
-    """One Newton step on a problem with fixed weights and a smooth loss: W and the value, which is not larger."""
-    smoothing = _Smoothing(problem, W, Z := problem.design.scores(W))
-    at = smoothing.at(W, Z)
-    gradient = smoothing.gradient(at)
-    direction = _direction(smoothing, at, gradient, _WORKING, _CG_TOL[1])
-    slope = smoothing.slope_along(at, gradient, direction)
-    reached = smoothing.search(at, direction, problem.design.scores(direction), slope)[0] if slope < 0 else None
-    return (at.W, at.total) if reached is None else (reached.W, reached.total)
-
-
 class _Smoothing:
     """A problem with the centre and the width of its smoothing; without any if its weights and slopes are smooth."""
 

@@ -59,7 +59,8 @@ def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: f
 
 def _penalised(H: Array, slopes: Array, weight: float, v: Array) -> Array:
     """Minimise slopes . (x - v) + (x - v)' H (x - v) / 2 + weight ||x||_1 from v."""
-    factor = cholesky(H, _RIDGE * max(float(np.diag(H).max()), 1e-300))
+    scale = np.sqrt(np.maximum(np.diag(H), 1e-300))  # columns may differ in scale by many orders of magnitude
+    factor = cholesky(H / scale[:, None] / scale, _RIDGE) * scale
     response = solve_triangular(factor, H @ v - slopes, trans="T", check_finite=False)
     # Checks would take longer than small problems do.
     with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
@@ -109,7 +110,7 @@ def _step(H: Array, pull: Array, x: Array, signs: Array, weight: float) -> tuple
     if not len(x):
         return x, signs, None, True
     diagonal = H.reshape(-1)[:: len(H) + 1]
-    diagonal += _RIDGE * diagonal.mean()
+    diagonal *= 1.0 + _RIDGE
     right = pull - weight * signs
     _, change, info = dposv(H, right)
     if info != 0:
