@@ -1,4 +1,4 @@
-"""Least trimmed squares with or without a ridge penalty: solver="auto" for squared losses with k = n.
+"""Least trimmed squares with or without a ridge penalty: for squared losses with k = n.
 
 Up to 1,000 rows are searched together (`elemental`). Up to 10,000 rows, a random subset is searched first, and its best
 fits are continued on all rows. With more, they are continued on a larger subset and then on all rows, by concentration
