@@ -39,7 +39,7 @@ BAD = {
     "one column": (b"y\n" + b"0\n1\n" * 30, "needs a target and at least one other column, got one column"),
     "one class": (
         GOOD.replace(b",1\n", b",0\n"),
-        r"two classes of at least 5 rows, got 1 class\(es\) \(0\) .*; choose",
+        r"two classes of at least 5 rows, got 1 .* \(of '0'\); choose",
     ),
     "duplicate names": (
         GOOD.replace(b"a,b,y", b"a,a,y"),

@@ -10,8 +10,9 @@ pa = pytest.importorskip("pyarrow")
 from rankrange import AoRRClassifier, find_label_issues  # noqa: E402
 from rankrange.audit import multilabel, regression  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
-from rankrange.audit.target import find_target, folds_by_group, folds_by_time, group_numbers  # noqa: E402
+from rankrange.audit.target import group_numbers, time_periods  # noqa: E402
 from rankrange.crossfit import trees as tree_members  # noqa: E402
+from rankrange.crossfit.folds import Folds, draw_folds  # noqa: E402
 from rankrange.crossfit.neighbours import neighbour_means  # noqa: E402
 from rankrange.crossfit.predictions import logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.tables.columns import Column  # noqa: E402
@@ -28,11 +29,11 @@ def _data(seed=0):
 
 def _plan(how):
     rng = np.random.default_rng(3)
-    target = find_target(pa.table({"y": pa.array(["a", "b"] * (N // 2))}), ["y"])
     if how == "time":
-        return Plan(*folds_by_time(Column("day", "numbers", rng.permutation(N).astype(float)), target, 4), forward=True)
+        periods = time_periods(Column("day", "numbers", rng.permutation(N).astype(float)), 4)
+        return Plan(Folds.forward(periods), periods, forward=True)
     groups = group_numbers(Column.of("who", pa.chunked_array([[f"g{i}" for i in rng.integers(0, 30, size=N)]])))
-    return Plan(folds_by_group(groups, "who", target, 4, 0), groups)
+    return Plan(draw_folds(N, rng, groups=groups, n_folds=4, n_repeats=1), groups)
 
 
 def _changed(X, y, rows, kind):

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit.target import find_target, folds_by_group, folds_by_time, group_numbers  # noqa: E402
+from rankrange.audit.study import _folds  # noqa: E402
+from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
-from rankrange.tables.columns import Column, read_columns  # noqa: E402
+from rankrange.tables.columns import read_columns  # noqa: E402
 
 
 def test_a_class_named_unknown_beside_numbers_stays_a_class():
@@ -57,20 +58,21 @@ def test_many_different_numbers_are_a_regression_unless_the_task_says_otherwise(
     assert find_target(pa.table({"y": np.repeat(np.arange(5), 20)}), ["y"], "classes").names == list("01234")
 
 
-def a_target(n=60):
-    return find_target(pa.table({"y": ["u", "v"] * (n // 2)}), ["y"])
+def folds_of(n, by, cells, seed=0):
+    """The folds of a numeric target of n rows, and the groups or periods."""
+    column = read_columns(pa.table({by: cells}))[0]
+    target = find_target(pa.table({"y": np.arange(float(n))}), ["y"])
+    return _folds(target, np.zeros((n, 1)), [column if by == "group" else None, column if by == "time" else None], seed)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=60, max_size=60))
 def test_a_group_is_never_in_two_parts(groups):
-    target = find_target(pa.table({"y": np.arange(60.0)}), ["y"])
-    groups = np.array(groups)
     if len(set(groups)) < 5:
         with pytest.raises(UserError, match="needs at least 5 groups"):
-            folds_by_group(groups, "g", target, 5, 0)
+            folds_of(60, "group", groups)
         return
-    tests = folds_by_group(groups, "g", target, 5, 0).test > 0
+    tests, groups = folds_of(60, "group", groups)[0].test, np.array(groups)
     assert (tests.sum(axis=0) == 1).all()
     for g in set(groups):
         assert (tests[:, groups == g].any(axis=1) == tests[:, groups == g].all(axis=1)).all()
@@ -78,7 +80,8 @@ def test_a_group_is_never_in_two_parts(groups):
 
 def test_folds_along_time_are_in_order_and_the_past_predicts_the_future():
     when = np.random.default_rng(0).permutation(60)
-    folds, periods = folds_by_time(read_columns(pa.table({"when": when}))[0], a_target(), 5)
+    folds, periods, along_time = folds_of(60, "time", when)
+    assert along_time
     assert all(when[periods == f].max() < when[periods == f + 1].min() for f in range(4))
     for f in range(1, 5):
         assert when[folds.train[f] > 0].max() < when[folds.test[f] > 0].min()
@@ -98,11 +101,9 @@ def test_money_is_a_target_of_numbers(task):
 def test_rows_without_a_group_are_groups_of_their_own(seed):
     rng = np.random.default_rng(seed)
     groups = [f"g{g}" if rng.random() < 0.5 else None for g in rng.integers(0, 10, 80)]
-    target = find_target(pa.table({"y": np.arange(80.0)}), ["y"])
-    numbers = group_numbers(Column.of("g", pa.chunked_array([groups])))
-    parts = folds_by_group(numbers, "g", target, 4, seed).test.argmax(axis=0)
+    parts = folds_of(80, "group", pa.array(groups, pa.string()), seed)[0].test.argmax(axis=0)
     alone = parts[[g is None for g in groups]]
-    assert len(set(alone.tolist())) == 4
+    assert len(set(alone.tolist())) == 5
     known = np.array([g or "" for g in groups])
     assert all(len(set(parts[known == g])) == 1 for g in set(known) - {""})
-    assert np.ptp(np.bincount(parts, minlength=4)) <= 15
+    assert np.ptp(np.bincount(parts, minlength=5)) <= 15

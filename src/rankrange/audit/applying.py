@@ -266,7 +266,7 @@ def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
         for _ in range(source.header_lines):
             file.write(next(text).encode(encoding))
         row = 0
-        for record, cells in records(text, source.delimiter):
+        for record, cells, _ in records(text, source.delimiter):
             is_row = bool(cells)  # an empty line is not a row
             if is_row and row < len(changes.dropped) and row in changes.cells:
                 record = _with_cells(record, source.delimiter, changes.cells[row])

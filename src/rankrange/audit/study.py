@@ -24,7 +24,7 @@ from .. import __version__
 from ..core.arrays import Array
 from ..core.shared_context import SharedContext
 from ..core.threads import one_thread
-from ..crossfit.folds import default_repeats, draw_folds
+from ..crossfit.folds import Folds, default_repeats, draw_folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
@@ -42,7 +42,7 @@ from .regression import bad_leverage_points, study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .sentences import group_notes, ignored_groups
-from .target import RowNames, Target, find_target, folds_by_group, folds_by_time, group_numbers
+from .target import RowNames, Target, check_folds, find_target, group_numbers, time_periods
 from .task_result import Group, TaskResult, groups_of
 
 _STUDIES: dict[str, Callable[..., TaskResult]] = {
@@ -288,20 +288,23 @@ def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) 
     group, clock = blocks
     if group is not None and clock is not None:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
+    n, classes = len(found.y), found.task == "classes"
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    size = X.shape[0] * (X.shape[1] + 1) * n_outputs
+    size = n * (X.shape[1] + 1) * n_outputs
     n_folds = 5 if size <= _FIVE_FOLDS_UP_TO else 3 if size <= 5 * _FIVE_FOLDS_UP_TO else 2
-    if group is not None:
-        groups = group_numbers(group)
-        return folds_by_group(groups, group.name, found, n_folds, seed), groups, False
     if clock is not None:
-        return *folds_by_time(clock, found, max(n_folds, 3)), True
-    strata = found.y if found.task == "classes" else np.zeros(len(found.y), dtype=np.intp)
-    if found.task == "labels":
-        strata = np.minimum(found.y.sum(axis=1), round(float(found.y.sum(axis=1).mean())) + 1)
-    repeats = default_repeats(len(strata), len(found.names)) if found.task == "classes" else 1
-    rng = np.random.default_rng([seed, 4])
-    return draw_folds(len(strata), rng, strata=strata, n_folds=n_folds, n_repeats=repeats), None, False
+        groups = time_periods(clock, max(n_folds, 3))
+        folds = Folds.forward(groups)
+    else:
+        groups = None if group is None else group_numbers(group, n_folds)
+        strata = found.y if classes else np.zeros(n, dtype=np.intp)
+        if found.task == "labels" and group is None:
+            strata = np.minimum(found.y.sum(axis=1), round(float(found.y.sum(axis=1).mean())) + 1)
+        repeats = default_repeats(n, len(found.names)) if classes and group is None else 1
+        rng = np.random.default_rng([seed, 4])
+        folds = draw_folds(n, rng, strata=strata, groups=groups, n_folds=n_folds, n_repeats=repeats)
+    check_folds(folds, found)
+    return folds, groups, clock is not None
 
 
 def _prose(features: Sequence[Column]) -> list[str] | None:

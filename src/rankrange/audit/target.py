@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..crossfit.folds import Folds, draw_folds
+from ..crossfit.folds import Folds
 from ..errors import UserError
 from ..pages.text import number, plural, visible
 from ..tables.cell_formats import TEXT, plain_number, yes_or_no
@@ -91,11 +91,9 @@ def find_target(
     else:
         target = _one_column(table.column(columns[0]), columns[0], task, separator, reading)
     target = _without_missing(target, table.num_rows)
-    if target.task == "classes":
-        target = _without_rare(target)
-    elif target.task == "labels":
-        target = _without_rare_labels(target)
-    elif len(np.unique(target.y)) < 2:
+    if target.task != "numbers":
+        return _without_rare(target)
+    if len(np.unique(target.y)) < 2:
         raise UserError(
             f"a target must vary, got {target.y[0]:g} in all rows of {listed(columns)}; choose another column"
         )
@@ -231,93 +229,69 @@ def _without_missing(target: Target, n_rows: int) -> Target:
 
 
 def _without_rare(target: Target) -> Target:
-    counts = np.bincount(target.y, minlength=len(target.names))
-    common = counts >= MIN_OF_CLASS
-    if len(target.names) > _MAX_CLASSES:
+    """The target without classes of fewer than five rows, or without labels that fewer than five rows have or lack."""
+    classes, n = target.task == "classes", len(target.y)
+    counts = np.bincount(target.y, minlength=len(target.names)) if classes else target.y.sum(axis=0)
+    common = (counts >= MIN_OF_CLASS) & (classes | (n - counts >= MIN_OF_CLASS))
+    count, most = (len(target.names), _MAX_CLASSES) if classes else (int(common.sum()), _MAX_LABELS)
+    what = "classes" if classes else "labels"
+    if count > most:
         raise UserError(
-            f"at most {_MAX_CLASSES} classes are audited, got {len(target.names):,} in {listed(target.columns)}; "
-            "group them, or use task='numbers' for a column of numbers"
+            f"at most {most} {what} are audited, got {count:,} in {listed(target.columns)}; group them, keep the "
+            "relevant ones, or use task='numbers' for a column of numbers"
         )
     if common.sum() < 2:
-        only = ", ".join(visible(name, 40) for name in target.names[:3])
         raise UserError(
-            f"a target needs two classes of at least {MIN_OF_CLASS} rows, got {int((counts > 0).sum())} class(es) "
-            f"({only}{' ...' if len(target.names) > 3 else ''}) in {listed(target.columns)}; choose another column"
+            f"a target needs two {what} of at least {MIN_OF_CLASS} rows{'' if classes else ' with and without them'}, "
+            f"got {int(common.sum())} in {listed(target.columns)} (of {listed(target.names)}); choose other columns"
         )
-    new_code = np.cumsum(common) - 1
     names = [name for name, kept in zip(target.names, common, strict=True) if kept]
-    rare = plural(int((~common & (counts > 0)).sum()), "class")
-    kept = common[target.y]
-    why = f"of {rare} with fewer than {MIN_OF_CLASS} rows"
-    return _kept(target, kept, why, y=new_code[target.y[kept]], names=names)
-
-
-def _without_rare_labels(target: Target) -> Target:
-    true = target.y.sum(axis=0)
-    common = (true >= MIN_OF_CLASS) & (len(target.y) - true >= MIN_OF_CLASS)
-    if common.sum() < 2:
-        raise UserError(
-            f"a multi-label target needs two labels that at least {MIN_OF_CLASS} rows have and as many do not, got "
-            f"{int(common.sum())} in {listed(target.columns)}; choose other columns"
-        )
-    if common.sum() > _MAX_LABELS:
-        raise UserError(f"at most {_MAX_LABELS} labels are audited, got {int(common.sum()):,}; keep the relevant ones")
-    names = [name for name, kept in zip(target.names, common, strict=True) if kept]
-    notes = [*target.notes]
-    if not common.all():
-        notes.append(f"Left out: {plural(int((~common).sum()), 'label')} that nearly all or nearly no rows have")
-    return replace(target, y=target.y[:, common], names=names, notes=notes)
+    if classes:
+        kept, rare = common[target.y], plural(int((~common & (counts > 0)).sum()), "class")
+        y = (np.cumsum(common) - 1)[target.y[kept]]
+        return _kept(target, kept, f"of {rare} with fewer than {MIN_OF_CLASS} rows", y=y, names=names)
+    rare = plural(int((~common).sum()), "label")
+    notes = [] if common.all() else [f"Left out: {rare} that nearly all or nearly no rows have"]
+    return replace(target, y=target.y[:, common], names=names, notes=target.notes + notes)
 
 
 # ---- folds by group and by time --------------------------------------------------------------------------------------
 
 
-def group_numbers(column: Column) -> Array:
-    """The group number of each row; a row without a group is its own group."""
+def group_numbers(column: Column, least: int = 1) -> Array:
+    """The group number of each row; a row without a group is its own group. Fewer groups than `least` are an error."""
     codes = np.unique(_values(column), return_inverse=True)[1] if column.codes is None else column.codes
     codes = np.where(column.missing, -1, codes)
-    return np.where(codes < 0, codes.max() + np.cumsum(codes < 0), codes)
+    groups = np.where(codes < 0, codes.max() + np.cumsum(codes < 0), codes)
+    if (count := len(np.unique(groups))) < least:
+        raise UserError(f"group needs at least {least} groups, got {count} in {shown(column.name)}; name another")
+    return groups
 
 
-def folds_by_group(groups: Array, name: str, target: Target, n_folds: int, seed: int) -> Folds:
-    """Folds that split no group; each class must be in the training rows of all folds."""
-    count = len(np.unique(groups))
-    if count < n_folds:
-        raise UserError(f"group needs at least {n_folds} groups, got {count} in {shown(name)}; name another")
-    strata = target.y if target.task == "classes" else np.zeros(len(groups), dtype=np.intp)  # folds of equal size
-    rng = np.random.default_rng([seed, 4])
-    folds = draw_folds(len(groups), rng, strata=strata, groups=groups, n_folds=n_folds, n_repeats=1)
-    return _with_all_classes(folds, target, f"group={shown(name)}")
-
-
-def folds_by_time(column: Column, target: Target, n_folds: int) -> tuple[Folds, Array]:
-    """Up to `n_folds` periods of about equal size, each predicted from the earlier ones, and the period of each row.
-
-    Rows with the same time are in the same period. Each class must be in the training rows of all folds.
-    """
+def time_periods(column: Column, count: int) -> Array:
+    """The number of the period of each row, of up to `count` of about equal size; equal times are in one period."""
     name = shown(column.name)
     if column.values is None or column.missing.any():
         got = "texts" if column.values is None else f"{int(column.missing.sum()):,} cells without a date"
         raise UserError(f"time needs a date or a number in each row, got {got} in {name}; fix the column")
-    edges = np.quantile(column.values, np.arange(1, n_folds) / n_folds, method="higher")
+    edges = np.quantile(column.values, np.arange(1, count) / count, method="higher")
     periods = np.searchsorted(np.unique(edges), column.values, side="left")
     periods = np.unique(periods, return_inverse=True)[1].ravel()
     if periods.max() < 1:
         raise UserError(f"time needs at least two different times, got one in {name}; name another column")
-    return _with_all_classes(Folds.forward(periods), target, f"time={name}"), periods
+    return periods
 
 
-def _with_all_classes(folds: Folds, target: Target, option: str) -> Folds:
-    """Return the folds if the training rows of each have each class at least twice; otherwise raise an error."""
+def check_folds(folds: Folds, target: Target) -> None:
+    """Raise an error unless the training rows of each fold have each class at least twice."""
     for train in folds.train if target.task == "classes" else ():
         counts = np.bincount(target.y[train], minlength=len(target.names))
         if counts.min() < 2:
             lost = visible(target.names[int(counts.argmin())], 40)
             raise UserError(
-                f"with {option} the training rows of each fold must have each class at least twice, got '{lost}' "
+                f"with group= or time= the training rows of each fold need each class at least twice, got '{lost}' "
                 f"{int(counts.min())} times; leave its rows out, or audit without this option"
             )
-    return folds
 
 
 # ---- names of rows ---------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from .cell_formats import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .dataset_folder import load_folder
 from .formats import kind_of, load, not_a_table, saved_input
-from .records import line_count, records
+from .records import records
 
 # More columns would need more memory than most machines have.
 MAX_COLUMNS = 10_000
@@ -155,9 +155,7 @@ class Source:
         got, where = "another number", "a line"
         opener: Any = gzip.open if self.zipped else open
         with opener(self.path, "rt", encoding=self.encoding, errors="replace", newline="") as file:
-            line = 0
-            for record, cells in records(file, self.delimiter):
-                line += line_count(record)
+            for _, cells, line in records(file, self.delimiter):
                 if cells and len(cells) != len(self.names):
                     got, where = str(len(cells)), f"line {line}"
                     break
@@ -313,13 +311,9 @@ def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
 
 def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
     """The column names, the number of lines up to the end of the header, and whether rows follow."""
-    found, lines = records(io.StringIO(text, newline=""), delimiter), 0
-    names: list[str] = []
-    for record, names in found:
-        lines += line_count(record)
-        if names:
-            break
-    return names, lines, any(cells for _, cells in found)
+    found = (one for one in records(io.StringIO(text, newline=""), delimiter) if one[1])
+    _, names, lines = next(found, ("", [], 0))
+    return names, lines, any(found)
 
 
 def _one_column(path: Path, text: str, delimiter: str) -> UserError:
