@@ -87,7 +87,7 @@ def test_the_list_of_suspects_with_decisions_is_applied_as_it_is(table, suspects
     assert fixed == [(table[1] if i in listed else table[2])[i] for i in range(400)]
     suggested = filled(suspects[0], tmp_path / "d.csv", lambda row: {"decision": "relabel"})
     assert {made.new_label for made in read_decisions(suggested).made} <= {"1", "2", "01", "02"}
-    with pytest.raises(UserError, match="at least one, got only empty ones"):
+    with pytest.raises(UserError, match="at least one, got none"):
         read_decisions(suspects[0])
 
 
@@ -308,7 +308,7 @@ def test_a_new_label_needs_leave(tmp_path):
     [
         ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
         ("rank,row,given,expected,probability\n1,1,a,b,0.1\n", "observed outcomes are not decided"),
-        (",".join(COLUMNS) + "\n", "at least one, got only a header"),
+        (",".join(COLUMNS) + "\n", "at least one, got none"),
         (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
         (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),
         (

@@ -174,7 +174,7 @@ BROKEN = {
     "result": (lambda tasks: tasks[0]["annotations"][0].update(result="drop table"), "JSON list, got a text"),
     "p_wrong": (lambda tasks: about(tasks[:1], p_wrong=float("nan")), "from 0 to 1"),
     "target": (lambda tasks: about(tasks, target=["x"]), "other cells"),
-    "twice": (lambda tasks: tasks.append(tasks[0]), "two tasks of row"),
+    "twice": (lambda tasks: tasks.append(tasks[0]), "one decision, got two for row"),
     "task": (lambda tasks: about(tasks, task="<b>"), "must be classes, numbers or labels"),
 }
 

@@ -147,13 +147,12 @@ def _measures(both: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
     right = both.argmax(axis=2) == codes
     balanced = _balanced_weights(codes, K)
     loss = -np.log(np.clip(both[:, np.arange(len(codes)), codes], 1e-30, 1.0))
-    found = [
-        Measure.of_rows("accuracy on labels as given", right[0], right[1], percent=True),
-        Measure.of_rows("balanced accuracy on labels as given", right[0] * balanced, right[1] * balanced, percent=True),
+    return [
+        Measure.of_rows("accuracy on labels as given", *right, percent=True),
+        Measure.of_rows("balanced accuracy on labels as given", *(right * balanced), percent=True),
+        *Measure.without(kept, "accuracy without likely wrong labels", right, percent=True),
+        Measure.of_rows("log loss on labels as given", *loss, higher=False),
     ]
-    if not kept.all():
-        found.append(Measure.of_rows("accuracy without likely wrong labels", *right[:, kept], percent=True))
-    return [*found, Measure.of_rows("log loss on labels as given", loss[0], loss[1], higher=False)]
 
 
 def _weights(model: AoRRClassifier, names: list[str]) -> Array:

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -171,34 +171,41 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
             "from the page of the audit again, or fill in the column decision of the file that --out writes"
         )
     try:
-        lines = [(reader.line_num, line) for line in reader]
+        read = [(_one(line, f"line {reader.line_num} of {path}"), line) for line in reader]
     except csv.Error as error:
         raise UserError(f"cannot read {path} as CSV ({visible(str(error), 80)}); check its quotes") from error
-    return _gathered(lines, path)
+    return collected(((path.stem, _about(line, path), made) for made, line in read if made), path)[path.stem]
 
 
-def _gathered(lines: list[tuple[int, dict[str, Any]]], path: Path) -> Decisions:
-    made: dict[str, Decision] = {}
+def collected(
+    found: Iterable[tuple[str, tuple[str, tuple[str, ...], str], Decision]], path: Path
+) -> dict[str, Decisions]:
+    """The decisions of each reviewer: one per row, all about one table and target.
+
+    `found` has the reviewer, the table, target and task, and the decision of each line or task of a file.
+    """
+    rows: dict[str, dict[str, Decision]] = {}
     about = set()
-    for number, line in lines:
-        decision = _one(line, f"line {number} of {path}")
-        if decision is None:
-            continue
-        about.add(tuple(csv_unsafe(line[name].strip()) for name in ("table", "target", "task")))
-        if made.setdefault(decision.row, decision) != decision:
-            raise UserError(f"a row has one decision, got two for row {visible(decision.row, 40)} in {path}; drop one")
-    if not made:
-        what = "only empty ones" if lines else "only a header"
-        raise UserError(f"a list of decisions needs at least one, got {what} in {path}; decide a row first")
+    for reviewer, facts, made in found:
+        about.add(facts)
+        if rows.setdefault(reviewer, {}).setdefault(made.row, made) is not made:
+            raise UserError(f"a row has one decision, got two for row {visible(made.row, 40)} in {path}; drop one")
+    if not about:
+        raise UserError(f"a list of decisions needs at least one, got none in {path}; decide a row first")
     if len(about) > 1:
         raise UserError(f"decisions must be about one table and one target, got several in {path}; keep one file each")
     table, target, task = about.pop()
     if task not in TASKS:
         raise UserError(f"task must be one of {', '.join(TASKS)}, got '{visible(task, 40)}' in {path}; correct it")
+    return {name: Decisions(list(target), task, table, list(made.values())) for name, made in rows.items()}
+
+
+def _about(line: dict[str, Any], path: Path) -> tuple[str, tuple[str, ...], str]:
+    table, target, task = (csv_unsafe(line[name].strip()) for name in ("table", "target", "task"))
     names = _json_texts(target) if target.startswith("[") else [target]
     if not names:
         raise UserError(f"target must name columns, got '{visible(target, 60)}' in {path}; correct it")
-    return Decisions(names, task, table, list(made.values()))
+    return table, tuple(names), task
 
 
 def _one(line: dict[str, Any], where: str) -> Decision | None:

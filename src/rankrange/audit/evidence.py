@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Values:
     def __init__(self, column: Column, groups: Groups) -> None:
         self.column, self.groups = column, groups
         self.numbers, self.codes = column.values, column.codes
-        self._usual: dict[int, Any] = {}
+        self.usual = cache(self._usual_in)
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""
@@ -92,16 +93,12 @@ class Values:
             return self.column.value_text(float(self.numbers[i]), 4)
         return f"'{self.column.levels[self.codes[i]][:40]}'"  # type: ignore[index]
 
-    def usual(self, group: int) -> Any:
+    def _usual_in(self, group: int) -> Any:
         """What is usual in a group: the quantiles `_TAILS` of numbers, or the share of each text or word.
 
         The last entry of the first two is the share of missing cells.
         """
-        if group not in self._usual:
-            self._usual[group] = self._usual_in(self.groups.samples[group])
-        return self._usual[group]
-
-    def _usual_in(self, rows: Array) -> Any:
+        rows = self.groups.samples[group]
         if self.column.is_prose:
             counts = Counter(word for i in rows.tolist() for word in self._words(i))
             return {word: count / len(rows) for word, count in counts.items()}

@@ -5,7 +5,6 @@ Every reader returns decisions by reviewer. Only `reviewers.merge_decisions` com
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserError
 from ..issues.label_studio import NONE_OF_THEM, Answer, Question, read_label_studio
 from ..pages.text import visible
-from .decisions import Decision, Decisions, join_labels, read_decisions, same_label, split_labels
+from .decisions import Decision, Decisions, collected, join_labels, read_decisions, same_label, split_labels
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -86,7 +85,8 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     found: dict[str, Decisions] = {}
     for path in map(Path, paths):
         if path.suffix.lower() in (".json", ".jsonl", ".ndjson"):
-            new = _of_export(path)
+            answers = read_label_studio(path)
+            new = collected(((one.reviewer, _about(one), _decision(one)) for one in answers), path)
         else:
             new = {path.stem: read_decisions(path)}
         for name, decisions in new.items():
@@ -97,32 +97,8 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     return found
 
 
-def _of_export(path: Path) -> dict[str, Decisions]:
-    answers = read_label_studio(path)
-    if not answers:
-        raise UserError(f"an export needs at least one answer, got none in {path}; review a row first")
-    return decisions_by_reviewer(answers, str(path))
-
-
-def decisions_by_reviewer(answers: Sequence[Answer], path: str) -> dict[str, Decisions]:
-    """The answers of each reviewer as decisions; `path` is for messages.
-
-    Answers about several tables or targets, and two answers of a reviewer about one row, are errors.
-    """
-    about = {json.dumps([answer.about[name] for name in ("table", "target", "task")]) for answer in answers}
-    if len(about) > 1:
-        raise UserError(f"an export must be about one table and target, got several in {path}; export them separately")
-    first = answers[0].about
-    found: dict[str, Decisions] = {}
-    seen: set[tuple[str, str]] = set()
-    for answer in answers:
-        decisions = found.setdefault(answer.reviewer, Decisions(first["target"], first["task"], first["table"]))
-        made = _decision(answer)
-        if (answer.reviewer, made.row) in seen:
-            raise UserError(f"a reviewer answers once per row, got two tasks of row {visible(made.row, 40)} in {path}")
-        seen.add((answer.reviewer, made.row))
-        decisions.made.append(made)
-    return found
+def _about(answer: Answer) -> tuple[str, tuple[str, ...], str]:
+    return answer.about["table"], tuple(answer.about["target"]), answer.about["task"]
 
 
 def _decision(answer: Answer) -> Decision:

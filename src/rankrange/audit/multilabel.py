@@ -167,11 +167,11 @@ def _right(Y: Array, scores: Array, top_k: int) -> Array:
 
 def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]:
     right = np.array([_right(Y, s, top_k) for s in scores])
-    found = [Measure.of_rows(f"top-{top_k} accuracy on labels as given", *right, percent=True)]
-    if not kept.all():
-        name = f"top-{top_k} accuracy without likely wrong rows"
-        found.append(Measure.of_rows(name, *right[:, kept], percent=True))
-    return [*found, Measure.of_rows("average precision", *(_precision(Y, s) for s in scores), percent=True)]
+    return [
+        Measure.of_rows(f"top-{top_k} accuracy on labels as given", *right, percent=True),
+        *Measure.without(kept, f"top-{top_k} accuracy without likely wrong rows", right, percent=True),
+        Measure.of_rows("average precision", *(_precision(Y, s) for s in scores), percent=True),
+    ]
 
 
 def _precision(Y: Array, scores: Array) -> Array:

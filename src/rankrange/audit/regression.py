@@ -167,10 +167,11 @@ def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetR
 
 def _measures(errors: Array, kept: Array) -> list[Measure]:
     size = np.abs(errors)
-    found = [Measure.of_rows("mean absolute error", *size, higher=False)]
-    if not kept.all():
-        found.append(Measure.of_rows("mean absolute error without outliers", *size[:, kept], higher=False))
-    return [*found, Measure.of_rows("mean squared error", *(errors**2), higher=False)]
+    return [
+        Measure.of_rows("mean absolute error", *size, higher=False),
+        *Measure.without(kept, "mean absolute error without outliers", size, higher=False),
+        Measure.of_rows("mean squared error", *(errors**2), higher=False),
+    ]
 
 
 def _groups(y: Array, dropped: Array, wrong: Array, losses: Array) -> list[Group]:

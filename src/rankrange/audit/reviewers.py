@@ -6,13 +6,14 @@ and is listed for another review. The filled in list counts as the vote of one m
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import cohen_kappa_score
 
 from ..core.arrays import Array
 from ..errors import UserError
@@ -170,17 +171,9 @@ def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tupl
     """Cohen's kappa of two reviewers over the rows that both decided, and the number of these rows."""
     both = [(votes[one], votes[other]) for votes in by_row.values() if one in votes and other in votes]
     pairs = [(a[2:4], b[2:4]) for a, b in both if "unsure" not in (a.choice, b.choice)]
-    return cohens_kappa(pairs), len(pairs)
-
-
-def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float:
-    """(observed - expected agreement) / (1 - expected agreement); NaN without pairs or if the expected one is 1."""
-    n = len(pairs)
-    left, right = Counter(a for a, _ in pairs), Counter(b for _, b in pairs)
-    expected = sum(left[key] * right[key] for key in left)
-    if n * n == expected:
-        return float("nan")
-    return (n * sum(a == b for a, b in pairs) - expected) / (n * n - expected)
+    if len({choice for pair in pairs for choice in pair}) < 2:
+        return float("nan"), len(pairs)
+    return float(cohen_kappa_score(*(list(map(repr, choices)) for choices in zip(*pairs, strict=True)))), len(pairs)
 
 
 # ---- recalibration ---------------------------------------------------------------------------------------------------
@@ -272,8 +265,6 @@ def recalibrate(p_wrong: Any, wrong: Any = None) -> Recalibration:
         raise UserError(
             f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {found.shape}; pass both"
         )
-    from sklearn.isotonic import IsotonicRegression
-
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, found)
     return Recalibration(fit.X_thresholds_, fit.y_thresholds_, len(p))
 

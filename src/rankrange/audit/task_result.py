@@ -69,6 +69,11 @@ class Measure:
         before, after = (Interval.of_mean(v).within(0.0, 1.0 if percent else np.inf) for v in (one, other))
         return cls(name, percent, higher, before, after, Interval.of_mean(other - one if higher else one - other))
 
+    @classmethod
+    def without(cls, kept: Array, name: str, both: Array, **settings: bool) -> list[Measure]:
+        """The score over the kept rows only, given the values (2, n) of both models; [] if all rows are kept."""
+        return [] if kept.all() else [cls.of_rows(name, *both[:, kept], **settings)]
+
     def text(self, value: float) -> str:
         """A score as text, in percent or with four significant digits."""
         return f"{100 * value:.1f}%" if self.percent else number(value, 4)
