@@ -23,16 +23,6 @@ from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def audit():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 3))
-    y = X @ [2.0, -1.0, 0.5] > 0
-    wrong = rng.random(500) < 0.12
-    table = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "kind": rng.choice(["p", "q"], 500)}
-    return audit_table({**table, "y": np.where(y ^ wrong, "good", "bad")}, "y", name="made")
-
-
-@pytest.fixture(scope="module")
 def made(audit, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(audit.report(), encoding="utf-8")

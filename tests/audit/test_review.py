@@ -109,6 +109,22 @@ def test_thirty_suspects_are_decided_reloaded_downloaded_applied_and_learnt_from
     check_applied(folder, {int(d.row): d for d in made}, capsys)
 
 
+def test_the_button_of_the_action_that_is_proposed_is_marked(browser, audited):
+    folder, audit = audited
+    open_page(browser, folder / "report.html")
+    browser.execute_script("localStorage.clear()")
+    open_page(browser, folder / "report.html")
+    browser.find_element("id", "start").click()
+    actions = {}
+    for suspect in audit.suspects():
+        assert browser.find_element("id", "card-row").text == f"Row {suspect.row}"
+        marked = browser.find_elements("css selector", "[data-choice].primary")
+        actions.setdefault(suspect.action, [button.get_attribute("data-choice") for button in marked])
+        press(browser, "u")
+    assert len(actions) > 1
+    assert actions == {action: [] if action == "look" else [action] for action in actions}
+
+
 def check_applied(folder, made, capsys):
     table, decisions, fixed = (str(folder / name) for name in ("table.csv", "decisions.csv", "fixed.csv"))
     assert cli.main(["apply", table, decisions, "--out", fixed]) == 0

@@ -26,24 +26,12 @@ def test_a_column_of_one_value_and_a_few_others_draws_no_warning():
     assert (np.sum(spread.counts, axis=0) > 100).all()
 
 
-@pytest.fixture(scope="module")
-def audit():
-    for package in ("pyarrow", "jinja2", "rich"):
-        pytest.importorskip(package)
-    from rankrange.audit import audit_table
-
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=300)
-    kind = np.where(x + 0.3 * rng.logistic(size=300) > 0, "a", "b")
-    return audit_table({"x": x.tolist(), "kind": kind.tolist()}, "kind", models="linear", jobs=1)
-
-
 def _without_suspects(audit, low, high):
     from rankrange.audit.task_result import Interval
 
     j = audit.result
     empty = {"order": j.order[:0], "actions": j.actions[:0], "suggested": [], "expected": [], "against": j.against[:0]}
-    result = replace(j, wrong=np.zeros(300), noise=Interval(0.5 * (low + high), low, high), **empty)
+    result = replace(j, wrong=np.zeros(len(j.wrong)), noise=Interval(0.5 * (low + high), low, high), **empty)
     return replace(audit, result=result, row_problems=[])
 
 
