@@ -65,7 +65,8 @@ test-slow: $(VENV)/.test  ## run the slow tests too, and the random ones with fi
 
 # What the oldest versions could break: arrays, estimators, tables, files. Python 3.11, because newer ones have no such wheels.
 OLDEST_PYTHON ?= python3.11
-OLDEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,ranges select metrics noise risk linear audit scan))
+OLDEST_TESTS := tests/core/test_ranges.py tests/core/test_select.py tests/test_metrics.py tests/test_noise.py tests/test_risk.py \
+	tests/estimators/test_linear.py tests/tables/test_formats.py tests/shards/test_scan.py
 
 $(VENV)-oldest/.ready: tests/oldest.txt
 	@$(OLDEST_PYTHON) -m venv $(VENV)-oldest

@@ -61,8 +61,8 @@ def _try_in_an_empty_environment(wheel: Path, sdist: Path, folder: Path) -> None
         "-m",
         "pytest",
         "-q",
-        "tests/test_ranges.py",
-        "tests/test_select.py",
+        "tests/core/test_ranges.py",
+        "tests/core/test_select.py",
         "tests/test_metrics.py",
         cwd=unpacked,
     )
