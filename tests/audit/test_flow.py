@@ -172,6 +172,7 @@ def test_no_view_of_observed_outcomes_calls_a_row_wrong(task, tmp_path, capsys):
         assert "wrong" not in text.lower(), name
         assert "relabel" not in text.lower(), name
     assert "surprising" in views["terminal"]
+    assert 'data-key="action"' not in views["r.html"]
     found = json.loads(views["json"])
     assert found["labels"] == "observed"
     assert found["row_problems"]["counts"]["outlier"] == 1

@@ -94,6 +94,7 @@ def test_both_numbers_are_said_and_never_zero_per_cent():
     assert f"models disagree with {percent(issues.contradicted)} of the labels" in repr(issues)
     for text in (share_sentence(0.0, (0.0, 0.12), 0.12), share_sentence(0.0, (0.0, 0.0)), repr(issues)):
         assert "0.0%" not in text
+    assert "disagree" not in share_sentence(0.03, (0.014, 0.051), 0.029)  # fewer than those with confidence
 
 
 def test_planted_errors_are_contradicted_with_confidence():

@@ -161,8 +161,9 @@ class Audit:
 
     @property
     def words(self) -> sentences.Words:
-        """The words of tables and charts, which depend on `labels`."""
-        return sentences.WORDS[self.labels]
+        """The words of tables and charts, which depend on `labels`; a number is expected, not suggested."""
+        words = sentences.WORDS[self.labels]
+        return words if self.result.residuals is None else words._replace(suggested="expected")
 
     @property
     def p_wrong(self) -> Any:

@@ -61,7 +61,6 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> M
         "side": audit.image_side,
         "suspects": [_packed(audit, index, suspect, identified, rows) for index, suspect in suspects],
         "columns": [visible(name, _TEXT) for name in audit.cells],
-        "words": audit.words._asdict(),
         "facts": [] if audit.observed else _FACTS,
         "total": audit.n_listed,
         "table": identified.table,

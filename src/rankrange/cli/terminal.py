@@ -147,9 +147,8 @@ def _suspects(audit: Audit, top: int) -> Any:
 
     from ..audit.target import row_text
 
-    numbers = audit.result.residuals is not None
-    better, off = ("expected", "off by") if numbers else (audit.words.suggested, "loss")
-    columns = {"row": True, "given": False, better: False, audit.words.p: True, off: True}
+    off = "loss" if audit.result.residuals is None else "off by"
+    columns = {"row": True, "given": False, audit.words.suggested: False, audit.words.p: True, off: True}
     table = _table(columns if audit.observed else {**columns, "action": False})
     for s in audit.suspects(top):
         given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))

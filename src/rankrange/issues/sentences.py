@@ -43,12 +43,11 @@ def share_sentence(
     low, high = interval
     ends = f"up to {percent(high)}" if low < _LEAST else f"{percent(low)} to {percent(high)}"
     sentence = f"{ends} of the {noun} are wrong (95% interval)"
-    if contradicted is None:
+    if contradicted is None or contradicted <= share + _LEAST:
         return f"{percent(share)} of the {noun} are contradicted with confidence; {sentence}"
-    rest = "; the others may be errors or hard rows" if contradicted > share + _LEAST else ""
     return (
         f"models disagree with {percent(contradicted)} of the {noun} and contradict {percent(share)} with "
-        f"confidence{rest}; {sentence}"
+        f"confidence; the others may be errors or hard rows; {sentence}"
     )
 
 

@@ -6,6 +6,7 @@ const page = (() => {
   const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 4 });
   const whole = (value) => value.toLocaleString("en-US");
   const percent = (value) => (100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0) + "%";
+  const probability = (p) => (p > 0.995 ? ">99%" : p < 0.005 ? "<1%" : (100 * p).toFixed(0) + "%"); // never certain
   const make = (tag, text, className) => {
     const node = document.createElement(tag);
     if (text !== undefined) node.textContent = text;
@@ -64,7 +65,8 @@ const page = (() => {
   const state = { key: "rank", down: false, page: 0, open: new Set() };
   const texts = data.suspects.map((s) =>
     [s.row, s.given, s.suggested, s.action, s.why, ...(s.cells || [])].join("\n").toLowerCase());
-  const names = { rank: "#", row: "row", given: "given", suggested: data.words.suggested, p: data.words.p, loss: "loss", action: "action", why: "why" };
+  const heads = table ? [...table.tHead.rows[0].cells] : [];
+  const names = Object.fromEntries(heads.map((head) => [head.dataset.key, head.textContent]));
   const numeric = new Set(["rank", "row", "p", "loss"]);
 
   const chosen = () => {
@@ -89,7 +91,7 @@ const page = (() => {
     for (const suspect of rows.slice(from, from + perPage)) body.append(...drawRow(suspect));
     if (!rows.length) {
       const row = make("tr"), cell = make("td", "No row matches these filters.");
-      cell.colSpan = 8;
+      cell.colSpan = heads.length;
       row.append(cell);
       body.append(row);
     }
@@ -101,12 +103,18 @@ const page = (() => {
     byId("back").disabled = state.page === 0;
     byId("next").disabled = state.page >= pages - 1;
     byId("pager").hidden = pages < 2;
-    for (const head of table.tHead.rows[0].cells) {
+    for (const head of heads) {
       const sorted = head.dataset.key === state.key;
       if (sorted) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
       head.querySelector(".arrow").textContent = sorted ? (state.down ? " ▼" : " ▲") : "";
     }
+  };
+
+  const drawAction = (action, suspect) => {
+    action.replaceChildren(...(suspect.action ? [make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut"))] : []));
+    const made = decisions.get(String(suspect.row));
+    if (made) action.append(" ", make("span", made.decision, "tag good"));
   };
 
   const drawRow = (suspect) => {
@@ -123,12 +131,9 @@ const page = (() => {
     cell("row", typeof suspect.row === "number" ? whole(suspect.row) : suspect.row, true);
     cell("given", suspect.given);
     cell("suggested", suspect.suggested);
-    cell("p", suspect.p > 0.995 ? ">99%" : suspect.p < 0.005 ? "<1%" : percent(suspect.p), true);
+    cell("p", probability(suspect.p), true);
     cell("loss", number(suspect.loss), true);
-    const action = cell("action", "");
-    action.replaceChildren(...(suspect.action ? [make("span", suspect.action, "tag " + (suspect.action === "look" ? "soft" : "cut"))] : []));
-    const made = decisions.get(String(suspect.row));
-    if (made) action.append(" ", make("span", made.decision, "tag good"));
+    if (names.action) drawAction(cell("action", ""), suspect);
     const why = cell("why", suspect.why);
     if (suspect.image) why.prepend(drawImage(suspect));
     const decide = make("button", "Decide", "small no-print");
@@ -154,7 +159,7 @@ const page = (() => {
     });
     why.append(" ", button);
     const wide = make("td"), list = make("dl", undefined, "cells");
-    wide.colSpan = 8;
+    wide.colSpan = heads.length;
     suspect.cells.forEach((text, i) => {
       const pair = make("div"), term = make("dt"), value = make("dd", undefined, Object.hasOwn(suspect.marks || {}, String(i)) ? "odd" : "");
       term.append(make("bdi", data.columns[i]));
@@ -191,13 +196,15 @@ const page = (() => {
   };
 
   if (table) {
-    fill(byId("action"), [...new Set(data.suspects.map((s) => s.action))].filter(Boolean).sort());
+    const actions = [...new Set(data.suspects.map((s) => s.action))].filter(Boolean).sort();
+    fill(byId("action"), actions);
+    byId("action").parentElement.hidden = actions.length < 1;
     const counted = new Map();
     for (const s of data.suspects) counted.set(s.given, (counted.get(s.given) || 0) + 1);
     const given = [...counted.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
     fill(byId("given"), given.slice(0, 200));
     byId("given").parentElement.hidden = given.length > 200 || given.length < 2;
-    for (const head of table.tHead.rows[0].cells) {
+    for (const head of heads) {
       const button = make("button", head.textContent);
       button.type = "button";
       const arrow = make("span", "", "arrow");
@@ -227,5 +234,5 @@ const page = (() => {
   }
   showCut();
   document.addEventListener("rankrange-decided", () => { if (table) draw(state.page); });
-  return { byId, data, make, percent, whole, drawImage, decisions };
+  return { byId, data, make, probability, whole, drawImage, decisions };
 })();

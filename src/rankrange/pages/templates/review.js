@@ -1,7 +1,7 @@
 // One suspect after the other. Decisions live in local storage under the fingerprint of the table; a file brings them
 // to `rankrange apply`. As above, whatever comes from the data or from a file is shown through textContent.
 (() => {
-  const { byId, data, make, percent, whole, drawImage, decisions } = page;
+  const { byId, data, make, probability, whole, drawImage, decisions } = page;
   const section = byId("review-section");
   if (!section) return;
   const CHOICES = ["relabel", "keep", "drop", "unsure"];
@@ -41,7 +41,7 @@
     byId("card-decided").textContent = made ? choiceText(made) : "";
     byId("card-given").textContent = s.given;
     byId("card-suggested").textContent = s.suggested;
-    byId("card-p").textContent = s.p > 0.995 ? ">99%" : s.p < 0.005 ? "<1%" : percent(s.p);
+    byId("card-p").textContent = probability(s.p);
     byId("card-why").textContent = s.why + ".";
     for (const button of card.querySelectorAll("[data-choice]")) button.classList.toggle("primary", button.dataset.choice === s.action);
     showLabel(s, made);
