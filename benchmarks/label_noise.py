@@ -210,7 +210,7 @@ def interval_cells(seed: int, draws: int, most: int) -> Iterator[tuple[str, floa
 
 
 def _by_kind(rows: pd.DataFrame) -> pd.DataFrame:
-    found = rows.groupby("kind", sort=False).mean()
+    found = rows.groupby("kind", sort=False).mean(numeric_only=True)
     return pd.concat([found, found.mean().to_frame("mean over kinds").T])
 
 

@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from test_any_model import columns, mixed, texts
 
 from rankrange import (
     AoRRClassifier,
@@ -24,7 +25,6 @@ from rankrange import (
     find_label_issues,
     noise,
 )
-from test_any_model import columns, mixed, texts
 
 
 def lightgbm(kind):

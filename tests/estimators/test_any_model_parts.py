@@ -17,6 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
+from test_any_model import columns, mixed, moons, texts
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
 from rankrange.core.transition import temperature, tempered, transition_of
@@ -25,7 +26,6 @@ from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.simple_models import smooth_functions, smooth_means
 from rankrange.outliers import outlier_posterior
 from rankrange.outliers.scatter import sizes
-from test_any_model import columns, mixed, moons, texts
 
 # ---- probabilities
 

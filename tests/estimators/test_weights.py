@@ -166,11 +166,13 @@ def test_weights_of_a_scan_are_relative_too(tmp_path, kind):
     weight = np.random.default_rng(3).uniform(0.2, 3.0, n)
     np.save(tmp_path / "X.npy", x), np.save(tmp_path / "y.npy", y)
     found = []
-    for scale in (1.0, 1.0 / weight.sum()):
+    for scale in (1.0, 2.0**-10, 1.0 / weight.sum()):
         np.save(tmp_path / "w.npy", scale * weight)
         rows = rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy"), weight=str(tmp_path / "w.npy"))
         model = kind(random_state=0).fit(rows)
-        found.append((model.m_ / model.k_, model.coef_))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-9)
-    assert found[0][0] > 0
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-3)
+        found.append((model.m_ / model.k_, model.objective_, model.coef_))
+    (share, value, coef), exact, rounded = found
+    assert share > 0
+    assert exact[:2] == (share, value)
+    np.testing.assert_array_equal(exact[2], coef)
+    assert rounded[:2] == pytest.approx((share, value), rel=1e-4)  # rounding may lead to a minimum beside the other

@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.datasets import make_regression
+from test_elastic_net import LOSSES, drawn, least_over_dropped_rows, objective_of
 
 from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.solvers import solve
-from test_elastic_net import LOSSES, drawn, least_over_dropped_rows, objective_of
 
 
 def least_by_slsqp(problem):

@@ -151,11 +151,11 @@ def test_tkml_chooses_its_penalty_by_default():
     assert fit.score(X[300:], Y[300:]) >= strong.score(X[300:], Y[300:])
 
 
-@pytest.mark.parametrize("C", ["best", 0.0, -1.0, np.inf, np.nan, True, None])
+@pytest.mark.parametrize("C", ["best", 0.0, -1.0, np.nan, None])
 def test_a_bad_c_is_named(C):
     X, y = breast()
     for model in (AoRRClassifier(m=0, k=1.0, C=C), TKMLClassifier(1, C=C)):
-        with pytest.raises(ValueError, match="C must be 'auto' or a number above 0"):
+        with pytest.raises(ValueError, match=r"C\b.* must be .*'auto'"):
             model.fit(X, y)
 
 
