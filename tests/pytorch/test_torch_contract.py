@@ -22,11 +22,11 @@ def cross_entropy(**settings):
 
 
 def of_classes(loss, scores):
-    return loss(scores, TARGET)
+    return loss(scores, TARGET.to(scores.device))
 
 
 def with_index(loss, scores):
-    return loss(scores, TARGET, torch.arange(N))
+    return loss(scores, TARGET.to(scores.device), torch.arange(N))
 
 
 def of_groups(loss, scores):
@@ -42,9 +42,10 @@ def of_pairs(loss, scores):
 
 
 def of_tokens(loss, scores):
-    weight = torch.linspace(-1, 2, 7 * CLASSES, dtype=scores.dtype).reshape(7, CLASSES)
+    weight = torch.linspace(-1, 2, 7 * CLASSES, dtype=scores.dtype, device=scores.device).reshape(7, CLASSES)
+    target = torch.arange(N, device=scores.device).reshape(3, 4) % 7
     index = {"index": torch.arange(3)} if loss.automatic else {}
-    return loss(scores.reshape(3, 4, CLASSES), weight, torch.arange(N).reshape(3, 4) % 7, **index)
+    return loss(scores.reshape(3, 4, CLASSES), weight, target, **index)
 
 
 LOSSES = {
@@ -143,6 +144,16 @@ def test_a_functional_call_uses_and_changes_the_given_buffers_alone(name):
     given = {f"loss.{key}": buffer.clone() for key, buffer in loss.named_buffers()}
     assert torch.func.functional_call(Called(loss, call), given, (scores,)) == expected
     assert_same(dict(loss.named_buffers()), before)
+
+
+@pytest.mark.parametrize("seen", [0, 1])
+@pytest.mark.parametrize("name", ["AoRRLoss", "stream", "auto", "LinearAoRRLoss", "auto by token"])
+def test_the_state_follows_the_outputs_to_their_device(name, seen):
+    """A device without values stands for a GPU: an operation on tensors of two devices is an error on both."""
+    loss, call = used(name, seen)
+    for scores in batches(2):
+        assert call(loss, scores.to("meta")).is_meta
+    assert all(buffer.is_meta for key, buffer in loss.named_buffers() if key != "batches" or loss.warmup)
 
 
 @every_loss

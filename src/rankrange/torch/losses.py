@@ -248,6 +248,8 @@ class AoRRLoss(RangeLoss):
             raise ValueError("base must return one loss per sample, got a single number; use reduction='none'")
         last: dict[str, Any] = {"losses": losses.detach()}
         flat = losses if losses.dim() == 1 else losses.reshape(-1)
+        if self.warmup and self.batches.device != losses.device:
+            self.to(losses.device)
         warm = self.batches < self.warmup if self.warmup else None
         masses = self._masses(args)
         if self.auto is not None:

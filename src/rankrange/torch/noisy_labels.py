@@ -88,8 +88,6 @@ class History(nn.Module):
                 )
         if self.rows.numel() == 0:
             self.rows = values.new_zeros(self.n_samples + 1, values.shape[1])
-        if self.rows.device != values.device:
-            self.to(values.device)
         if self.rows.shape[1] != values.shape[1]:
             raise ValueError(
                 f"all outputs must have the same width, got {values.shape[1]} after {self.rows.shape[1]}; use one loss "
@@ -192,10 +190,10 @@ class NoisyLabels(nn.Module):
 
     def _prepare(self, batch: Batch) -> None:
         shape = (batch.n_classes, 4) if batch.n_classes else (1, 3)
+        if self.given.device != batch.values.device:
+            self.to(batch.values.device)
         if self.sums.numel() == 0:
             self.sums = batch.values.new_zeros(shape)
-        if self.sums.device != batch.values.device:
-            self.to(batch.values.device)
         if self.sums.shape != shape:
             raise ValueError(
                 f"an AoRRLoss(m='auto') takes one kind of target, got {batch.n_classes} classes (0 for none) after "

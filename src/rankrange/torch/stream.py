@@ -43,6 +43,8 @@ class StreamingCuts(nn.Module):
         The value is the sum of the kept losses divided by (k - m) n, with the n losses of the batch or of the group. If
         `warm` is true, it is the mean of all losses. A batch that is empty or has a NaN does not change the cuts.
         """
+        if self.tracked.device != losses.device:
+            self.to(losses.device)
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()

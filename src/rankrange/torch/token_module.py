@@ -157,6 +157,8 @@ class LinearAoRRLoss(RangeLoss):
             raise ValueError("m='auto' has no reference, got one; leave it out, or give a number for m")
         if index is not None and self.automatic and self.history is None:
             raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
+        if self.automatic:
+            self.to(tokens.hidden.device)
         warm = self.batches < self.warmup
         if self.warmup and self.training:
             self.batches += 1
@@ -178,8 +180,6 @@ class LinearAoRRLoss(RangeLoss):
     def _by_token(
         self, noise: TokenNoise, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
     ) -> tuple[Tensor, Tensor]:
-        if noise.below.device != tokens.hidden.device:
-            noise.to(tokens.hidden.device)
         log_noise = noise.log_noise(len(head.weight))
         if warm:
             log_noise = torch.full_like(log_noise, -torch.inf)
@@ -194,8 +194,6 @@ class LinearAoRRLoss(RangeLoss):
     def _by_document(
         self, noise: DocumentGains, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
     ) -> tuple[Tensor, Tensor]:
-        if noise.recent.device != tokens.hidden.device:
-            noise.to(tokens.hidden.device)
         scores = score_all(tokens, head)
         counted = tokens.counted.view(-1, tokens.length)
         with torch.no_grad():

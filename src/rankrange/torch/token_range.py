@@ -364,7 +364,7 @@ def _gathered(parameter: Tensor) -> Tensor:
 
 def _one_dtype(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     kind = hidden.device.type
-    if torch.is_autocast_enabled(kind):
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         if hidden.dtype != torch.float64:
             hidden, weight = hidden.to(dtype), weight.to(dtype)
