@@ -292,6 +292,7 @@ def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) 
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
     size = n * (X.shape[1] + 1) * n_outputs
     n_folds = 5 if size <= _FIVE_FOLDS_UP_TO else 3 if size <= 5 * _FIVE_FOLDS_UP_TO else 2
+    groups: Array | None
     if clock is not None:
         groups = time_periods(clock, max(n_folds, 3))
         folds = Folds.forward(groups)

@@ -70,9 +70,11 @@ class Measure:
         return cls(name, percent, higher, before, after, Interval.of_mean(other - one if higher else one - other))
 
     @classmethod
-    def without(cls, kept: Array, name: str, both: Array, **settings: bool) -> list[Measure]:
+    def without(
+        cls, kept: Array, name: str, both: Array, *, percent: bool = False, higher: bool = True
+    ) -> list[Measure]:
         """The score over the kept rows only, given the values (2, n) of both models; [] if all rows are kept."""
-        return [] if kept.all() else [cls.of_rows(name, *both[:, kept], **settings)]
+        return [] if kept.all() else [cls.of_rows(name, *both[:, kept], percent=percent, higher=higher)]
 
     def text(self, value: float) -> str:
         """A score as text, in percent or with four significant digits."""
