@@ -1,8 +1,8 @@
 """Formats of texts that are numbers: yes and no, plain numbers, dates of many countries, money, percent.
 
-The format of a column is determined from all its texts: 03/04/2025 is ambiguous alone, but not in a column with
-31/12/2025. Ambiguous columns raise an error unless an option resolves them, and are never guessed. IP addresses,
-telephone numbers and codes such as 12_34 are texts.
+Each format is a reader from a text to a number, NaN for texts in another format. A column has the format that reads its
+texts: 03/04/2025 is ambiguous alone, but not in a column with 31/12/2025. Ambiguous columns raise an error unless an
+option resolves them, and are never guessed. IP addresses, telephone numbers and codes such as 12_34 are texts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
+from typing import NamedTuple
 
 from ..errors import UserError
 from ..pages.text import visible
@@ -34,24 +35,6 @@ DECIMALS = ("point", "comma")
 _PAIRS = ({"yes", "no"}, {"y", "n"}, {"true", "false"}, {"t", "f"})
 _YES, _NO = {"yes", "y", "true", "t", "1"}, {"no", "n", "false", "f", "0"}
 _PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_DATE = re.compile(
-    r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})"
-    r"(?:[T ]+(\d{1,2}):(\d\d)(?::(\d\d)(?:\.\d+)?)?\s*([AaPp][Mm]|Z|[+-]\d\d:?\d\d)?)?"
-)
-_NAMED = re.compile(r"(?:(\d{1,2})[ .-]+([A-Za-z]{3,9})|([A-Za-z]{3,9})[ .]+(\d{1,2}))[ .,-]+(\d{4}|\d\d)")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_CURRENCY = r"(?:[$€£¥₹₽₩₺₴¢]|USD|EUR|GBP|CHF|JPY|INR|CNY|CAD|AUD|SEK|NOK|DKK|PLN|BRL|Fr\.|kr|zł|R\$)"
-# Groups of thousands have three digits and no leading zero.
-_DIGITS = (
-    r"[1-9]\d{0,2}(?P<group>[.,'\u2019\s])\d{3}(?:(?P=group)\d{3})*(?:(?!(?P=group))[.,]\d+)?"
-    r"|[1-9]\d?(?:,\d\d)+,\d{3}(?:\.\d+)?"  # as in India
-    r"|\d+(?:[.,]\d*)?|[.,]\d+"
-)
-_AMOUNT = re.compile(
-    rf"(?P<open>\()?(?P<minus>[-\u2212])?\s*(?P<first>{_CURRENCY})?\s*(?P<sign>[-\u2212+])?\s*"
-    rf"(?P<digits>{_DIGITS})\s*(?P<last>{_CURRENCY}|%)?\s*(?(open)\))"
-)
-_IP_ADDRESS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
 
 
 def is_mark(text: str) -> bool:
@@ -77,11 +60,131 @@ def means_one(text: str) -> bool:
     return yes_or_no(text) == 1.0
 
 
-def find_form(name: str, counts: Mapping[str, int], dates: str | None, decimal: str | None) -> str:
+# ---- dates -----------------------------------------------------------------------------------------------------------
+
+_DAY, _MONTH, _YEAR = r"(?P<day>\d{1,2})", r"(?P<month>\d{1,2})", r"(?P<year>\d{4}|\d\d)"
+_TIME = (
+    r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d+)?)?"
+    r"\s*(?P<zone>[AaPp][Mm]|Z|[+-]\d\d:?\d\d)?)?"
+)
+# Such dates have the day first unless the column shows the contrary, and plain numbers a decimal point.
+_DATE_WITH_POINTS = re.compile(r"\d{1,2}\.\d{1,2}\.\d")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+
+
+def _dates(pattern: str) -> Callable[[str], float]:
+    """A reader of dates as days since 1970 (UTC). Two-digit years are 1969 to 2068."""
+    compiled = re.compile(pattern + _TIME)
+
+    def read(text: str) -> float:
+        match = compiled.fullmatch(text)
+        if match is None:
+            return math.nan
+        year, month, zone = int(match["year"]), match["month"].lower()[:3], (match["zone"] or "Z").lower()
+        year += 0 if len(match["year"]) == 4 else 2000 if year < 69 else 1900
+        hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+        if zone in ("am", "pm"):
+            hour = hour % 12 + (12 if zone == "pm" else 0)
+        try:
+            number = int(month) if month.isdigit() else 1 + _MONTHS.index(month)
+            moment = datetime(year, number, int(match["day"]), hour, minute, second, tzinfo=_zone(zone))
+        except ValueError:
+            return math.nan
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
+
+    return read
+
+
+def _zone(text: str) -> tzinfo | None:
+    return datetime.strptime(text, "%z").tzinfo if text[0] in "+-" else UTC
+
+
+_day_and_name = _dates(rf"{_DAY}[ .-]+(?P<month>[A-Za-z]{{3,9}})[ .,-]+{_YEAR}")
+
+
+def _named_days(text: str) -> float:
+    """A date with an English month name, such as 19-Sep-03 or September 19, 2003."""
+    return _day_and_name(re.sub(r"^([A-Za-z]{3,9})[ .]+(\d{1,2})\b", r"\2 \1", text))
+
+
+# ---- money, percent, decimal commas ----------------------------------------------------------------------------------
+
+_CURRENCY = r"(?:[$€£¥₹₽₩₺₴¢]|USD|EUR|GBP|CHF|JPY|INR|CNY|CAD|AUD|SEK|NOK|DKK|PLN|BRL|Fr\.|kr|zł|R\$)"
+_IP_ADDRESS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$)|$)){4}")
+
+
+def _amounts(decimal: str, thousands: str) -> Callable[[str], float]:
+    """A reader of amounts with this decimal separator; ( ) and minus signs make them negative."""
+    digits = (  # Groups of thousands have three digits and no leading zero; the second line is as in India.
+        rf"[1-9]\d{{0,2}}(?P<group>[{thousands}'\u2019\s])\d{{3}}(?:(?P=group)\d{{3}})*(?:[{decimal}]\d+)?"
+        rf"|[1-9]\d?(?:[{thousands}]\d\d)+[{thousands}]\d{{3}}(?:[{decimal}]\d+)?"
+        rf"|\d+(?:[{decimal}]\d*)?|[{decimal}]\d+"
+    )
+    compiled = re.compile(
+        rf"(?P<open>\()?[-\u2212]?\s*{_CURRENCY}?\s*[-\u2212+]?\s*(?P<digits>{digits})\s*(?:{_CURRENCY}|%)?\s*(?(open)\))"
+    )
+
+    def read(text: str) -> float:
+        match = compiled.fullmatch(text)
+        if match is None or _IP_ADDRESS.fullmatch(text):
+            return math.nan
+        value = plain_number(re.sub(rf"[{thousands}'\u2019\s]", "", match["digits"]).replace(decimal, "."))
+        return -value if set("(-\u2212") & set(text) else value
+
+    return read
+
+
+_TELEPHONE = re.compile(r"\+?\d+(\s\d{3}){2,}")
+
+
+def _are_telephone_numbers(texts: Collection[str]) -> bool:
+    """Whether all texts are like 612 345 678, or like +1 555 123 456, with equally many digits."""
+    return all(map(_TELEPHONE.fullmatch, texts)) and len({len(text.removeprefix("+")) for text in texts}) == 1
+
+
+# ---- the format of a column ------------------------------------------------------------------------------------------
+
+
+class _Family(NamedTuple):
+    """Formats of which a column has at most one, with their readers, and the option for an ambiguous column."""
+
+    readers: dict[str, Callable[[str], float]]
+    option: str
+    rule: str
+
+
+# In the order in which they are tried.
+_FAMILIES = (
+    _Family(
+        {
+            "year-first": _dates(rf"(?P<year>\d{{4}})(?P<separator>[./-]){_MONTH}(?P=separator){_DAY}"),
+            "day-first": _dates(rf"{_DAY}(?P<separator>[./-]){_MONTH}(?P=separator){_YEAR}"),
+            "month-first": _dates(rf"{_MONTH}(?P<separator>[./-]){_DAY}(?P=separator){_YEAR}"),
+            "month-named": _named_days,
+        },
+        "dates",
+        "dates must show which number is the day",
+    ),
+    _Family(
+        {NUMBER: plain_number, "point": _amounts(".", ","), "comma": _amounts(",", ".")},
+        "decimal",
+        "numbers must show whether the comma or the point is the decimal separator",
+    ),
+)
+_READERS = {YES_OR_NO: yes_or_no} | {form: read for family in _FAMILIES for form, read in family.readers.items()}
+
+
+def read_texts(texts: Iterable[str], form: str) -> dict[str, float]:
+    """The texts that are no marks as numbers, dates in days since 1970 (UTC); NaN if they have another format."""
+    return {text: _READERS[form](text.strip()) for text in texts if not is_mark(text)}
+
+
+def find_form(name: str, counts: Mapping[str, int], options: Mapping[str, str | None]) -> str:
     """The format of a column, by its distinct texts and the number of cells with each; the name is for errors.
 
     It is "yes or no", "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for money
-    and grouped digits, "number" for plain numbers, otherwise "text".
+    and grouped digits, "number" for plain numbers, otherwise "text". `options` has "dates" and "decimal", which resolve
+    an ambiguous column.
     """
     known: Counter[str] = Counter()
     for text, count in counts.items():
@@ -90,176 +193,37 @@ def find_form(name: str, counts: Mapping[str, int], dates: str | None, decimal: 
     if folded and any(folded <= pair for pair in _PAIRS):
         return YES_OR_NO
     known = +known  # without markers of missing cells, which a column of yes and no does not have
-    choices: tuple[tuple[re.Pattern[str], Callable[..., str], str | None], ...] = (
-        (_DATE, _order_of_dates, dates),
-        (_NAMED, _named_dates, dates),
-        (_AMOUNT, _decimal_of, decimal),
-        (_PLAIN, lambda *_: NUMBER, None),
-    )
-    for pattern, decide, option in choices:
-        matches = _mostly(pattern, known)
-        if matches and (form := decide(name, matches, option)) != TEXT:
-            return form
-    return TEXT
+    if _are_telephone_numbers(known):
+        return TEXT
+    found = (_form_in(family, name, known, options) for family in _FAMILIES)
+    return next((form for form in found if form), TEXT)
 
 
-def _mostly(pattern: re.Pattern[str], counts: Mapping[str, int]) -> list[re.Match[str]]:
-    """The matches of a pattern if at least 95% of the cells have one, otherwise none."""
-    left = (1.0 - _MOSTLY) * sum(counts.values())
-    matches = []
+def _form_in(family: _Family, name: str, counts: Counter[str], options: Mapping[str, str | None]) -> str | None:
+    """The format that reads at least 95% of the cells, and each text that another such format reads."""
+    allowed = (1.0 - _MOSTLY) * counts.total()
+    read: dict[str, dict[str, float]] = {form: {} for form in family.readers}
+    left = dict.fromkeys(read, allowed)
     for text, count in counts.items():
-        if match := pattern.fullmatch(text):
-            matches.append(match)
-        else:
-            left -= count
-            if left < 0:
-                return []
-    return matches
-
-
-def read_text(text: str, form: str) -> float:
-    """A text in one of the formats as a number, dates in days since 1970 (UTC); NaN if it has another format."""
-    text = text.strip()
-    if form == NUMBER:
-        return plain_number(text)
-    if form == YES_OR_NO:
-        return yes_or_no(text)
-    return _amount(text, form) if form in DECIMALS else _days(text, form)
-
-
-# ---- dates -----------------------------------------------------------------------------------------------------------
-
-
-def _order_of_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str:
-    if all(_year_is_first(match) for match in matches):
-        return "year-first"
-    if not all(_year_is_last(match) for match in matches):
-        return TEXT
-    first, second = max(int(match[1]) for match in matches), max(int(match[3]) for match in matches)
-    if max(first, second) > 31 or (first > 12 and second > 12):
-        return TEXT
-    if first > 12:
-        return "day-first"
-    if second > 12:
-        return "month-first"
-    if all(match[2] == "." for match in matches):
-        return "day-first"  # dates with points are never month-first
-    if dates is not None:
-        return dates
+        for form, reader in family.readers.items():
+            value = reader(text)
+            if math.isnan(value):
+                left[form] -= count
+            else:
+                read[form][text] = value
+        if max(left.values()) < 0:
+            return None
+    fits = [form for form in read if left[form] >= 0 and counts]
+    fits = [form for form in fits if all(read[form].keys() >= read[other].keys() for other in fits)]
+    differ = [text for form in fits for text, value in read[form].items() if value != read[fits[0]][text]]
+    unclear = [text for text in differ if not _DATE_WITH_POINTS.match(text)]
+    if not unclear or fits[0] == NUMBER:
+        return fits[0] if fits else None
+    chosen = options.get(family.option)
+    if chosen in fits:
+        return chosen
+    remedies = " or ".join(f"{family.option}={form!r}" for form in fits)
     raise UserError(
-        f"dates must show which number is the day, got '{visible(matches[0][0], 40)}' and others like it in "
-        f"'{visible(name, 60)}', which can be read in two ways; pass dates='day-first' or dates='month-first', or "
-        "leave the column out with ignore="
+        f"{family.rule}, got '{visible(unclear[0], 40)}' and others like it in '{visible(name, 60)}', which can be "
+        f"read in two ways; pass {remedies}, or leave the column out with ignore="
     )
-
-
-def _year_is_first(match: re.Match[str]) -> bool:
-    return len(match[1]) == 4
-
-
-def _year_is_last(match: re.Match[str]) -> bool:
-    return len(match[1]) <= 2 and len(match[4]) in (2, 4)
-
-
-def _named_dates(name: str, matches: list[re.Match[str]], dates: str | None) -> str:
-    """The format of dates with English month names, such as 19-Sep-03 and September 19, 2003."""
-    return "month-named" if all(_month_of(match) in _MONTHS for match in matches) else TEXT
-
-
-def _month_of(match: re.Match[str]) -> str:
-    return (match[2] or match[3])[:3].lower()
-
-
-def _days(text: str, form: str) -> float:
-    """Days since 1970 of a date in this format. Two-digit years are 1969 to 2068, fractions of a second are dropped."""
-    if form == "month-named":
-        found = _NAMED.fullmatch(text)
-        if found is None or _month_of(found) not in _MONTHS:
-            return math.nan
-        text, form = f"{found[1] or found[4]}.{_MONTHS.index(_month_of(found)) + 1}.{found[5]}", "day-first"
-    match = _DATE.fullmatch(text)
-    if match is None or not (_year_is_first(match) if form == "year-first" else _year_is_last(match)):
-        return math.nan
-    one, two, three = int(match[1]), int(match[3]), int(match[4])
-    year, month, day = {"day-first": (three, two, one), "month-first": (three, one, two)}.get(form, (one, two, three))
-    if len(match[4]) == 2 and form != "year-first":
-        year += 2000 if year < 69 else 1900
-    hour, minute, second = (int(match[i] or 0) for i in (5, 6, 7))
-    zone = (match[8] or "Z").lower()
-    if zone in ("am", "pm"):
-        hour = hour % 12 + (12 if zone == "pm" else 0)
-    try:
-        moment = datetime(year, month, day, hour, minute, second, tzinfo=_zone(zone))
-    except ValueError:
-        return math.nan
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
-
-
-def _zone(text: str) -> tzinfo | None:
-    if text[0] not in "+-":
-        return UTC
-    return datetime.strptime(text, "%z").tzinfo
-
-
-# ---- money, percent, decimal commas ----------------------------------------------------------------------------------
-
-
-def _decimal_of(name: str, matches: list[re.Match[str]], decimal: str | None) -> str:
-    """The decimal separator, "point" or "comma"; "text" for plain numbers, contradictions and other codes.
-
-    It is "point" if no text has a separator. An error if it is ambiguous and `decimal` is not given.
-    """
-    if all(_PLAIN.fullmatch(match[0]) for match in matches) or _are_codes(matches):
-        return TEXT
-    orders = {shown for match in matches if (shown := _separator_shown(match["digits"]))}
-    if len(orders) == 2:
-        return TEXT
-    if orders:
-        return orders.pop()
-    unclear = next((match[0] for match in matches if "," in match["digits"] or "." in match["digits"]), None)
-    if unclear is None:
-        return "point"
-    if decimal is not None:
-        return decimal
-    raise UserError(
-        f"numbers must show whether the comma or the point is the decimal separator, got '{visible(unclear, 40)}' and "
-        f"others like it in '{visible(name, 60)}', which can be read in two ways; pass decimal='point' or "
-        "decimal='comma', or leave the column out with ignore="
-    )
-
-
-def _are_codes(matches: list[re.Match[str]]) -> bool:
-    """Whether some digits are an IP address, or all are telephone numbers such as 612 345 678 and +1 555 123 456."""
-    if any(_IP_ADDRESS.fullmatch(match[0]) for match in matches):
-        return True
-    shapes = {re.sub(r"\d", "0", match[0]).removeprefix("+") for match in matches}
-    return len(shapes) == 1 and bool(re.fullmatch(r"0+(\s000){2,}", shapes.pop()))
-
-
-def _separator_shown(digits: str) -> str | None:
-    """The decimal separator of one number, None if it is ambiguous (1,234) or has none (12).
-
-    It is "point" for 1,234.5, 12.50 or 1,234,567, and "comma" for 1.234,5, 12,5 or 1.234.567.
-    """
-    marks = [c for c in digits if c in ".,"]
-    if not marks:
-        return None
-    last = marks[-1]
-    if len(set(marks)) == 2:
-        return "point" if last == "." else "comma"
-    if len(marks) > 1:
-        return "comma" if last == "." else "point"  # 1.234.567: a repeated separator groups thousands
-    before, after = digits.split(last)
-    if len(after) == 3 and 1 <= len(before) <= 3 and before != "0":
-        return None
-    return "point" if last == "." else "comma"
-
-
-def _amount(text: str, form: str) -> float:
-    match = _AMOUNT.fullmatch(text)
-    if match is None:
-        return math.nan
-    decimals, thousands = (".", ",") if form == "point" else (",", ".")
-    digits = re.sub(r"['\u2019\s]", "", match["digits"]).replace(thousands, "").replace(decimals, ".")
-    value = plain_number(digits)
-    return -value if match["open"] or match["minus"] or match["sign"] in ("-", "\u2212") else value

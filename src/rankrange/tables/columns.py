@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import number, visible
-from .cell_formats import DATES, DECIMALS, HUGE, NUMBER, TEXT, YES_OR_NO, find_form, is_mark, read_text
+from .cell_formats import DATES, DECIMALS, HUGE, NUMBER, TEXT, YES_OR_NO, find_form, is_mark, read_texts
 
 # Delimiters of CSV files, and their names in messages.
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar", " ": "space", ":": "colon"}
@@ -73,10 +73,10 @@ class Column:
             return cls(name, "text", None, codes, levels)
         if form is None:
             counts = np.bincount(codes[codes >= 0], minlength=len(levels)).tolist()
-            form = find_form(name, dict(zip(levels, counts, strict=True)), dates, decimal)
+            form = find_form(name, dict(zip(levels, counts, strict=True)), {"dates": dates, "decimal": decimal})
         if form == TEXT:
             return cls(name, "text", None, codes, levels)
-        read = {level: read_text(level, form) for level in levels if not is_mark(level)}
+        read = read_texts(levels, form)
         values = np.array([*(read.get(level, np.nan) for level in levels), np.nan])[codes]
         return cls(name, _kind_of(form, np.array([*read.values()])), values, codes, levels, form)
 
