@@ -143,7 +143,7 @@ def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     names = ["x", "label:a", "label:b", "odd*name"]
     assert find_columns(names, ["label:*"], tmp_path) == ["label:a", "label:b"]
     assert find_columns(names, ["odd*name"], tmp_path) == ["odd*name"]
-    with pytest.raises(UserError, match=r"must match some column, got 'genre:\*'"):
+    with pytest.raises(UserError, match=r"must name a column, got 'genre:\*'"):
         find_columns(names, ["genre:*"], tmp_path)
 
 

@@ -12,7 +12,6 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("jinja2")
 
 from rankrange.audit import audit_table  # noqa: E402
-from rankrange.tables.dataset_folder import load_folder  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
 
 
@@ -46,7 +45,7 @@ FEATURES = {
 def test_a_saved_data_set_is_audited_with_the_names_of_its_classes(tmp_path, capsys):
     given = columns()
     folder = saved(tmp_path / "set", pa.table(given), FEATURES)
-    assert load_folder(folder).column("label").to_pylist() == [["no", "yes"][code] for code in given["label"]]
+    assert open_table(folder).read().column("label").to_pylist() == [["no", "yes"][code] for code in given["label"]]
     assert cli.main(["audit", str(folder), "--target", "label", "--models", "linear", "--quiet", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["classes"] == ["no", "yes"]
@@ -62,18 +61,18 @@ def test_the_real_library_saves_what_is_read(tmp_path):
     datasets.disable_progress_bars()
     whole = datasets.Dataset.from_dict(given, features=features)
     whole.save_to_disk(tmp_path / "set", num_shards=3)
-    table = load_folder(tmp_path / "set")
+    table = open_table(tmp_path / "set").read()
     assert table.column("x").to_pylist() == given["x"]
     assert set(table.column("label").to_pylist()) == {"no", "yes"}
     datasets.DatasetDict(train=whole, test=whole).save_to_disk(tmp_path / "splits")
     with pytest.raises(UserError, match="train, test"):
-        load_folder(tmp_path / "splits")
-    assert load_folder(tmp_path / "splits" / "train").num_rows == 120
+        open_table(tmp_path / "splits")
+    assert open_table(tmp_path / "splits" / "train").read().num_rows == 120
 
 
 def test_pictures_are_paths_and_unlabelled_rows_are_missing(tmp_path):
     image = [{"bytes": b"123", "path": "a.png"}, {"bytes": None, "path": "b.png"}]
-    table = load_folder(saved(tmp_path / "set", pa.table({"image": image, "label": [1, -1]}), FEATURES))
+    table = open_table(saved(tmp_path / "set", pa.table({"image": image, "label": [1, -1]}), FEATURES)).read()
     assert table.to_pydict() == {"image": ["a.png", "b.png"], "label": ["yes", None]}
 
 

@@ -250,16 +250,8 @@ def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option
     """
     found: dict[str, None] = {}
     for name in wanted:
-        if name in names or not set(name) & set("*?["):
-            found[find_column(names, name, path, option)] = None
-            continue
-        matching = [other for other in names if fnmatch.fnmatchcase(other, name)]
-        if not matching:
-            raise UserError(
-                f"{option} must match some column, got {shown(name)}, which none of {path} matches; it has "
-                f"{listed(names)}"
-            )
-        found.update(dict.fromkeys(matching))
+        matching = [] if name in names else [other for other in names if fnmatch.fnmatchcase(other, name)]
+        found.update(dict.fromkeys(matching or [find_column(names, name, path, option)]))
     return list(found)
 
 

@@ -180,8 +180,9 @@ def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
     """The rows of an array of objects, of an object per line, or of an object of lists, one per column."""
     first, _, more = text.strip().partition("\n")
     if more and first.startswith("{") and first.rstrip().endswith("}"):
-        return [_json_line(path, n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    found = _parsed(text, f"JSON must be complete, got {path}, which is damaged")
+        rule = "each line of JSON lines must be one whole object, got another line"
+        return [_parsed(line, f"{rule} {n} in {path}") for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    found = _parsed(text, f"JSON must be complete, got {path}, which is damaged", object)
     if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
         if len({len(column) for column in found.values()}) > 1:
             raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it again")
@@ -191,20 +192,14 @@ def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _json_line(path: Path, number: int, line: str) -> dict[str, Any]:
-    row = _parsed(line, f"each line of JSON lines must be one whole object, got a damaged line {number} in {path}")
-    if not isinstance(row, dict):
-        raise UserError(
-            f"each line of JSON lines must be an object, got line {number} of {path} without names; add them"
-        )
-    return row
-
-
-def _parsed(text: str, problem: str) -> Any:
+def _parsed(text: str, problem: str, kind: type = dict) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{problem} ({visible(str(error), 80)}); correct it, or copy it again") from error
+    if not isinstance(found, kind):
+        raise UserError(f"{problem}, which has no names; add them")
+    return found
 
 
 def _flat(table: Any) -> Any:

@@ -27,7 +27,7 @@ from ..errors import UserError
 from ..pages.text import visible
 from .cell_formats import MISSING
 from .columns import DELIMITERS, nearest, shown
-from .dataset_folder import load_folder
+from .dataset_folder import files_of
 from .formats import kind_of, load, not_a_table, saved_input
 from .records import records
 
@@ -43,7 +43,7 @@ class Source:
     """A table in memory, in a file, in a folder or in several files: path, format and column names."""
 
     path: Path
-    kind: str  # "csv", "table", "folder", "several", or as in `formats`
+    kind: str  # "csv", "table", "several", or as in `formats`
     names: list[str]
     delimiter: str = ","
     encoding: str = "utf-8"
@@ -187,7 +187,7 @@ def open_table(
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
     file = saved_input() if str(path) == "-" else Path(path)
     if file.is_dir():
-        return _checked(_held(file, "folder", load_folder(file)))
+        return replace(open_table(files_of(file)), path=file)
     head, zipped, size = _head_of(file)
     kind = kind_of(file, head)
     if zipped and kind not in ("csv", "json"):
@@ -204,16 +204,11 @@ def in_memory(table: Any) -> Source:
 
 def _held(path: Path, kind: str, data: Any, size: int = 0) -> Source:
     """A source of a pyarrow Table or Dataset."""
-    import pyarrow
     import pyarrow.dataset
 
+    data = data if isinstance(data, pyarrow.dataset.Dataset) else pyarrow.dataset.dataset(data)
     names = list(data.schema.names)
-    if isinstance(data, pyarrow.Table):
-        size = max(size, data.nbytes)
-        data = pyarrow.dataset.dataset(data)
-    else:
-        size = max(size, 8 * data.count_rows() * len(names))
-    return Source(path, kind, names, n_bytes=size, data=data)
+    return Source(path, kind, names, n_bytes=max(size, 8 * data.count_rows() * len(names)), data=data)
 
 
 def _of_one_schema(parts: list[Source]) -> Source:

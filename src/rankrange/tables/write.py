@@ -1,9 +1,7 @@
 """Atomic writes: all output files are written completely or not at all.
 
-Every output is written to a temporary file in its folder, synced to disk, and moved into place when all outputs are
-ready. An error or a kill before that leaves the old files or none. On systems with unnamed files (Linux, most file
-systems) a kill leaves nothing else behind, unless it comes between two moves. On other systems it may leave a dot file
-that ends in `.tmp`.
+Every output is written to a hidden file in its folder, synced to disk, and moved into place when all outputs are ready.
+An error before that leaves the old files or none. So does a kill, which may leave a hidden file that ends in `.tmp`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from ..errors import UserError
 from ..pages.text import csv_safe
 
 Writer = Callable[[BinaryIO], None]
-_BINARY = getattr(os, "O_BINARY", 0)  # on Windows
 
 
 def check_paths(
@@ -56,65 +53,28 @@ def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
 
     Contents are bytes, or a function that writes to a binary file. An OSError is raised as a UserError.
     """
-    ready: list[_Draft] = []
+    drafts: dict[Path, Path] = {}
     path = Path()
     try:
         for path, content in outputs.items():
-            ready.append(_Draft(path))
-            ready[-1].fill(content)
-        while ready:
-            path = ready[0].path
-            ready[0].publish()
-            ready.pop(0)
+            draft = path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.tmp"
+            with draft.open("xb") as file:
+                drafts[path] = draft
+                if callable(content):
+                    content(file)
+                else:
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, draft in drafts.items():
+            draft.replace(path)
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose another path"
         ) from error
     finally:
-        for draft in ready:
-            draft.discard()
-
-
-class _Draft:
-    """An unnamed temporary file, or a hidden one if the system has no unnamed files."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = path.parent / f".{path.name[:100]}.{secrets.token_hex(6)}.tmp"
-        # open() applies the umask to the mode. Reading the umask would require setting it for the whole process.
-        try:
-            self.handle, self.named = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), False
-        except (AttributeError, OSError):
-            self.handle, self.named = os.open(self.name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, 0o666), True
-
-    def fill(self, content: bytes | Writer) -> None:
-        with os.fdopen(self.handle, "wb", closefd=False) as file:
-            if callable(content):
-                content(file)
-            else:
-                file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def publish(self) -> None:
-        """Move the file to its path."""
-        if not self.named:
-            # With a folder descriptor, linkat links the file and not the entry in /proc.
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.link(f"/proc/self/fd/{self.handle}", self.name, src_dir_fd=folder, follow_symlinks=True)
-            finally:
-                os.close(folder)
-            self.named = True
-        os.close(self.handle)
-        self.handle = -1
-        os.replace(self.name, self.path)
-
-    def discard(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-        if self.named:
-            self.name.unlink(missing_ok=True)
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
 
 
 def packed(path: Path, write: Writer) -> Writer:
