@@ -5,12 +5,13 @@ A program of its own, because the interpreter must be chosen before Triton is im
     python tests/kernel_checks.py                                    all checks at full size on a GPU
 """
 
+import functools
 import os
 import sys
 from pathlib import Path
 
 import torch
-from token_kernel_checks import check_token_auto, check_token_losses, check_token_no_wait, check_token_scores  # noqa: F401
+from token_kernel_checks import check_token_auto, check_token_losses, check_token_scores, inputs  # noqa: F401
 
 import rankrange.torch as rrt
 from rankrange.torch import cuts, functional, kernels
@@ -152,28 +153,6 @@ def check_small():
     compare("rows", value, rows.sort(-1, descending=True).values[..., 4:30].mean(-1))
 
 
-def check_public():
-    """Through the public functions: gradients, scaled upstream gradients, second derivatives, registered operators."""
-    for n in (50,) if INTERPRETED else (50, 5000, 200_003):
-        losses = torch.randn(n, device=DEVICE, requires_grad=True)
-        m, k = n // 10, n - n // 5
-        value = rrt.ranked_range(losses, m, k)
-        (gradient,) = torch.autograd.grad(-3.0 * value, losses, retain_graph=True)
-        _, _, weights = by_sorting(losses.detach(), m, k)
-        compare(f"upstream gradient, n={n}", gradient, -3.0 * weights / (k - m))
-        if n == 50:  # many rows at once
-            rows = torch.randn(7 if INTERPRETED else 70_000, 50, device=DEVICE, requires_grad=True)
-            (gradient,) = torch.autograd.grad(rrt.ranked_range(rows, 5, 40, dim=1).sum(), rows)
-            cut = cuts.cut_at_ranks(rows.detach().double(), 5, 40)
-            compare("rows", gradient, cuts.cut_weights(rows.detach().double(), cut) / 35)
-        (first,) = torch.autograd.grad(rrt.ranked_range(losses**3, m, k), losses, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), losses)
-        _, _, weights = by_sorting(losses.detach() ** 3, m, k)
-        compare(f"second derivative, n={n}", second, 6 * losses.detach() * weights / (k - m))
-        operator = torch.ops.rankrange.ranked_range
-        torch.library.opcheck(operator, (losses, m, k, 0.5), test_utils=("test_schema", "test_faketensor"))
-
-
 def labels_of_many_kinds(n_rows, n_labels, device):
     generator = torch.Generator(device).manual_seed(n_labels)
 
@@ -199,14 +178,6 @@ def labels_of_many_kinds(n_rows, n_labels, device):
     broken = draw()
     broken[0, n_labels // 2] = torch.nan
     yield "one NaN", broken, mask(few)
-
-
-def as_indices(mask, width):
-    """The true labels of each row, padded with -1 and with one of them given twice; and the mask they make."""
-    index = torch.where(mask, torch.arange(mask.shape[1], device=mask.device), -1).sort(1, descending=True).values
-    index = torch.nn.functional.pad(index, (0, max(width - mask.shape[1], 0)), value=-1)[:, :width].contiguous()
-    index[:, -1] = index[:, 0]
-    return index, cuts.label_mask(index, mask.shape[1])
 
 
 def check_labels():
@@ -235,26 +206,33 @@ def compare_rows(what, scores, mask, top_k, two_sided):
     assert losses.dtype == gradient.dtype == scores.dtype
 
 
-def check_public_labels():
+def check_public():
+    """First and second derivatives of the public functions against float64, which eager PyTorch computes."""
+
+    def mask(*shape):
+        return torch.rand(shape, device=DEVICE) < 5 / shape[-1]
+
+    cases = [(lambda x: rrt.ranked_range(x, 0.1, 0.8), (n,)) for n in ((50,) if INTERPRETED else (50, 5000, 200_003))]
+    cases.append((lambda x: rrt.ranked_range(x, 5, 40, dim=1).sum(), (7 if INTERPRETED else 70_000, 50)))
     for n_labels in (30,) if INTERPRETED else (30, 20_000):
-        scores = torch.randn(4, n_labels, device=DEVICE, requires_grad=True)
-        mask = torch.rand(4, n_labels, device=DEVICE) < 5 / n_labels
-        (gradient,) = torch.autograd.grad(rrt.tkml(scores, mask, 3), scores)
-        expected = functional._tkml_rows(scores, mask, 3, True).mean()
-        (expected,) = torch.autograd.grad(expected, scores)
-        compare("gradient", gradient, expected)
-        index, same = as_indices(mask, 12)
-        compare("indices", rrt.tkml(scores, index, 3, reduction="none"), functional._tkml_rows(scores, same, 3, True))
-        (first,) = torch.autograd.grad(rrt.tkml(scores**3, mask, 3), scores, create_graph=True)
-        (second,) = torch.autograd.grad(first.sum(), scores)
-        (first,) = torch.autograd.grad(
-            functional._tkml_rows(scores**3, mask, 3, True).mean(), scores, create_graph=True
-        )
-        (expected,) = torch.autograd.grad(first.sum(), scores)
-        compare("second derivative", second, expected)
-        torch.library.opcheck(
-            torch.ops.rankrange.tkml, (scores, mask, 3, True), test_utils=("test_schema", "test_faketensor")
-        )
+        cases.append((lambda x, true: rrt.tkml(x, true, 3), (4, n_labels), mask(4, n_labels)))
+    for number, (function, shape, *more) in enumerate(cases):
+        x = torch.randn(shape, device=DEVICE).mul(512).round() / 512  # so that squares are exact, and so are their ties
+        found, expected = (derivatives(function, leaf, *more) for leaf in (x, x.double()))
+        for what in ("gradient", "second derivative"):
+            compare(f"{what} of case {number}", found[what], expected[what])
+    x = torch.randn(3, 30, device=DEVICE)
+    for operator, given in (("ranked_range", (x[0], 3, 24, 0.5)), ("tkml", (x, mask(3, 30), 3, True))):
+        operator = getattr(torch.ops.rankrange, operator)
+        torch.library.opcheck(operator, given, test_utils=("test_schema", "test_faketensor"))
+
+
+def derivatives(function, x, *more):
+    """Of -3 function(x^2): the gradient, and the gradient of its sum."""
+    leaf = x.clone().requires_grad_()
+    (first,) = torch.autograd.grad(-3.0 * function(leaf**2, *more), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), leaf)
+    return {"gradient": first, "second derivative": second}
 
 
 def check_compile():
@@ -276,18 +254,25 @@ def check_compile():
 
 
 def check_no_wait():
-    """Nothing waits for the device (a GPU alone can tell)."""
+    """Nothing waits for the device, ignored tokens or not (a GPU alone can tell)."""
     if INTERPRETED:
         return
     losses = torch.rand(1 << 20, device=DEVICE, requires_grad=True)
     scores = torch.randn(8, 1000, device=DEVICE, requires_grad=True)
     mask = torch.rand(8, 1000, device=DEVICE) < 0.01
-    modules = [rrt.AoRRLoss(m=0.1, k=0.9), rrt.AoRRLoss(m=0.1, k=0.9, ranking="stream", warmup=2).to(DEVICE)]
+    hidden, weight, target, _ = inputs(2048, 512, 50257, torch.bfloat16, False)
+    tokens = hidden.view(8, 256, -1), weight, target.view(8, 256)
+    calls = [lambda: rrt.tkml(scores, mask, 3), lambda: rrt.ranked_range(losses[:1000].double(), 0.1, 0.9)]
+    for settings in ({}, {"ranking": "stream", "warmup": 2}):
+        calls.append(functools.partial(rrt.AoRRLoss(m=0.1, k=0.9, **settings).to(DEVICE), losses))
+    for settings in ({"m": 0.1, "k": 0.7}, {}, {"m": "auto"}, {"m": 0.1, "k": 0.7, "per": "sequence"}):
+        calls.append(functools.partial(rrt.LinearAoRRLoss(**settings), *tokens))
+    for call in calls:
+        call().backward()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        for module in modules:
-            (module(losses) + rrt.tkml(scores, mask, 3)).backward()
-        rrt.ranked_range(losses[:1000].double(), 0.1, 0.9).backward()
+        for call in calls:
+            call().backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

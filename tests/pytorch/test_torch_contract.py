@@ -262,3 +262,63 @@ def test_looking_at_what_a_loss_stores_changes_nothing(look):
     for scores in batches(2):
         assert call(plain, scores) == call(looked, scores)
     assert_same(state(plain), state(looked))
+
+
+def automatic(**settings):
+    return rrt.AoRRLoss(cross_entropy(), "auto", **{"n_samples": 4, **settings})
+
+
+def by_class(**settings):
+    return rrt.AoRRLoss(cross_entropy(), **{"m": 0.25, "per_class": True, **settings})
+
+
+SCORES, LABELS = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
+NO_GROUPS = torch.zeros(2, dtype=torch.long)
+TEXT = torch.zeros(2, 3, 4), torch.zeros(5, 4), torch.zeros(2, 3, dtype=torch.long)
+ERRORS = [
+    (lambda: rrt.AoRRLoss(nn.CrossEntropyLoss()), "one loss per sample, got reduction='mean'"),
+    (lambda: rrt.AoRRLoss()(torch.tensor(1.0)), "one loss per sample, got a single number"),
+    (lambda: rrt.AoRRLoss(m=3, k=0.9, ranking="stream"), r"m and k must be fractions, got m=3, k=0\.9"),
+    (lambda: rrt.AoRRLoss(m=0, k=1, ranking="stream"), "m and k must be fractions"),
+    (lambda: rrt.AoRRLoss(cross_entropy(weight=torch.ones(3)), 0.1, ranking="stream"), "class weights ranks within"),
+    (lambda: by_class(m="auto", n_samples=9), "leave out one"),
+    (lambda: by_class(group="some"), "leave out one"),
+    (lambda: by_class(ranking="stream"), "leave out one"),
+    (lambda: by_class()(SCORES, torch.zeros(4, 2)), "one class label per sample"),
+    (lambda: rrt.AoRRLoss(m=0.25, per_class=True)(torch.arange(8.0)), "one class label per sample"),
+    (lambda: rrt.AoRRLoss(m=0.1, warmup=0.2), "pass total_batches"),
+    (lambda: rrt.AoRRLoss(m=0.5, ignore_index=-100)(torch.ones(3)), "second argument"),
+    (lambda: rrt.AoRRLoss(m=0.1).suspects(), "needs m='auto', got m"),
+    (lambda: setattr(rrt.AoRRLoss(m=0.1), "m", "auto"), "'auto' in the constructor"),
+    (lambda: setattr(rrt.AoRRLoss(m=0.1), "k", 0.1), "need m < k"),
+    (lambda: rrt.AoRRLoss(m="auto", k=0.9, n_samples=4), r"needs k=1\.0"),
+    (lambda: automatic(n_samples=0), r"pass n_samples=len\(dataset\)"),
+    (lambda: automatic(n_samples=None), r"pass n_samples=len\(dataset\)"),
+    (lambda: automatic()(SCORES, LABELS, torch.zeros(4)), r"one integer per sample, shape \(4,\)"),
+    (lambda: automatic().suspects(), r"criterion\(output, target, index\) first"),
+    (lambda: rrt.WorstGroupLoss()(torch.zeros(3), groups=NO_GROUPS), "one integer per loss"),
+    (lambda: rrt.WorstGroupLoss(worst=1.5), "share of the groups"),
+    (lambda: rrt.TKMLLoss(0), "top_k must be an int of at least 1, got 0"),
+    (lambda: rrt.AccuracySchedule(rrt.AoRRLoss(m=0.1), {0.8: 0.05}), "need m < k"),
+    (lambda: rrt.LinearSchedule(rrt.LinearAoRRLoss(), m=3), "fractions"),
+    (lambda: rrt.LinearSchedule(rrt.LinearAoRRLoss(), m=0.1, steps=0), "steps >= 1"),
+    (lambda: rrt.LinearAoRRLoss("automatic"), "got"),
+    (lambda: rrt.LinearAoRRLoss("auto", 0.5), "got"),
+    (lambda: rrt.LinearAoRRLoss("auto", key="loss"), "got"),
+    (lambda: rrt.LinearAoRRLoss("auto", per="document"), "got"),
+    (lambda: rrt.LinearAoRRLoss(0.6, 0.5), "got"),
+    (lambda: rrt.LinearAoRRLoss(key="foo"), "got"),
+    (lambda: rrt.LinearAoRRLoss(0.1).suspects(), "m='auto'"),
+    (lambda: setattr(rrt.LinearAoRRLoss("auto"), "m", 0.1), "make a new loss"),
+    (lambda: rrt.LinearAoRRLoss("auto")(*TEXT, index=torch.arange(2)), "pass n_documents"),
+    (
+        lambda: rrt.LinearAoRRLoss("auto", n_documents=2)(*TEXT, index=torch.tensor([0, 5])),
+        "below n_documents=2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message for _, message in ERRORS])
+def test_errors_say_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -14,8 +14,6 @@ from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
 
-compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
@@ -52,13 +50,9 @@ def test_a_batch_of_none_gives_zero_and_a_batch_too_small_for_its_fractions_keep
     assert loss(torch.tensor([5.0])) == 5
     assert rrt.AoRRLoss(m=0.0, k=0.1)(torch.tensor([5.0, 7.0])) == 7
     assert rrt.AoRRLoss(m=0.4, k=0.5)(torch.tensor([3.0, 5.0, 7.0])) == 5
-
-
-def test_a_scalar_base_is_refused():
-    with pytest.raises(ValueError, match="one loss per sample, got reduction='mean'"):
-        rrt.AoRRLoss(nn.CrossEntropyLoss())
-    with pytest.raises(ValueError, match="one loss per sample, got a single number"):
-        rrt.AoRRLoss()(torch.tensor(1.0))
+    assert rrt.AoRRLoss(m=0, k=1.0, ranking="stream")(torch.tensor([1.0, 3.0])) == 2
+    assert rrt.AoRRLoss(m=0.1, warmup=0.2, total_batches=50).warmup == 10
+    assert rrt.WorstGroupLoss()(torch.zeros(0), groups=torch.zeros(0, dtype=torch.long)) == 0
 
 
 # --- ranks in the data set ----------------------------------------------------------------------------------------
@@ -115,14 +109,6 @@ def test_infinite_and_empty_batches_leave_the_tracked_cuts_finite():
     assert loss.lam_hat.isfinite()
 
 
-def test_stream_needs_fractions():
-    with pytest.raises(ValueError, match=r"m and k must be fractions, got m=3, k=0\.9"):
-        rrt.AoRRLoss(m=3, k=0.9, ranking="stream")
-    with pytest.raises(ValueError, match="m and k must be fractions"):
-        rrt.AoRRLoss(m=0, k=1, ranking="stream")
-    assert rrt.AoRRLoss(m=0, k=1.0, ranking="stream")(torch.tensor([1.0, 3.0])) == 2
-
-
 @pytest.mark.parametrize("ranking", ["batch", "stream"])
 def test_warm_up_is_the_plain_mean(ranking):
     loss = rrt.AoRRLoss(m=0.2, k=0.8, ranking=ranking, warmup=3)
@@ -141,25 +127,13 @@ def test_schedule_sets_k_by_the_accuracy_reached_and_round_trips():
     fresh = rrt.AoRRLoss(m=0.1, k=1.0)
     rrt.AccuracySchedule(fresh, {0.9: 0.25, 0.8: 0.5}).load_state_dict(schedule.state_dict())
     assert fresh.k == 0.25
-    with pytest.raises(ValueError, match="need m < k"):
-        rrt.AccuracySchedule(loss, {0.8: 0.05})
 
 
 def test_ranks_are_checked_when_reassigned():
     loss = rrt.AoRRLoss(m=0.1, k=0.9)
     loss.m = 0.2
     assert loss(torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])) == 1
-    with pytest.raises(ValueError, match="need m < k"):
-        loss.k = 0.1
     assert "m=0.2, k=0.9" in repr(loss)
-
-
-def test_tkml_module_is_the_function():
-    scores, mask = torch.randn(20, 6, generator=seeded()), torch.rand(20, 6, generator=seeded()) < 0.3
-    for settings in ({}, {"two_sided": False}, {"reduction": "sum"}):
-        assert rrt.TKMLLoss(2, **settings)(scores, mask) == rrt.tkml(scores, mask, 2, **settings)
-    with pytest.raises(ValueError, match="top_k must be an int of at least 1, got 0"):
-        rrt.TKMLLoss(0)
 
 
 def test_without_torch_the_package_imports_and_the_subpackage_says_what_to_install():
@@ -230,12 +204,6 @@ def test_class_weights_are_repetitions(m, k):
     assert found.item() == pytest.approx(repeated(losses, counts[target], low, high))
 
 
-def test_class_weights_are_refused_if_losses_are_not_ranked_in_one_batch():
-    base = nn.CrossEntropyLoss(reduction="none", weight=torch.ones(3))
-    with pytest.raises(ValueError, match="class weights ranks within one batch"):
-        rrt.AoRRLoss(base, 0.1, ranking="stream")
-
-
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("worst", [None, 0.5, 1.0])
 @pytest.mark.parametrize("m", [0, 7])
@@ -254,11 +222,3 @@ def test_worst_groups_by_the_definition(m, worst, ties):
     value.backward()
     torch.testing.assert_close(leaf.grad, loss.last_weights)
     assert loss.last_weights.sum().item() == pytest.approx(1.0)
-
-
-def test_worst_groups_of_nothing_and_of_wrong_input():
-    assert rrt.WorstGroupLoss()(torch.zeros(0), groups=torch.zeros(0, dtype=torch.long)) == 0
-    with pytest.raises(ValueError, match="one integer per loss"):
-        rrt.WorstGroupLoss()(torch.zeros(3), groups=torch.zeros(2, dtype=torch.long))
-    with pytest.raises(ValueError, match="share of the groups"):
-        rrt.WorstGroupLoss(worst=1.5)

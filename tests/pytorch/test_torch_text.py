@@ -198,33 +198,6 @@ def test_a_linear_schedule_moves_both_ranks_and_is_restored():
     assert (other.m, other.k) == seen[3]
     assert [again.step() for _ in range(4)][-1] == (pytest.approx(0.2), pytest.approx(0.6))
     assert rrt.LinearSchedule(rrt.AoRRLoss(m=0.0, k=0.3), m=0.5, k=1.0).step() == (0.5, 1.0)  # at once
-    with pytest.raises(ValueError, match="fractions"):
-        rrt.LinearSchedule(criterion, m=3)
-    with pytest.raises(ValueError, match="steps >= 1"):
-        rrt.LinearSchedule(criterion, m=0.1, steps=0)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"m": "automatic"}, {"m": "auto", "k": 0.5}, {"m": "auto", "key": "loss"}, {"m": 0.6, "k": 0.5}, {"key": "foo"},
-     {"m": "auto", "per": "document"}],
-    ids=str,
-)  # fmt: skip
-def test_settings_that_cannot_be_are_errors(given):
-    with pytest.raises(ValueError, match="got"):
-        rrt.LinearAoRRLoss(**given)
-
-
-def test_what_only_auto_knows_is_an_error_without_it():
-    criterion = rrt.LinearAoRRLoss(0.1)
-    with pytest.raises(AttributeError, match="m='auto'"):
-        _ = criterion.share
-    with pytest.raises(ValueError, match="m='auto'"):
-        criterion.suspects()
-    with pytest.raises(ValueError, match="make a new loss"):
-        rrt.LinearAoRRLoss("auto").m = 0.1
-    with pytest.raises(ValueError, match="pass n_documents"):
-        rrt.LinearAoRRLoss("auto")(*batch(), index=torch.arange(6))
 
 
 # --- AoRRLoss(ignore_index=)
@@ -253,13 +226,3 @@ def test_ignored_tokens_of_sequences_and_of_nothing():
     assert criterion(logits, torch.full((2, 4), -100)) == 0
     criterion(logits, torch.tensor([[0, 1, -100, 2], [1, 1, 1, 1]]))
     assert criterion.last_weights.shape == (2, 4)
-    with pytest.raises(ValueError, match="second argument"):
-        rrt.AoRRLoss(m=0.5, ignore_index=-100)(torch.ones(3))
-
-
-def test_an_index_beyond_the_documents_names_the_argument():
-    criterion = rrt.LinearAoRRLoss("auto", n_documents=2)
-    with pytest.raises(ValueError, match="below n_documents=2, got 0 to 5"):
-        criterion(
-            torch.zeros(2, 3, 4), torch.zeros(5, 4), torch.zeros(2, 3, dtype=torch.long), index=torch.tensor([0, 5])
-        )

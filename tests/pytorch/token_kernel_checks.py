@@ -95,20 +95,3 @@ def check_token_auto():
         torch.testing.assert_close(value.double(), expected, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(one.last_weights.double(), other.last_weights, rtol=5e-3, atol=5e-3)
     torch.testing.assert_close(one.noise.below, other.noise.below, rtol=2e-2, atol=1.0)
-
-
-def check_token_no_wait():
-    """Nothing waits for the device, ignored tokens or not (a GPU alone can tell)."""
-    if INTERPRETED:
-        return
-    hidden, weight, target, _ = inputs(2048, 512, 50257, torch.bfloat16, False)
-    criteria = [rrt.LinearAoRRLoss(0.1, 0.7), rrt.LinearAoRRLoss(), rrt.LinearAoRRLoss("auto")]
-    criteria.append(rrt.LinearAoRRLoss(0.1, 0.7, per="sequence"))
-    for criterion in criteria:
-        criterion(hidden.view(8, 256, -1), weight, target.view(8, 256)).backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        for criterion in criteria:
-            criterion(hidden.view(8, 256, -1), weight, target.view(8, 256)).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
