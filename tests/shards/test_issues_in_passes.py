@@ -124,12 +124,12 @@ def test_clean_labels_are_not_called_wrong(name):
 
 
 def fitted(X, y, n_folds, trees, estimator=None, sample_rows=1_200):
-    """The fitted members and posterior, and the folds of all rows."""
+    """The fitted members and posterior, and the fold of each row."""
     model = AoRRClassifier(C=0.1) if estimator is None else estimator
     rows = chunks(X, y, edges=(0, 300, 300, 1_100, len(y)), sample_rows=sample_rows)
     data = first_pass(Passes(rows), model, 7)
-    task = _fitted(data, model, n_folds, trees, Costs(), np.random.default_rng(0))
-    return task, fold_numbers(data.sampling.seed, n_folds, np.arange(len(y))), rows
+    task = _fitted(data, rows, model, n_folds, trees, Costs(), np.random.default_rng(0))
+    return task, fold_numbers(data.sampling.seed, n_folds, np.arange(len(y)))
 
 
 def test_no_label_has_a_say_in_its_own_prediction():
@@ -139,9 +139,9 @@ def test_no_label_has_a_say_in_its_own_prediction():
     y = np.where(rng.random(2_400) < 0.1, 1 - y, y)
 
     def predicted(labels):
-        task, _, rows = fitted(X, labels, 3, True)
+        task, fold = fitted(X, labels, 3, True)
         assert task.members.trees is not None
-        return np.concatenate([found.mean for chunk in rows.chunks() for _, found in task.predicted(chunk)])
+        return sum(task.posterior.weights[name] * P for name, P in task.members.predictions(fold, X).items())
 
     before = predicted(y)
     sampled = first_pass(Passes(chunks(X, y, edges=(0, 2_400), sample_rows=1_200)), AoRRClassifier(), 7).numbers
@@ -157,7 +157,7 @@ def test_trees_have_not_seen_the_rows_that_they_predict():
     """Labels drawn at random cannot be predicted, in no fold and by no member that has not seen them."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1_200, D)), rng.integers(0, 2, 1_200)
-    task, fold, _ = fitted(X, y, 4, True)
+    task, fold = fitted(X, y, 4, True)
     for name, P in task.members.predictions(fold, X).items():
         for number in range(4):
             rows = fold == number
@@ -169,7 +169,7 @@ def test_trees_have_not_seen_the_rows_that_they_predict():
 def test_linear_members_are_the_fits_in_memory_to_the_sampled_rows_outside_their_fold():
     X, y, _ = table()
     X, y = X[:1_200], y[:1_200]
-    task, fold, _ = fitted(X, y, 3, False, AoRRClassifier(C=0.01))
+    task, fold = fitted(X, y, 3, False, AoRRClassifier(C=0.01))
     for number in range(3):
         rows = np.flatnonzero(fold != number)
         C = 0.01 * len(y) / len(rows)  # the penalty has the same weight as in the fit to all rows
@@ -187,7 +187,7 @@ def test_other_chunks_change_nothing_but_rounding_and_passes_are_few(plain, caps
 
 def test_without_trees_none_are_grown():
     X, y, _ = shaped("xor", 2_000, 0.0)
-    task, _, _ = fitted(X, y, 4, False)
+    task, _ = fitted(X, y, 4, False)
     assert set(task.posterior.weights) == {"ordinary", "robust"}
     issues = find_label_issues(chunks(X, y, edges=(0, 2_000), sample_rows=1_000), trees=False, random_state=0)
     assert (np.asarray(issues.p_wrong) < 0.5).all()  # a line at chance knows nothing about single labels

@@ -180,7 +180,7 @@ def find_label_issues(
                 members["penalised"] = penalised_predictions(unscaled, data.learnt, n_classes, folds)
         elif not by_text:
             predictions = estimator_predictions(data, X, estimator, folds, n_jobs, report)
-        dense = _as_dense(data.X) if trees and data.X is not None else None
+        dense = as_dense(data.X) if trees and data.X is not None else None
         for name in MEMBERS if dense is not None else ("text",):
             members |= MEMBERS[name](MemberTask(dense, data.learnt, n_classes, folds, rng, texts))
             report(f"{name} predicted all rows out of fold")
@@ -224,7 +224,7 @@ def _mostly_zero(X: Any) -> bool:
     return sp.issparse(X) and 2 * X.nnz <= X.shape[0] * X.shape[1]
 
 
-def _as_dense(X: Any) -> Array | None:
+def as_dense(X: Any) -> Array | None:
     """X as a dense array for trees; None if a sparse X has more than 5e7 cells."""
     if not sp.issparse(X):
         return np.asarray(X)

@@ -105,11 +105,10 @@ class DaskRows(Rows):
         for part in self._tasks(kernel, message, self._lazy):
             yield part.compute()
 
-    def per_row(self, kernel: Kernel, message: Any, dtype: Any = bool, names: Array | None = None) -> Any:
+    def per_row(self, kernel: Kernel, message: Any, dtype: Any = bool) -> Any:
         """A lazy Dask array in the chunks of the rows. It uses the original collection and keeps nothing on workers."""
         tasks = zip(self._tasks(kernel, message, self._lazy), self.lengths, strict=True)
-        found = dask.array.concatenate([dask.array.from_delayed(part, (n,), dtype=dtype) for part, n in tasks])
-        return found if names is None else found.map_blocks(names.__getitem__, dtype=names.dtype)
+        return dask.array.concatenate([dask.array.from_delayed(part, (n,), dtype=dtype) for part, n in tasks])
 
     def stored(self, values: Array) -> Any:
         """Values of all rows as a Dask array in the chunks of the rows."""

@@ -73,7 +73,7 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
     estimator.__dict__.pop("_training", None)
     estimator.n_features_in_ = rows.n_columns
     if data.model.classes is not None:
-        estimator.classes_ = data.model.classes if rows.labels is None else rows.labels[data.model.classes]
+        estimator.classes_ = rows.named(data.model.classes)
     _store_names(estimator, rows)
     with one_thread():
         m, k, sample, start = _start(estimator, rows, data, rng)
@@ -218,7 +218,7 @@ def _masses(found: Description, model: Model) -> tuple[float, bool]:
 def _in_memory(estimator: Any, passes: Passes, chunk: Chunk) -> Any:
     """The fit in memory of all rows."""
     rows = passes.rows
-    estimator.fit(chunk.X, chunk.y if rows.labels is None else rows.labels[chunk.y], chunk.weight)
+    estimator.fit(chunk.X, rows.named(chunk.y), chunk.weight)
     _store_names(estimator, rows)
     estimator.dropped_, estimator.n_passes_ = rows.stored(estimator.dropped_), passes.count
     return estimator

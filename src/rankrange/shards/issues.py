@@ -7,12 +7,12 @@ models of its fold, any other row by those of a fold that a hash of its number c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.lib.recfunctions import drop_fields
 from sklearn.utils import check_random_state
 
 from ..core.arrays import Array
@@ -23,18 +23,16 @@ from ..crossfit import predictions
 from ..crossfit.folds import Folds
 from ..crossfit.trees import TREE_MEMBERS, FoldTrees
 from ..estimators import AoRRClassifier
-from ..issues.find import P_WRONG_IN_SCORE, find_label_issues
+from ..issues.find import P_WRONG_IN_SCORE, as_dense, find_label_issues
 from ..issues.out_of_fold import IGNORED, check_settings
 from ..issues.suspects import LabelIssues
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, actions
 from .evaluation import Passes
 from .fit import Data, first_pass
 from .inputs import as_rows
-from .kernels import Model, Sampling, blocks, hashed
+from .kernels import Model, blocks, hashed
 from .rows import Chunk, Rows
 
-# The largest number of entries, zeros included, of a sparse sample that is converted to a dense array for trees.
-_WRITTEN_OUT = 5e7
 # The number of further rows in the ranking after the suspects.
 _RANKED = 100
 
@@ -43,55 +41,25 @@ def find(
     X: Any,
     y: Any = None,
     *,
-    estimator: Any = None,
-    cv: Any = 5,
-    trees: bool = True,
-    neighbours: bool = True,
-    costs: Costs | None = None,
-    random_state: Any = None,
-    verbose: int = 0,
+    estimator: Any,
+    cv: Any,
+    trees: bool,
+    neighbours: bool,
+    costs: Costs,
+    random_state: Any,
+    verbose: int,
 ) -> LabelIssues:
-    """Find the rows whose labels are probably wrong, in a scan or in Dask collections.
-
-    Parameters
-    ----------
-    X : scan or dask array or dataframe
-        The rows; a scan contains the labels.
-    y : dask array or series, optional
-        The labels of Dask collections.
-    estimator : AoRRClassifier, optional
-        Gives C, `fit_intercept` and `class_weight`; its loss must be logistic. By default C is chosen on the sample.
-    cv : int, default=5
-        The number of folds of the sample.
-    trees : bool, default=True
-        Whether boosted trees and a forest are members of the ensemble. Sparse samples that would be too large as dense
-        arrays get no trees.
-    neighbours : bool, default=True
-        Whether to add nearest neighbours, if the sample holds all rows.
-    costs : Costs, optional
-        The costs that determine the suspects and their actions.
-    random_state : int, RandomState or None, default=None
-        A seed for the sample, the folds and the trees.
-    verbose : int, default=0
-        1 prints each pass over the data.
-
-    Returns
-    -------
-    LabelIssues
-        The suspects with their row numbers. Values of all rows are computed lazily.
-    """
-    rows, costs = as_rows(X, y), costs or Costs()
-    model = _checked(estimator)
+    """`find_label_issues` for a scan or Dask collections; nearest neighbours are used only in memory."""
+    rows, model = as_rows(X, y), _checked(estimator)
     if isinstance(cv, bool) or not isinstance(cv, int | np.integer) or cv < 2:
         raise ValueError(f"cv must be a number of folds from 2 on for a scan, got cv={cv!r}; leave it out")
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
     passes = Passes(rows, verbose)
     data = first_pass(passes, model, int(rng.integers(2**63)))
     if data.chunk.X.shape[0] == rows.n_rows and data.mass is None:
-        labels = data.chunk.y if rows.labels is None else rows.labels[data.chunk.y]
         return find_label_issues(
             data.chunk.X,
-            labels,
+            rows.named(data.chunk.y),
             estimator=estimator,
             cv=int(cv),
             trees=trees,
@@ -101,7 +69,7 @@ def find(
             random_state=random_state,
         )
     with one_thread():
-        task = _fitted(data, model, int(cv), trees, costs, rng)
+        task = _fitted(data, rows, model, int(cv), trees, costs, rng)
     return task.issues(passes(infer_labels, task), rows)
 
 
@@ -117,7 +85,9 @@ def _checked(estimator: Any) -> Any:
     return estimator
 
 
-def _fitted(data: Data, model: Any, n_folds: int, trees: bool, costs: Costs, rng: np.random.Generator) -> Inference:
+def _fitted(
+    data: Data, rows: Rows, model: Any, n_folds: int, trees: bool, costs: Costs, rng: np.random.Generator
+) -> Inference:
     """Fit the members to the sample, and the label-noise model to their out-of-fold predictions."""
     codes, n_classes = data.model.codes(data.y), data.model.n_classes
     sampling = data.sampling
@@ -131,16 +101,13 @@ def _fitted(data: Data, model: Any, n_folds: int, trees: bool, costs: Costs, rng
     if space is not None:  # with few rows the fits are in coordinates of their span
         d = space.X.shape[1]
         W = np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
-    grown = None
-    if trees and not (sp.issparse(data.X) and np.prod(data.X.shape) > _WRITTEN_OUT):
-        grown = FoldTrees.fit(_dense(data.X), codes, n_classes, folds, rng)
+    dense = as_dense(data.X) if trees else None
+    grown = None if dense is None else FoldTrees.fit(dense, codes, n_classes, folds, rng)
     members = Members(data.model, W, grown)
     posterior = LabelNoiseModel().fit(members.predictions(fold, data.X), codes, data.mass)
-    return Inference(members, posterior.without_rows(), costs, sampling, n_folds)
-
-
-def _dense(X: Any) -> Array:
-    return np.asarray(X.toarray() if sp.issparse(X) else X)
+    assert data.model.classes is not None
+    names = rows.named(data.model.classes)
+    return Inference(members, posterior.without_rows(), costs, sampling.seed, n_folds, names)
 
 
 def fold_numbers(seed: int, n_folds: int, numbers: Array) -> Array:
@@ -167,61 +134,21 @@ class Members:
             part = X[rows]
             scores = [self.model.scores(W[number], part) for W in self.linear]
             of_fold = dict(zip(names, (probabilities_of(Z.T.astype(np.float64)) for Z in scores), strict=False))
-            for name, P in {**of_fold, **(self.trees.predict(number, _dense(part)) if self.trees else {})}.items():
+            if self.trees is not None:
+                of_fold |= self.trees.predict(number, part.toarray() if sp.issparse(part) else part)
+            for name, P in of_fold.items():
                 found[name][rows] = P
         return found
-
-
-class Predicted(NamedTuple):
-    """For n rows and K classes the codes of the labels (n,), the posterior of the true class and the weighted mean of
-
-    the probabilities of all members (n, K), and whether the weight of a row is positive (n,).
-    """
-
-    codes: Array
-    p_true: Array
-    mean: Array
-    present: Array
-
-    def value(self, name: str) -> Array:
-        """One value per row: "given" and "suggested" codes, "p_wrong", "loss" or "score".
-
-        The suggested class is the most probable one, which may be the given one. p_wrong and score are 0 for rows of
-        weight 0.
-        """
-        rows = np.arange(len(self.codes))
-        given, p_wrong = self.mean[rows, self.codes], 1.0 - self.p_true[rows, self.codes]
-        score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - given)
-        return {
-            "given": self.codes,
-            "suggested": self.p_true.argmax(axis=1),
-            "p_wrong": p_wrong * self.present,
-            "loss": -np.log(np.maximum(given, 1e-30)),
-            "score": score * self.present,
-        }[name]
-
-
-SUSPECT = np.dtype(
-    [
-        ("row", np.int64),
-        ("given", np.int32),
-        ("suggested", np.int32),  # the most probable class other than the given one
-        ("p_wrong", np.float64),
-        ("p_suggested", np.float64),  # the posterior probability that it is the true class
-        ("score", np.float64),
-        ("loss", np.float64),
-    ]
-)
 
 
 class Suspects(NamedTuple):
     """The suspects of consecutive rows, and the first rows of the ranking after all suspects."""
 
-    table: tuple[Array, ...]
+    tables: tuple[Array, ...]
     rest: Array
 
     def __add__(self, later: Any) -> Suspects:
-        return Suspects(self.table + later.table, _by_score(np.concatenate([self.rest, later.rest]))[:_RANKED])
+        return Suspects(self.tables + later.tables, _by_score(np.concatenate([self.rest, later.rest]))[:_RANKED])
 
 
 def _by_score(table: Array) -> Array:
@@ -236,81 +163,74 @@ class Inference:
     members: Members
     posterior: LabelNoisePosterior
     costs: Costs
-    sampling: Sampling
+    seed: int
     n_folds: int
+    names: Array  # the classes
 
-    def predicted(self, chunk: Chunk) -> Iterator[tuple[int, Predicted]]:
-        """Yield for each block the number of its first row, and the predictions of its rows."""
-        model = self.members.model
-        for block in blocks(chunk):
-            codes = model.codes(model.encoded(block.y))
-            numbers = block.first_row + np.arange(len(codes))
-            found = self.members.predictions(
-                fold_numbers(self.sampling.seed, self.n_folds, numbers), model.features(block.X)
-            )
-            mean = np.asarray(sum(self.posterior.weights[name] * P for name, P in found.items()))
-            present = np.ones(len(codes), dtype=bool) if block.weight is None else block.weight > 0
-            yield block.first_row, Predicted(codes, self.posterior.predict(found, codes).p_true, mean, present)
+    def table(self, chunk: Chunk) -> Array:
+        """The rows of a chunk with the columns of `LabelIssues.table` except "distance" and "cut".
+
+        Further columns are the score and "likely", the most probable class, which may be the given one. p_wrong and
+        score are 0 for rows of weight 0.
+        """
+        return np.concatenate([self._rows(block) for block in blocks(chunk)])
+
+    def _rows(self, block: Chunk) -> Array:
+        model, n = self.members.model, block.X.shape[0]
+        label, number = self.names.dtype, np.float64
+        columns = [("row", np.intp), ("given", label), ("suggested", label), ("p_wrong", number), ("loss", number)]
+        table = np.zeros(n, dtype=[*columns, ("fdr", number), ("action", "U7"), ("score", number), ("likely", label)])
+        if not n:
+            return table
+        rows, codes = np.arange(n), model.codes(model.encoded(block.y))
+        table["row"] = block.first_row + rows
+        found = self.members.predictions(fold_numbers(self.seed, self.n_folds, table["row"]), model.features(block.X))
+        p_given = sum(self.posterior.weights[name] * P[rows, codes] for name, P in found.items())
+        p_wrong, p_true = self.posterior.predict(found, codes)
+        table["likely"] = self.names[p_true.argmax(axis=1)]
+        p_true[rows, codes] = -1.0
+        table["given"], table["suggested"] = self.names[codes], self.names[p_true.argmax(axis=1)]
+        table["action"] = actions(p_wrong, p_true.max(axis=1), self.costs)
+        table["loss"] = -np.log(np.maximum(p_given, 1e-30))
+        score = P_WRONG_IN_SCORE * p_wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - p_given)
+        present = 1.0 if block.weight is None else block.weight > 0
+        table["p_wrong"], table["score"] = p_wrong * present, score * present
+        return table
 
     def issues(self, found: Suspects, rows: Rows) -> LabelIssues:
         """The result of `find_label_issues`; values of all rows are lazy."""
-        classes = self.members.model.classes
-        assert classes is not None
-        names = classes if rows.labels is None else rows.labels[classes]
-        lazy = {name: rows.per_row(row_values, (name, self), np.float64) for name in ("score", "p_wrong")}
-        for name in ("given", "suggested"):
-            lazy[name] = rows.per_row(row_values, (name, self), names.dtype, names)
-        table, posterior = np.concatenate([np.empty(0, dtype=SUSPECT), *found.table]), self.posterior
+        lazy = {name: rows.per_row(column, (name, self), np.float64) for name in ("score", "p_wrong")}
+        for name, source in (("given", "given"), ("suggested", "likely")):
+            lazy[name] = rows.per_row(column, (source, self), self.names.dtype)
+        table, posterior = np.concatenate([found.rest[:0], *found.tables]), self.posterior
         return LabelIssues(
-            table=self._public(_by_score(table), names),
+            table=_public(table),
             noise_estimate=posterior.share,
             noise_interval=posterior.interval,
             contradicted=posterior.contradicted,
-            ranked=self._public(_by_score(np.concatenate([table, found.rest])), names),
+            ranked=_public(np.concatenate([table, found.rest])),
             no_error=posterior.no_error,
             transition=posterior.transition,
             **lazy,
         )
 
-    def _public(self, found: Array, names: Array) -> Array:
-        """The rows as a table with the columns of `LabelIssues.table`, except "distance" and "cut"."""
-        kinds = [("row", np.intp), ("given", names.dtype), ("suggested", names.dtype), ("p_wrong", np.float64)]
-        table = np.zeros(len(found), dtype=[*kinds, ("loss", np.float64), ("fdr", np.float64), ("action", "U7")])
-        for name in ("row", "p_wrong", "loss"):
-            table[name] = found[name]
-        table["given"], table["suggested"] = names[found["given"]], names[found["suggested"]]
-        table["fdr"] = np.cumsum(1.0 - found["p_wrong"]) / np.arange(1, len(found) + 1)
-        table["action"] = actions(found["p_wrong"], found["p_suggested"], self.costs)
-        return table
+
+def _public(table: Array) -> Array:
+    """The rows, most suspect first, with the columns that users see."""
+    table = _by_score(table)
+    table["fdr"] = np.cumsum(1.0 - table["p_wrong"]) / np.arange(1, len(table) + 1)
+    return drop_fields(table, ["score", "likely"], usemask=False)
 
 
 def infer_labels(chunk: Chunk, message: Inference) -> Suspects:
     """The kernel of the last pass: the suspects of a chunk, and the next rows of the ranking."""
-    found = Suspects((), np.empty(0, dtype=SUSPECT))
-    for first_row, rows in message.predicted(chunk):
-        score, listed = rows.value("score"), rows.value("p_wrong") >= message.costs.review_from
-        others = np.flatnonzero(~listed & rows.present)
-        others = others[np.argsort(-score[others], kind="stable")[:_RANKED]]
-        tables = (_entries(rows, first_row, which) for which in (np.flatnonzero(listed & rows.present), others))
-        table, rest = tables
-        found = found + Suspects((table,), rest)
-    return found
+    table = message.table(chunk)
+    table = table if chunk.weight is None else table[chunk.weight > 0]
+    listed = table["p_wrong"] >= message.costs.review_from
+    return Suspects((table[listed],), _by_score(table[~listed])[:_RANKED])
 
 
-def _entries(rows: Predicted, first_row: int, chosen: Array) -> Array:
-    table = np.empty(len(chosen), dtype=SUSPECT)
-    other = rows.p_true[chosen]
-    other[np.arange(len(chosen)), rows.codes[chosen]] = -1.0
-    table["row"], table["suggested"] = first_row + chosen, other.argmax(axis=1)
-    table["p_suggested"] = np.maximum(other.max(axis=1, initial=-1.0), 0.0)
-    for name in ("given", "p_wrong", "score", "loss"):
-        table[name] = rows.value(name)[chosen]
-    return table
-
-
-def row_values(chunk: Chunk, message: tuple[str, Inference]) -> Array:
-    """The kernel of lazy values: the value of each row with the name in the message."""
+def column(chunk: Chunk, message: tuple[str, Inference]) -> Array:
+    """The kernel of lazy values: a column of the table of each chunk."""
     name, task = message
-    return np.concatenate([np.empty(0), *(rows.value(name) for _, rows in task.predicted(chunk))]).astype(
-        np.int32 if name in ("given", "suggested") else np.float64
-    )
+    return task.table(chunk)[name]

@@ -92,9 +92,13 @@ class Rows(ABC):
     def each(self, kernel: Kernel, message: Any) -> Iterable[Any]:
         """kernel(chunk, message) for each chunk, in the order of the rows, computed lazily."""
 
-    def per_row(self, kernel: Kernel, message: Any, dtype: Any = bool, names: Array | None = None) -> Any:
-        """One lazy value per row, or the entry of `names` with this index."""
-        return LazyRows(self, kernel, message, dtype, names)
+    def per_row(self, kernel: Kernel, message: Any, dtype: Any = bool) -> Any:
+        """One lazy value per row."""
+        return LazyRows(self, kernel, message, dtype)
+
+    def named(self, y: Array) -> Array:
+        """The labels of targets."""
+        return y if self.labels is None else self.labels[y]
 
     def stored(self, values: Array) -> Any:
         """Values of all rows that are known already, in the type that `per_row` returns if possible."""
@@ -137,9 +141,7 @@ class LocalRows(Rows):
     def targets(self) -> tuple[Array, Array | None]:
         """The targets of all rows, and their weights, or None if there are none."""
         y, weights = zip(*((chunk.y, chunk.weight) for chunk in self.chunks()), strict=True)
-        found = np.concatenate(y)
-        weight = None if weights[0] is None else np.concatenate(weights)
-        return found if self.labels is None else self.labels[found], weight
+        return self.named(np.concatenate(y)), None if weights[0] is None else np.concatenate(weights)
 
 
 class ArrayRows(LocalRows):
@@ -216,21 +218,17 @@ class LazyRows:
         kernel(chunk, message) returns the values of one chunk; if the kernel is None, the message has all values.
     dtype : dtype
         The dtype of the values.
-    names : ndarray, optional
-        If given, values are indices into this array, and its entries are returned instead.
     """
 
-    def __init__(self, rows: Rows, kernel: Kernel | None, message: Any, dtype: Any, names: Array | None = None) -> None:
-        self._rows, self._kernel, self._message, self._names = rows, kernel, message, names
+    def __init__(self, rows: Rows, kernel: Kernel | None, message: Any, dtype: Any) -> None:
+        self._rows, self._kernel, self._message = rows, kernel, message
         self.dtype, self.shape = np.dtype(dtype), (rows.n_rows,)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
-        known = self._kernel is None
-        for values in [self._message] if known else self._rows.each(self._kernel, self._message):  # type: ignore[arg-type]
-            yield values if self._names is None else self._names[values]
+        return iter([self._message]) if self._kernel is None else iter(self._rows.each(self._kernel, self._message))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.concatenate([np.empty(0, self.dtype), *self]).astype(dtype or self.dtype, copy=False)

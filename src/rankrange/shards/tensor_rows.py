@@ -67,10 +67,9 @@ class TensorRows(LocalRows):
         """Values of all rows, on the host."""
         return values
 
-    def per_row(self, kernel: Any, message: Any, dtype: Any = bool, names: Array | None = None) -> Array:
+    def per_row(self, kernel: Any, message: Any, dtype: Any = bool) -> Array:
         """One value per row, on the host."""
-        values = np.concatenate(list(self.each(kernel, message)))
-        return values if names is None else names[values]
+        return np.concatenate(list(self.each(kernel, message)))
 
 
 def tensor_rows(X: Any, y: Any, sample_weight: Any, estimator: Any) -> TensorRows:
