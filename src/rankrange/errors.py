@@ -39,11 +39,12 @@ class UserError(Exception):
 
 def with_flags(text: str) -> str:
     """A text with options as flags of the command line."""
-    text = _WITH_VALUE.sub(lambda found: f"{_flag(found[1])} {_word(found[2])}", text)
-    return _ALONE.sub(lambda found: _flag(found[1]), text)
+    text = _WITH_VALUE.sub(lambda found: f"{flag(found[1])} {_word(found[2])}", text)
+    return _ALONE.sub(lambda found: flag(found[1]), text)
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """The flag of the command line for a parameter: --labels-by for labels_by."""
     return "--" + name.replace("_", "-")
 
 

@@ -37,6 +37,10 @@ BAD = {
     "blank lines": (b"\n\n\n", "got the empty file"),
     "header only": (b"a,b,y\n", "needs rows, got only a header in .*; add rows"),
     "one column": (b"y\n" + b"0\n1\n" * 30, "needs a target and at least one other column, got one column"),
+    "a line above the header": (
+        b"Report of March\n" + GOOD,
+        "got one column, 'Report of March', in .*; delete lines above the header, or pass .* as --delimiter",
+    ),
     "one class": (
         GOOD.replace(b",1\n", b",0\n"),
         r"two classes of at least 5 rows, got 1 .* \(of '0'\); choose",
@@ -54,7 +58,10 @@ BAD = {
     "semicolons": (GOOD.replace(b",", b";"), "separated by the comma, but .* by the semicolon; pass --delimiter ';'"),
     "tabs": (GOOD.replace(b",", b"\t"), "seem to be by the tab; pass --delimiter tab"),
     "not UTF-8": (GOOD + b"1,\xe9,0\n", "must be utf-8 text, got byte 0xE9 in line 62 .*--encoding latin-1"),
-    "not UTF-8, far down": (GOOD + b"1,x,0\n" * 800_000 + b"1,\xe9,0\n", "must be utf-8 text, but .* column 'b'"),
+    "not UTF-8, far down": (
+        GOOD + b"1,x,0\n" * 800_000 + b"1,\xe9,0\n",
+        "must be utf-8 text, got other bytes in column 'b'",
+    ),
     "UTF-16": (GOOD.decode().encode("utf-16"), "got UTF-16 in .*; pass --encoding utf-16"),
     "binary": (bytes(range(256)) * 20, "got a binary file in .*; export it as CSV or Parquet"),
     "nothing but zeros": (bytes(1000), "got a binary file"),
@@ -173,7 +180,7 @@ def test_outputs_never_overwrite_the_input_or_each_other(tmp_path, capsys):
     path.write_bytes(GOOD)
     command = ["audit", str(path), "-t", "y"]
     for more, message in (
-        (["--clean", str(tmp_path / "." / "t.csv")], "--clean must not be the file that is read"),
+        (["--clean", str(tmp_path / "." / "t.csv")], "--clean must not be a file that is read"),
         (
             ["--out", str(tmp_path / "x"), "--report", str(tmp_path / "x")],
             "--out must not be --report, got .* for both",

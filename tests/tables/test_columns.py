@@ -66,7 +66,7 @@ def test_numbers_that_can_be_read_in_two_ways_are_asked_about():
 
 
 @pytest.mark.parametrize(
-    "cells", [["1.2.3", "2.0.1"], ["99/99/2020"], ["a-b"], ["12:30"], ["31/31/2020"], ["-", "unknown"]]
+    "cells", [["1.2.3", "2.0.1"], ["99/99/2020"], ["a-b"], ["12:30"], ["31/31/2020"], ["12.31.2020"], ["-", "unknown"]]
 )
 def test_what_is_neither_date_nor_money_stays_as_it_is(cells):
     found = column(cells)

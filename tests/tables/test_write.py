@@ -78,11 +78,11 @@ def test_outputs_never_replace_what_is_read_or_an_unnamed_file(tmp_path):
     embeddings, tasks = tmp_path / "e.npy", tmp_path / "tasks.json"
     embeddings.write_bytes(b"x")
     with pytest.raises(UserError, match=r"--out must not be --embeddings, got .* for both"):
-        check_paths({"--out": embeddings}, {"--embeddings": embeddings})
+        check_paths({"--out": embeddings}, [("--embeddings", embeddings)])
     beside = {tasks.with_suffix(".xml"): tasks}
-    check_paths({"--export label-studio": tasks}, {}, beside)
+    check_paths({"--export label-studio": tasks}, beside=beside)
     tasks.with_suffix(".xml").write_text("somebody's own")
     with pytest.raises(UserError, match=r"tasks.xml would be written beside .*tasks.json, got a file that exists"):
-        check_paths({"--export label-studio": tasks}, {}, beside)
+        check_paths({"--export label-studio": tasks}, beside=beside)
     tasks.write_text("[]")  # both from an earlier run
-    check_paths({"--export label-studio": tasks}, {}, beside)
+    check_paths({"--export label-studio": tasks}, beside=beside)

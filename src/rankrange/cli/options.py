@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..errors import flag
+
+# Metavars of files and folders, which shells complete.
+_PATHS = ("HTML", "CSV", "SKOPS", "NPY", "FOLDER", "FILE", "DECISIONS")
 _COMPLETE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
@@ -35,8 +39,7 @@ def _export(text: str) -> tuple[str, Path]:
 _SEED = _number(0, 2**31 - 1, "an integer from 0 to 2^31 - 1; try --seed 1")
 _COUNT = _number(0, 10**9, "an integer of at least 0; try 10")
 
-# Each argument: its help, then its metavar (or its choices), then further settings of argparse. A metavar in capitals
-# that names a file is completed by shells.
+# Each argument: its help, then its metavar (or its choices), then further settings of argparse.
 Options = dict[str, tuple[str, Any, dict[str, Any]]]
 FILES: Options = {
     "delimiter": ("the separator of CSV columns (default: comma; tab for .tsv and .tab)", "CHAR", {}),
@@ -126,6 +129,12 @@ SHOWING: Options = {
     "top": ("how many suspects to print (default: 10)", "N", {"type": _COUNT, "default": 10}),
     "quiet -q": ("show no progress", None, {}),
 }
+GROUPS: dict[str, Options] = {
+    "what to write": OUTPUTS,
+    "earlier decisions": DECISIONS,
+    "how to read the file": {**FILES, **READING},
+    "how to run": {**RUNNING, **SHOWING},
+}
 TARGET: Options = {
     "target -t": (
         "the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns (multi-label)",
@@ -160,22 +169,26 @@ DEMO: Options = {
 }
 
 
+def python_name(names: str) -> str:
+    """The name of an argument in Python, from its entry in a table: "out" for "out -o"."""
+    return names.split()[0]
+
+
 def add_options(group: Any, options: Options) -> None:
     """Add the arguments of a table; without a metavar an argument is a flag."""
     for names, (help, metavar, settings) in options.items():
-        name, *short = names.split()
-        flags = [f"--{name.replace('_', '-')}", *short]
         if metavar is None:
-            group.add_argument(*flags, action="store_true", help=help)
+            settings = {"action": "store_true"}
         elif isinstance(metavar, tuple):
-            group.add_argument(*flags, choices=metavar, help=help, **{"default": metavar[0], **settings})
+            settings = {"choices": metavar, "default": metavar[0], **settings}
         else:
-            add_value(group, *flags, metavar=metavar, help=help, **settings)
+            settings = {"metavar": metavar, **settings}
+        add_argument(group, flag(python_name(names)), *names.split()[1:], help=help, **settings)
 
 
-def add_value(group: Any, *flags: str, metavar: str, **settings: Any) -> None:
-    """Add an argument with a value; those whose metavar names a file are paths."""
-    is_path = metavar in ("HTML", "CSV", "SKOPS", "NPY", "FOLDER", "FILE", "DECISIONS")
-    action = group.add_argument(*flags, metavar=metavar, **({"type": Path} if is_path else {}), **settings)
-    if is_path:
-        action.complete = _COMPLETE
+def add_argument(group: Any, *names: str, **settings: Any) -> None:
+    """Add an argument; those whose metavar names a file are paths."""
+    if settings.get("metavar") not in _PATHS:
+        group.add_argument(*names, **settings)
+    else:
+        group.add_argument(*names, type=Path, **settings).complete = _COMPLETE

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pages.text import visible
-from .options import APPLY, FILES, add_options, add_value
+from .options import APPLY, FILES, add_argument, add_options
 
 HELP = "apply decisions to the rows of a table"
 DESCRIPTION = """\
@@ -32,8 +32,8 @@ exit codes: 0 done, 2 bad input, 130 interrupted. The output is written complete
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange apply`."""
-    add_value(parser, "file", metavar="FILE", help="the table that was audited")
-    add_value(
+    add_argument(parser, "file", metavar="FILE", help="the table that was audited")
+    add_argument(
         parser,
         "reviews",
         metavar="DECISIONS",
@@ -56,11 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     reviews = [*arguments.reviews, *arguments.decisions]
     if not reviews:
         raise UserError("apply needs decisions, got none; pass the CSV downloaded from the page of the audit")
-    names = ["the decisions"] + [f"decisions {i}" for i in range(2, len(reviews) + 1)]
-    outputs = {"--out": arguments.out, "--conflicts": arguments.conflicts}
-    outputs = {option: path for option, path in outputs.items() if path is not None}
-    read = {"the file that is read": arguments.file, **dict(zip(names, reviews, strict=True))}
-    check_paths(outputs, read)
+    check_paths(
+        {"--out": arguments.out, "--conflicts": arguments.conflicts},
+        [("a file that is read", path) for path in (arguments.file, *reviews)],
+    )
     by_reviewer = read_reviews(reviews)
     merged = merge_decisions(by_reviewer)
     source = open_table(arguments.file, **{name: getattr(arguments, name) for name in FILES})
@@ -71,7 +70,5 @@ def run(arguments: argparse.Namespace) -> int:
     write_whole(files)
     if not arguments.quiet:
         about_p_wrong = reviews_in_words(merged.decisions) if len(by_reviewer) > 1 else []
-        for sentence in [*merged.in_words(), *about_p_wrong]:
-            print(visible(sentence))
-        print(f"{changes.in_words()}: {arguments.out}")
+        print(*map(visible, [*merged.in_words(), *about_p_wrong, f"{changes.in_words()}: {arguments.out}"]), sep="\n")
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pages.text import plural
-from .options import AUDIT, DECISIONS, FILES, OUTPUTS, READING, RUNNING, SHOWING, TARGET, add_options, add_value
+from .options import AUDIT, FILES, GROUPS, TARGET, add_argument, add_options, python_name
 from .terminal import Progress, print_audit
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ exit codes: 0 done, 2 bad input, 130 interrupted. Output files are written compl
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange audit`."""
-    add_value(
+    add_argument(
         parser,
         "file",
         metavar="FILE",
@@ -49,10 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "columns; - is standard input",
     )
     add_options(parser, TARGET)
-    add_options(parser.add_argument_group("what to write"), OUTPUTS)
-    add_options(parser.add_argument_group("earlier decisions"), DECISIONS)
-    add_options(parser.add_argument_group("how to read the file"), {**FILES, **READING})
-    add_options(parser.add_argument_group("how to run"), {**RUNNING, **SHOWING})
+    for title, options in GROUPS.items():
+        add_options(parser.add_argument_group(title), options)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,12 +63,13 @@ def run(arguments: argparse.Namespace) -> int:
     from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
 
-    reviews = None if arguments.decisions is None else read_reviews([arguments.decisions])
-    decisions = None if reviews is None else merge_decisions(reviews).decisions
+    decisions = None
+    if arguments.decisions is not None:
+        decisions = merge_decisions(read_reviews([arguments.decisions])).decisions
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
+    options = {name: getattr(arguments, name) for name in map(python_name, AUDIT)} | {"decisions": decisions}
     with Progress(quiet=arguments.quiet) as progress:
-        options = {name.split()[0]: getattr(arguments, name.split()[0]) for name in AUDIT} | {"decisions": decisions}
-        check = check_relabel if how["relabel"] else (lambda task: None)
+        check = check_relabel if how["relabel"] else None
         audit = audit_file(source, arguments.target, check=check, progress=progress, **options)
         if outputs:
             progress("writing")
@@ -85,20 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     """The paths of the outputs, by option, and the opened table, after all quick checks."""
-    from ..errors import UserError
+    from ..errors import UserError, flag
     from ..tables.read import open_table
     from ..tables.write import check_paths
 
-    paths = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
-    outputs = {option: path for option, path in paths.items() if path is not None}
     if len(arguments.export) > 1:
         raise UserError("--export takes each tool once, got label-studio twice; leave one of them out")
-    outputs.update({f"--export {tool}": path for tool, path in arguments.export})
-    read = ["the file that is read"] + [f"file {i} that is read" for i in range(2, len(arguments.file) + 1)]
-    inputs = {**dict(zip(read, arguments.file, strict=True)), "the decisions": arguments.decisions}
-    inputs |= {f"--{name.replace('_', '-')}": getattr(arguments, name) for name in ("embeddings", "pred_probs")}
-    beside = {path.with_suffix(".xml"): path for _, path in arguments.export}
-    check_paths(outputs, {name: path for name, path in inputs.items() if path is not None}, beside)
+    paths = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
+    paths |= {f"--export {tool}": path for tool, path in arguments.export}
+    inputs = [("a file that is read", path) for path in arguments.file]
+    inputs += [(flag(name), getattr(arguments, name)) for name in ("decisions", "embeddings", "pred_probs")]
+    outputs = check_paths(paths, inputs, {path.with_suffix(".xml"): path for _, path in arguments.export})
     how = {"--clean-if": arguments.clean_if is not None, "--clean-how": arguments.clean_how == "relabel"}
     for option, given in how.items():
         if given and arguments.clean is None:
@@ -109,15 +105,13 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:
     from ..audit.export import clean_in_words
 
-    listed, others = audit.listed_in_words(), "no other problems"
-    if audit.row_problems:
-        others = plural(len(audit.row_problems), "other problem")
+    listed = audit.listed_in_words()
     what = {
         "--report": "the report",
         "--out": listed if audit.n_listed else "no suspects, only the header",
         "--clean": clean_in_words(audit, **how),
         "--model": "the model",
         "--export label-studio": f"{listed} as tasks for Label Studio, and its configuration (.xml)",
-        "--problems": others,
+        "--problems": f"{plural(len(audit.row_problems), 'other problem')} of rows",
     }
     return [(what[option], str(path)) for option, path in outputs.items()]

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..label_noise import LIKELY
     from ..tables.write import check_paths, write_whole
 
-    check_paths({"--report": arguments.report}, {})
+    check_paths({"--report": arguments.report})
     table, truth = digits_with_errors(arguments.seed)
     planted = table["digit"] != truth
     print(f"{len(truth)} handwritten digits, {int(planted.sum())} of their labels wrong, unknown to the audit.\n")

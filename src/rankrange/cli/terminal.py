@@ -136,22 +136,20 @@ def _scores(audit: Audit) -> Any:
 
     table = _table({"score": False, "ordinary": True, "AoRR": True, "gain": True})
     for m in audit.result.measures:
-        gain = Text(f"{m.gain_text(m.gain.value)} ({m.gain_range})")
-        gain.stylize("green" if m.gain.low > 0 else "red" if m.gain.high < 0 else "")
-        table.add_row(Text(m.name), Text(m.text(m.ordinary.value)), Text(m.text(m.robust.value)), gain)
+        colour = "green" if m.gain.low > 0 else "red" if m.gain.high < 0 else ""
+        gain = Text(f"{m.gain_text(m.gain.value)} ({m.gain_range})", style=colour)
+        table.add_row(m.name, m.text(m.ordinary.value), m.text(m.robust.value), gain)
     return table
 
 
 def _suspects(audit: Audit, top: int) -> Any:
-    from rich.text import Text
-
     from ..audit.target import row_text
 
     off = "loss" if audit.result.residuals is None else "off by"
     columns = {"row": True, "given": False, audit.words.suggested: False, audit.words.p: True, off: True}
     table = _table(columns if audit.observed else {**columns, "action": False})
     for s in audit.suspects(top):
-        given, other = (Text(visible(text, _WIDTH_OF_TEXT)) for text in (s.given, s.suggested))
+        given, other = (visible(text, _WIDTH_OF_TEXT) for text in (s.given, s.suggested))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
         p = percent(s.probability if audit.observed else s.p_wrong)
         table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))

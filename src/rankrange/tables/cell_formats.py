@@ -67,8 +67,6 @@ _TIME = (
     r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.\d+)?)?"
     r"\s*(?P<zone>[AaPp][Mm]|Z|[+-]\d\d:?\d\d)?)?"
 )
-# Such dates have the day first unless the column shows the contrary, and plain numbers a decimal point.
-_DATE_WITH_POINTS = re.compile(r"\d{1,2}\.\d{1,2}\.\d")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -159,7 +157,7 @@ _FAMILIES = (
         {
             "year-first": _dates(rf"(?P<year>\d{{4}})(?P<separator>[./-]){_MONTH}(?P=separator){_DAY}"),
             "day-first": _dates(rf"{_DAY}(?P<separator>[./-]){_MONTH}(?P=separator){_YEAR}"),
-            "month-first": _dates(rf"{_MONTH}(?P<separator>[./-]){_DAY}(?P=separator){_YEAR}"),
+            "month-first": _dates(rf"{_MONTH}(?P<separator>[/-]){_DAY}(?P=separator){_YEAR}"),  # points: day first
             "month-named": _named_days,
         },
         "dates",
@@ -215,8 +213,7 @@ def _form_in(family: _Family, name: str, counts: Counter[str], options: Mapping[
             return None
     fits = [form for form in read if left[form] >= 0 and counts]
     fits = [form for form in fits if all(read[form].keys() >= read[other].keys() for other in fits)]
-    differ = [text for form in fits for text, value in read[form].items() if value != read[fits[0]][text]]
-    unclear = [text for text in differ if not _DATE_WITH_POINTS.match(text)]
+    unclear = [text for form in fits for text, value in read[form].items() if value != read[fits[0]][text]]
     if not unclear or fits[0] == NUMBER:
         return fits[0] if fits else None
     chosen = options.get(family.option)

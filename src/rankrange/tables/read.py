@@ -8,6 +8,7 @@ modified.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -60,12 +61,12 @@ class Source:
         """
         wanted = list(self.names if columns is None else columns)
         try:
-            table = self._joined(wanted) if self.parts else self._table(wanted)
+            table = self._table(wanted)
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
             raise self._unreadable(error) from error
         broken = [field.name for field in table.schema if self.kind == "csv" and str(field.type) == "binary"]
         if broken:
-            raise self._not_text(f"column {shown(broken[0])} holds bytes that are not")
+            raise _not_text(self.encoding, f"other bytes in column {shown(broken[0])} of {self.path}")
         if table.num_rows == 0:
             raise UserError(f"a table needs rows, got only a header in {self.path}; add rows below it")
         return table
@@ -76,6 +77,9 @@ class Source:
         In CSV all cells are texts, because the type of a column is known only at its end; markers in `MISSING` are
         null, unless `as_written`.
         """
+        import pyarrow as pa
+        import pyarrow.csv
+
         wanted = list(self.names if columns is None else columns)
         try:
             for part in self.parts:
@@ -85,29 +89,19 @@ class Source:
                     columns=wanted, batch_size=_ROWS_AT_A_TIME, batch_readahead=2, fragment_readahead=1
                 )
             elif not self.parts:
-                yield from self._csv_batches(wanted, as_written)
+                texts, null = dict.fromkeys(wanted, pa.string()), [] if as_written else MISSING
+                yield from pyarrow.csv.open_csv(*self._csv(wanted, column_types=texts, null_values=null))
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
             raise self._unreadable(error) from error
 
-    def _csv_batches(self, columns: list[str], as_written: bool) -> Iterator[Any]:
-        import pyarrow as pa
-        import pyarrow.csv
-
-        texts = {"column_types": dict.fromkeys(columns, pa.string()), "null_values": [] if as_written else MISSING}
-        with self._stream() as file:
-            yield from pyarrow.csv.open_csv(file, *self._csv_options(columns, **texts))
-
     def _table(self, columns: list[str]) -> Any:
+        import pyarrow as pa
         import pyarrow.csv
 
         if self.data is not None:
             return self.data.to_table(columns=columns)
-        with self._stream() as file:
-            return pyarrow.csv.read_csv(file, *self._csv_options(columns, null_values=MISSING))
-
-    def _joined(self, columns: list[str]) -> Any:
-        import pyarrow as pa
-
+        if not self.parts:
+            return pyarrow.csv.read_csv(*self._csv(columns, null_values=MISSING))
         tables = [part.read(columns) for part in self.parts]
         try:
             return pa.concat_tables(tables, promote_options="permissive")
@@ -116,40 +110,27 @@ class Source:
                 f"a column must have the same type in all files, got {visible(str(error), 150)}; convert one"
             ) from error
 
-    def _stream(self) -> Any:
+    def _csv(self, columns: list[str], **converting: Any) -> tuple[Any, ...]:
+        """What pyarrow's readers of CSV need: the stream, and how to read, to parse and to convert it."""
         import pyarrow
-
-        return pyarrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
-
-    def _csv_options(self, columns: list[str], **converting: Any) -> tuple[Any, Any, Any]:
         import pyarrow.csv
 
+        stream = pyarrow.input_stream(str(self.path), compression="gzip" if self.zipped else None)
         # The names are passed, because a header may have blank ones.
         reading = pyarrow.csv.ReadOptions(
             column_names=self.names, skip_rows=self.header_lines, encoding=self.encoding, block_size=_BLOCK
         )
         parsing = pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
         found = pyarrow.csv.ConvertOptions(include_columns=columns, strings_can_be_null=True, **converting)
-        return reading, parsing, found
+        return stream, reading, parsing, found
 
     def _unreadable(self, error: BaseException) -> UserError:
         text = str(error)
-        if isinstance(error, PermissionError):
-            return _no_permission(self.path)
         if self.kind == "csv" and "columns, got" in text:
             return self._ragged()
-        if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
-            return _damaged_gzip(self.path)
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
-            return self._not_text("it holds bytes that are not")
-        first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
-        return UserError(f"cannot read {self.path} as {self.kind}: {first}; check the file, or save it as CSV again")
-
-    def _not_text(self, what: str) -> UserError:
-        return UserError(
-            f"a CSV file must be {self.encoding} text, but in {self.path} {what}; save it as UTF-8, or name its "
-            "encoding, for example encoding='latin-1'"
-        )
+            return _not_text(self.encoding, f"other bytes in {self.path}")
+        return _unreadable(self.path, error)
 
     def _ragged(self) -> UserError:
         got, where = "another number", "a line"
@@ -244,30 +225,30 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
             head = gzip.GzipFile(fileobj=file).read(_HEAD)
             # The size that a gzip file states may be false. The rest is probably compressed like its head.
             return head, True, int(len(head) * max(1.0, size / max(file.tell(), 1)))
-    except FileNotFoundError as error:
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: BaseException) -> UserError:
+    """The error for a file that does not exist, may not be read, or is damaged."""
+    text = str(error)
+    if isinstance(error, FileNotFoundError):
         near = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
-        hint = f"did you mean {path.parent / near}?" if near else "check the path"
-        raise UserError(f"there is no file {path}; {hint}") from error
-    except PermissionError as error:
-        raise _no_permission(path) from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged_gzip(path) from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}; check the path") from error
-
-
-def _damaged_gzip(path: Path) -> UserError:
-    return UserError(f"a gzip file must be complete, got {path}, which ends early or is damaged; copy it again")
-
-
-def _no_permission(path: Path) -> UserError:
-    return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
+        return UserError(
+            f"there is no file {path}; {f'did you mean {path.parent / near}?' if near else 'check the path'}"
+        )
+    if isinstance(error, PermissionError):
+        return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
+        return UserError(f"a gzip file must be complete, got {path}, which ends early or is damaged; copy it again")
+    first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
+    return UserError(f"cannot read {path}: {first}; check the file, or save it as CSV again")
 
 
 def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str | None, encoding: str) -> Source:
     if not head.strip(b"\xef\xbb\xbf\r\n\t ,;"):
         raise UserError(f"a table needs a header line and rows, got the empty file {path}; check the export")
-    if b"\0" in head and not encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32")):
+    if b"\0" in head and not re.match(r"utf[-_]?(16|32)", encoding.lower()):
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
         raise not_a_table(path, "a binary file")
@@ -277,41 +258,39 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
     whole = len(head) < _HEAD
     text = _decoded(path, head, encoding, whole)
     chosen = delimiter or ("\t" if re.search(r"\.(tsv|tab)(\.gz)?$", path.name.lower()) else ",")
-    names, lines, more = _header(text, chosen)
+    filled = (record for record in records(io.StringIO(text, newline=""), chosen) if record[1])
+    _, names, lines = next(filled, ("", [], 0))
     if len(names) == 1:
-        raise _one_column(path, text, chosen)
-    if not more and not whole:
-        raise _too_many(path, f"more than {len(names):,}")
-    if not more:
+        raise _one_column(path, names[0], text, chosen)
+    if next(filled, None) is None:
+        if not whole:
+            raise _too_many(path, f"more than {len(names):,}")
         raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
     names = [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
     return _checked(Source(path, "csv", names, chosen, encoding, zipped, size, lines))
 
 
 def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
+    """The text of the head of a file, without a character that is cut at its end unless it is the whole file."""
     try:
-        text = head.decode(encoding)
+        head[:1].decode(encoding, "ignore")  # an encoding such as "hex" is not one of texts
+        text = codecs.getincrementaldecoder(encoding)().decode(head, whole)
     except LookupError as error:
         raise UserError(f"unknown encoding {visible(encoding)!r}; use for example encoding='latin-1'") from error
     except UnicodeDecodeError as error:
-        if whole or len(head) - error.start > 8:  # a character that is truncated at the end of the head is not an error
-            line = head[: error.start].count(b"\n") + 1
-            raise UserError(
-                f"a CSV file must be {encoding} text, got byte 0x{head[error.start]:02X} in line {line} of {path}; "
-                "save it as UTF-8, or name its encoding, for example encoding='latin-1'"
-            ) from error
-        text = head[: error.start].decode(encoding)
+        line = head[: error.start].count(b"\n") + 1
+        raise _not_text(encoding, f"byte 0x{head[error.start]:02X} in line {line} of {path}") from error
     return text.removeprefix("\ufeff")
 
 
-def _header(text: str, delimiter: str) -> tuple[list[str], int, bool]:
-    """The column names, the number of lines up to the end of the header, and whether rows follow."""
-    found = (one for one in records(io.StringIO(text, newline=""), delimiter) if one[1])
-    _, names, lines = next(found, ("", [], 0))
-    return names, lines, any(found)
+def _not_text(encoding: str, what: str) -> UserError:
+    return UserError(
+        f"a CSV file must be {encoding} text, got {what}; save it as UTF-8, or name its encoding, for example "
+        "encoding='latin-1'"
+    )
 
 
-def _one_column(path: Path, text: str, delimiter: str) -> UserError:
+def _one_column(path: Path, header: str, text: str, delimiter: str) -> UserError:
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     for other, name in DELIMITERS.items():
         if other != delimiter and len(lines) > 1 and all(other in line for line in lines):
@@ -321,8 +300,8 @@ def _one_column(path: Path, text: str, delimiter: str) -> UserError:
                 f"seem to be by the {name}; pass delimiter={written}"
             )
     return UserError(
-        f"a table needs a target and at least one other column, got one column in {path}; if there are more, pass "
-        "their separator as delimiter="
+        f"a table needs a target and at least one other column, got one column, {shown(header)}, in {path}; delete "
+        "lines above the header, or pass the separator of the columns as delimiter="
     )
 
 

@@ -21,31 +21,34 @@ Writer = Callable[[BinaryIO], None]
 
 
 def check_paths(
-    outputs: Mapping[str, Path], inputs: Mapping[str, Path], beside: Mapping[Path, Path] | None = None
-) -> None:
-    """Raise an error for outputs that cannot be written or would overwrite an input or each other.
+    outputs: Mapping[str, Path | None],
+    inputs: Iterable[tuple[str, Path | None]] = (),
+    beside: Mapping[Path, Path] | None = None,
+) -> dict[str, Path]:
+    """The outputs that are asked for; an error if one cannot be written or would overwrite an input or another output.
 
-    Called before any work. Both mappings are from the name of an option to its path. `beside` has the files that are
-    written beside an output without being named: such a file replaces an older one only together with its output.
+    Called before any work. `outputs` has the path of each option, or None, and `inputs` what is read. `beside` has the
+    files that are written beside an output without being named: they replace older ones only together with the output.
     """
-    taken = {path.resolve(): option for option, path in inputs.items()}
+    taken = {path.resolve(): option for option, path in inputs if path is not None}
+    asked = {option: path for option, path in outputs.items() if path is not None}
     for path, output in (beside or {}).items():
         if path.exists() and not output.exists():
             raise UserError(f"{path} would be written beside {output}, got a file that exists; choose another name")
     implied = {f"the file beside {output.name}": path for path, output in (beside or {}).items()}
-    for option, path in {**outputs, **implied}.items():
+    for option, path in {**asked, **implied}.items():
         if path.is_dir():
             raise UserError(f"{option} must name a file, got the folder {path}; add a file name")
         if not path.parent.is_dir():
             raise UserError(f"{option} must lie in a folder that exists, got {path}; make {path.parent} first")
         if path.exists() and not path.is_file():
             raise UserError(f"{option} must name a regular file, got {path}, a pipe or device; choose another path")
-        resolved = path.resolve()
-        if resolved in taken:
-            raise UserError(f"{option} must not be {taken[resolved]}, got {path} for both; give it another name")
-        taken[resolved] = option
         if not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write into {path.parent}; choose another path for {option}")
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise UserError(f"{option} must not be {other}, got {path} for both; give it another name")
+    return asked
 
 
 def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
