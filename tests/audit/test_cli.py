@@ -4,7 +4,6 @@ import argparse
 import inspect
 import os
 import re
-import runpy
 import subprocess
 import sys
 from unittest import mock
@@ -157,17 +156,6 @@ def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, messa
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
-
-
-def test_the_example_of_four_aggregates_leaves_the_planted_outliers_out(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("matplotlib")
-    script = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "four_aggregates.py")
-    monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "plot.png")])
-    runpy.run_path(script, run_name="__main__")
-    out = capsys.readouterr().out
-    assert re.search(r"^AoRR .* 12 of 12$", out, re.M)
-    assert re.search(r"^average .* 0 of 12$", out, re.M)
-    assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
 def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):

@@ -1,11 +1,9 @@
 """Columns: dates, money, percent and yes and no as numbers, everything else as text; and their encoding."""
 
 import datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
-import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +12,8 @@ from rankrange.errors import UserError
 pa = pytest.importorskip("pyarrow")
 
 from rankrange.tables.columns import find_columns, read_columns  # noqa: E402
-from rankrange.tables.encode import TableEncoder  # noqa: E402
-from rankrange.tables.read import open_table  # noqa: E402
 
 DAY0 = datetime.datetime(1970, 1, 1)
-SHIPPED = Path(sklearn.__file__).parent / "datasets" / "data"
 
 
 def column(cells, form=None, **options):
@@ -88,9 +83,9 @@ def test_every_hour_of_the_clock_is_one_of_the_day(half):
 
 
 def test_a_column_knows_its_missing_cells_strays_and_marks():
-    found = column(["1", "2.5", "-", "3", None, "old"] + ["4"] * 30)
-    assert (found.kind, found.form, found.marks) == ("numbers", "number", {"-": 1})
-    assert np.flatnonzero(found.missing).tolist() == [2, 4, 5]
+    found = column(["1", "2.5", " -", "3", None, "old", "-", "na"] + ["4"] * 30)
+    assert (found.kind, found.form, found.marks) == ("numbers", "number", {"-": 2, "na": 1})
+    assert np.flatnonzero(found.missing).tolist() == [2, 4, 5, 6, 7]
     assert np.flatnonzero(found.strays).tolist() == [5]
     part = found.take(np.array([5, 0]))
     assert (part.values[1], part.strays.tolist(), part.marks, part.texts()) == (1.0, [True, False], {}, ["old", "1"])
@@ -164,27 +159,3 @@ def test_a_date_in_another_format_than_its_column_is_missing(usual, stray):
     found = column(texts)
     assert {moment.year for moment in moments(found)} == {2003}
     assert moments(column([*texts, stray], found.form)) == [*moments(found), None]
-
-
-def test_tables_that_scikit_learn_ships_are_read_or_refused_with_the_reason():
-    """The first line of some holds counts and names of classes, fewer than there are columns."""
-    import sklearn.datasets
-
-    table = open_table(SHIPPED / "iris.csv").read()
-    assert TableEncoder().fit_transform(table).shape[0] == 150
-    frame = sklearn.datasets.load_diabetes(as_frame=True, scaled=False).frame
-    assert TableEncoder().fit_transform(frame).shape == frame.shape
-    for name, width in (("wine_data.csv", 14), ("breast_cancer.csv", 31)):
-        with pytest.raises(UserError, match=rf"got {width} in line 2 of .*{name}; correct that line"):
-            open_table(SHIPPED / name).read()
-
-
-def test_a_table_that_matplotlib_ships_has_dates_with_names_of_months():
-    matplotlib = pytest.importorskip("matplotlib")
-    path = Path(matplotlib.get_data_path()) / "sample_data" / "msft.csv"
-    if not path.exists():
-        pytest.skip("this matplotlib ships no tables")
-    found = read_columns(open_table(path).read())[0]
-    assert (found.name, found.form, found.texts()[0]) == ("Date", "month-named", "19-Sep-03")
-    assert moments(found)[0] == datetime.datetime(2003, 9, 19)
-    assert not found.missing.any()

@@ -85,7 +85,7 @@ def test_a_format_that_is_not_read_from_gzip_says_so(tmp_path):
     path = tmp_path / "t.orc"
     save_arrow_formats(path)
     path.write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(UserError, match=r"only CSV and JSON are read from gzip, got orc in .*; decompress it first"):
+    with pytest.raises(UserError, match=r"only CSV and JSON are read from gzip, got ORC in .*; decompress it first"):
         open_table(path)
 
 
@@ -175,7 +175,7 @@ def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
             rows = base.execute("SELECT x, y FROM t").fetchall()
         return pa.table({"x": [x for x, _ in rows], "y": [y for _, y in rows]})
 
-    monkeypatch.setitem(FORMATS, "sqlite", Format(b"SQLite format 3", load))
+    monkeypatch.setitem(FORMATS, "SQLite", Format(b"SQLite format 3", load))
     path = tmp_path / "t.db"
     with closing(sqlite3.connect(path)) as base:
         base.execute("CREATE TABLE t (x REAL, y TEXT)")
@@ -183,21 +183,21 @@ def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
         base.commit()
     assert open_table(path).read().to_pydict() == {"x": [1.5, 2.5], "y": ["a", "b"]}
     path.write_bytes(path.read_bytes()[:600])
-    with pytest.raises(UserError, match="starts like Sqlite but cannot be read"):
+    with pytest.raises(UserError, match="starts like SQLite but cannot be read"):
         open_table(path).read()
     (tmp_path / "t.pdf").write_bytes(b"%PDF-1.7")
     (tmp_path / "t.bin").write_bytes(bytes(100))
     for name, what in {"t.pdf": "a PDF file", "t.bin": "a binary file"}.items():
-        with pytest.raises(UserError, match=f"a table is CSV, .* or SQLITE, got {what}"):
+        with pytest.raises(UserError, match=f"a table is CSV, .* or SQLite, got {what}"):
             open_table(tmp_path / name)
 
 
 def test_a_new_format_of_texts_may_begin_with_a_byte_order_mark(tmp_path, monkeypatch):
     from rankrange.tables.formats import FORMATS, Format
 
-    monkeypatch.setitem(FORMATS, "xml", Format(b"<?xml", lambda path: pa.table({"x": [1], "y": ["a"]}), text=True))
+    monkeypatch.setitem(FORMATS, "XML", Format(b"<?xml", lambda path: pa.table({"x": [1], "y": ["a"]}), text=True))
     (tmp_path / "t.xml").write_text("<?xml version='1.0'?>", encoding="utf-8-sig")
-    assert open_table(tmp_path / "t.xml").kind == "xml"
+    assert open_table(tmp_path / "t.xml").kind == "XML"
 
 
 @pytest.mark.parametrize(("name", "encoding"), [("t.csv.gz", "utf-8"), ("t.tsv", "utf-8"), ("t.csv", "latin-1")])

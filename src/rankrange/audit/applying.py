@@ -237,7 +237,7 @@ def fixed_contents(source: Source, changes: Changes, path: Path, *, copy: bool =
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
         return lambda file: _write_typed(source, changes, file, suffix)
-    write = _fixed_csv if source.kind == "csv" and copy else _fixed_texts
+    write = _fixed_csv if source.kind == "CSV" and copy else _fixed_texts
     return packed(path, lambda file: write(source, changes, file))
 
 

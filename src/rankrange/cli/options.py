@@ -14,8 +14,9 @@ _PATHS = ("HTML", "CSV", "SKOPS", "NPY", "FOLDER", "FILE", "DECISIONS")
 _COMPLETE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
-def _number(least: float, most: float, what: str, of: type = int) -> Callable[[str], Any]:
-    """A parser of numbers from `least` to `most`; `what` describes them and gives an example."""
+def _number(least: float, most: float = 2**31 - 1) -> Callable[[str], Any]:
+    """A parser of numbers from `least` to `most`, of integers if `least` is one."""
+    of = type(least)
 
     def parse(text: str) -> Any:
         try:
@@ -23,7 +24,8 @@ def _number(least: float, most: float, what: str, of: type = int) -> Callable[[s
         except ValueError:
             value = None
         if value is None or not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be {what.replace(';', f', got {text!r};')}")
+            what = "an integer" if of is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {what} from {least} to {most}, got {text!r}")
         return value
 
     return parse
@@ -35,9 +37,6 @@ def _export(text: str) -> tuple[str, Path]:
         raise argparse.ArgumentTypeError(f"must be label-studio=FILE.json, got {text!r}")
     return tool, Path(path)
 
-
-_SEED = _number(0, 2**31 - 1, "an integer from 0 to 2^31 - 1; try --seed 1")
-_COUNT = _number(0, 10**9, "an integer of at least 0; try 10")
 
 # Each argument: its help, then its metavar (or its choices), then further settings of argparse.
 Options = dict[str, tuple[str, Any, dict[str, Any]]]
@@ -54,7 +53,7 @@ READING: Options = {
         {},
     ),
     "labels": (
-        "annotated labels may be wrong; observed outcomes, such as a purchase, are at most surprising",
+        "annotated labels (default) may be wrong; observed outcomes, such as a purchase, are at most surprising",
         ("annotated", "observed"),
         {},
     ),
@@ -69,7 +68,7 @@ READING: Options = {
         {},
     ),
     "embeddings": ("further features: an array with one row per row of the table", "NPY", {}),
-    "pixels": ("the columns are the pixels of N x N images", "N", {"type": _COUNT}),
+    "pixels": ("the columns are the pixels of N x N images", "N", {"type": _number(1)}),
     "images": ("the folder of the images, if a column holds their file names", "FOLDER", {}),
 }
 RUNNING: Options = {
@@ -84,11 +83,11 @@ RUNNING: Options = {
         "NPY",
         {},
     ),
-    "seed": ("the same seed gives the same result (default: 0)", "N", {"type": _SEED, "default": 0}),
+    "seed": ("the same seed gives the same result (default: 0)", "N", {"type": _number(0), "default": 0}),
     "jobs -j": (
         "how many models to fit in parallel (default: one per core)",
         "N",
-        {"type": _number(1, 10**6, "an integer of at least 1; try --jobs 2")},
+        {"type": _number(1)},
     ),
 }
 DECISIONS: Options = {
@@ -108,7 +107,7 @@ OUTPUTS: Options = {
     "clean_if": (
         "--clean changes rows with at least this probability of being wrong (default: 0.9; review the others)",
         "P",
-        {"type": _number(1e-300, 1.0, "a probability above 0 and at most 1; try 0.9", float)},
+        {"type": _number(0.01, 1)},
     ),
     "clean_how": (
         "drop these rows (default), or relabel those for which one other label fits and drop the others",
@@ -126,7 +125,7 @@ OUTPUTS: Options = {
     "json": ("print the findings as JSON instead of tables", None, {}),
 }
 SHOWING: Options = {
-    "top": ("how many suspects to print (default: 10)", "N", {"type": _COUNT, "default": 10}),
+    "top": ("how many suspects to print (default: 10)", "N", {"type": _number(0), "default": 10}),
     "quiet -q": ("show no progress", None, {}),
 }
 GROUPS: dict[str, Options] = {
@@ -164,7 +163,7 @@ DEMO: Options = {
         "HTML",
         {"default": Path("rankrange-demo.html")},
     ),
-    "seed": ("which labels are made wrong (default: 0)", "N", {"type": _SEED, "default": 0}),
+    "seed": ("which labels are made wrong (default: 0)", "N", {"type": _number(0), "default": 0}),
     "quiet -q": ("show no progress", None, {}),
 }
 

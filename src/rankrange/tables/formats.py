@@ -62,16 +62,16 @@ def _dataset(format: str) -> Callable[[Path], Any]:
 
 # To add a format, write a function and add an entry here.
 FORMATS: dict[str, Format] = {
-    "parquet": Format(b"PAR1", _dataset("parquet")),
-    "arrow": Format(b"ARROW1", _dataset("ipc")),
-    "stream": Format(b"\xff\xff\xff\xff", read_stream),
-    "orc": Format(b"ORC", _dataset("orc")),
+    "Parquet": Format(b"PAR1", _dataset("parquet")),
+    "Arrow": Format(b"ARROW1", _dataset("ipc")),
+    "Arrow stream": Format(b"\xff\xff\xff\xff", read_stream),
+    "ORC": Format(b"ORC", _dataset("orc")),
 }
 
 
 def not_a_table(path: Path, what: str) -> UserError:
     """The error for a file of a format that is not read."""
-    names = ["CSV", "JSON", "Excel", *(name.upper() for name in FORMATS if name != "stream")]
+    names = ["CSV", "JSON", "Excel", *FORMATS]
     return UserError(
         f"a table is {', '.join(names[:-1])} or {names[-1]}, got {what} in {path}; export it as CSV or Parquet"
     )
@@ -94,7 +94,7 @@ def saved_input() -> Path:
 def kind_of(path: Path, head: bytes) -> str:
     """The format of a file, by its first bytes `head`. An error for other known formats, such as PDF.
 
-    It is a name in `FORMATS`, "excel", "json" (also one object per line), otherwise "csv". A text that begins like a
+    It is a name in `FORMATS`, "Excel", "JSON" (also one object per line), otherwise "CSV". A text that begins like a
     binary format, such as a CSV file with the column ORCID, is a text.
     """
     text = head.removeprefix(b"\xef\xbb\xbf")
@@ -103,18 +103,18 @@ def kind_of(path: Path, head: bytes) -> str:
         if text.startswith(form.start) and (form.text or not is_text):
             return name
     if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
-        return "excel"
+        return "Excel"
     for start, what in _OTHER_KINDS.items():
         if head.startswith(start) and not is_text:
             raise not_a_table(path, what)
     start = text.lstrip(b" \t\r\n")
     following = start[1:].lstrip()[:1]
     is_json = following in {b"[": (b"{", b"]", b"["), b"{": (b'"', b"}")}.get(start[:1], ())
-    return "json" if is_json else "csv"
+    return "JSON" if is_json else "CSV"
 
 
 def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
-    """Read a file of the kind "json", "excel" or a name in `FORMATS` as a pyarrow Table or Dataset.
+    """Read a file of the kind "JSON", "Excel" or a name in `FORMATS` as a pyarrow Table or Dataset.
 
     Nested JSON objects become columns such as "a.b", up to five levels deep. `sheet` is required if several sheets of a
     workbook have rows below a header. At most 2 GB after decompression are read.
@@ -122,15 +122,14 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     try:
         if kind in FORMATS:
             return FORMATS[kind].load(path)
-        if kind == "excel":
+        if kind == "Excel":
             return _load_excel(path, sheet)
         text = _unpacked(path, zipped).decode("utf-8-sig")
     except (UserError, ImportError):
         raise
     except Exception as error:  # each library has its own errors for a damaged file
         raise UserError(
-            f"{path} starts like {kind.upper() if kind == 'orc' else kind.title()} but cannot be read "
-            f"({visible(str(error), 100)}); copy it again"
+            f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again"
         ) from error
     rows = _json_rows(path, text)
     names = dict.fromkeys(name for row in rows for name in row)

@@ -44,7 +44,7 @@ class Source:
     """A table in memory, in a file, in a folder or in several files: path, format and column names."""
 
     path: Path
-    kind: str  # "csv", "table", "several", or as in `formats`
+    kind: str  # "CSV", "table", "several", or as in `formats`
     names: list[str]
     delimiter: str = ","
     encoding: str = "utf-8"
@@ -64,7 +64,7 @@ class Source:
             table = self._table(wanted)
         except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
             raise self._unreadable(error) from error
-        broken = [field.name for field in table.schema if self.kind == "csv" and str(field.type) == "binary"]
+        broken = [field.name for field in table.schema if self.kind == "CSV" and str(field.type) == "binary"]
         if broken:
             raise _not_text(self.encoding, f"other bytes in column {shown(broken[0])} of {self.path}")
         if table.num_rows == 0:
@@ -126,7 +126,7 @@ class Source:
 
     def _unreadable(self, error: BaseException) -> UserError:
         text = str(error)
-        if self.kind == "csv" and "columns, got" in text:
+        if self.kind == "CSV" and "columns, got" in text:
             return self._ragged()
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
             return _not_text(self.encoding, f"other bytes in {self.path}")
@@ -171,9 +171,9 @@ def open_table(
         return replace(open_table(files_of(file)), path=file)
     head, zipped, size = _head_of(file)
     kind = kind_of(file, head)
-    if zipped and kind not in ("csv", "json"):
+    if zipped and kind not in ("CSV", "JSON"):
         raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
-    if kind == "csv":
+    if kind == "CSV":
         return _open_csv(file, head, zipped, size, delimiter, encoding)
     return _checked(_held(file, kind, load(file, kind, zipped, sheet), size))
 
@@ -267,7 +267,7 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
             raise _too_many(path, f"more than {len(names):,}")
         raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
     names = [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
-    return _checked(Source(path, "csv", names, chosen, encoding, zipped, size, lines))
+    return _checked(Source(path, "CSV", names, chosen, encoding, zipped, size, lines))
 
 
 def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
