@@ -16,8 +16,6 @@ from test_files import HARM, harmful_csv  # noqa: E402
 
 from rankrange import find_label_issues  # noqa: E402
 from rankrange.audit import audit_file, audit_table  # noqa: E402
-from rankrange.audit.sentences import groups_note  # noqa: E402
-from rankrange.audit.task_result import Group  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
 
@@ -382,17 +380,6 @@ def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
     given, change = shown_labels(Sets, Row)
     assert given.startswith("a label")
     assert change == f"+ sad  \N{MINUS SIGN} {many[-1]}"
-
-
-def test_the_page_comments_on_ignored_and_wrong_rows_of_different_classes(audit):
-    groups = [Group("0", 10_000, 739, 60), Group("1", 9_000, 2_075, 0)]
-    result = dataclasses.replace(audit.result, groups=groups)
-    note = groups_note(dataclasses.replace(audit, result=result))
-    assert "labelled '1' (2,075 of 2,814)" in note
-    assert "'0' (60 of 60)" in note
-    same = [Group("0", 10_000, 2_000, 60), Group("1", 9_000, 75, 0)]
-    result = dataclasses.replace(audit.result, groups=same)
-    assert groups_note(dataclasses.replace(audit, result=result)) == ""
 
 
 def luminance(colour):

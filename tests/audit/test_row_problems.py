@@ -20,6 +20,7 @@ from rankrange.audit.row_problems import (  # noqa: E402
     tail_limit,
 )
 from rankrange.audit.target import find_target  # noqa: E402
+from rankrange.tables.columns import Column  # noqa: E402
 
 
 def a_table(n=600, seed=0):
@@ -274,21 +275,19 @@ def test_a_copy_of_a_numeric_target_with_ties_is_a_leak(zeros):
 
 
 @pytest.mark.parametrize("task", ["numbers", "classes"])
-def test_a_value_without_training_rows_is_predicted_by_the_constant(task):
-    """Pairs of rows with their own value: a test row is predicted exactly, or by the constant if its pair is new."""
+@pytest.mark.parametrize("text", [True, False])
+def test_a_column_removes_the_errors_of_the_rows_in_which_it_is_the_target(task, text):
     rng = np.random.default_rng(0)
-    pair = np.arange(300) // 2
-    y = np.repeat(rng.normal(size=150) if task == "numbers" else rng.choice([0, 1, 1], 150), 2)
+    y = rng.integers(0, 6, 6000)
+    copy = np.where(rng.random(6000) < 0.7, y, 7)
     target = find_target(pa.table({"y": y}), ["y"], task)
-    half = rng.random(300) < 0.5
-    share = explained_share(pair, target, np.arange(300), half)
-    known = np.isin(pair, pair[half])[~half]
-    loss = (y != 1).astype(float)
-    if task == "numbers":
-        loss = (np.argsort(np.argsort(y, kind="stable")) // 2 * 2 + 0.5 - 149.5) ** 2
-    expected = 1.0 - (loss[~half] * ~known).mean() / loss.mean()
-    assert share == pytest.approx(expected, abs=0.01)
-    assert 0.3 < share < 0.7
+    column = Column.of("copy", pa.array([f"code {c}" for c in copy] if text else copy))
+    assert explained_share(column, target) == pytest.approx(0.7, abs=0.03)
+
+
+def test_the_order_of_rows_is_no_leak():
+    table = a_table() | {"name": [f"name {i}" for i in range(600)], "y": np.repeat(["u", "v"], 300)}
+    assert problems(table) == []
 
 
 # ---- the table of checks ---------------------------------------------------------------------------------------------

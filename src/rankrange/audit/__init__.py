@@ -10,7 +10,7 @@ from .export import load_model
 from .findings import Audit, Suspect
 from .from_file import audit_file
 from .problems import RowProblem
-from .reviewers import Disagreement, Merged, Recalibration, merge_decisions, recalibrate
+from .reviewers import Disagreement, Merged, merge_decisions, recalibrate
 from .study import audit_table
 from .target import TASKS
 
@@ -21,7 +21,6 @@ __all__ = [
     "Decisions",
     "Disagreement",
     "Merged",
-    "Recalibration",
     "RowProblem",
     "Suspect",
     "apply_decisions",

@@ -9,7 +9,6 @@ import codecs
 import contextlib
 import gzip
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -86,9 +85,7 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
     'a'
     """
     arrow, names = as_table(table), RowNames(index_of(table))
-    changes = changes_of(
-        decisions, in_memory(arrow), new_labels=new_labels, position_of=lambda made: names.position_of_text(made.row)
-    )
+    changes = changes_of(decisions, in_memory(arrow), names, new_labels=new_labels)
     if type(table).__module__.split(".")[0] == "pandas":
         fixed = table.copy()
         for row, new in changes.cells.items():
@@ -100,31 +97,27 @@ def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = Fals
 
 
 def changes_of(
-    decisions: Decisions,
-    source: Source,
-    *,
-    new_labels: bool = False,
-    position_of: Callable[[Decision], int] | None = None,
+    decisions: Decisions, source: Source, names: RowNames | None = None, *, new_labels: bool = False
 ) -> Changes:
     """Compare each decision with its row and return the changes to the table, without applying them.
 
-    `position_of` maps a decision to the position of its row, from 0; by default this is the row number in the file
-    minus 1. It is an error if a row, or the table, is not the one that was reviewed. A new class that no row has is an
-    error, unless `new_labels` is true.
+    Rows are by default numbered as in a file. It is an error if a row, or the table, is not the one that was reviewed.
+    A new class that no row has is an error, unless `new_labels` is true.
     """
+    names = names or RowNames(first=1)
     for name in decisions.target:
         find_column(source.names, name, source.path, "the target of the decisions")
     columns = [source.names.index(name) for name in decisions.target]
     labels, n_rows = _labels_in(source, decisions.target)
-    positions = [(position_of or _row_in_file)(made) for made in decisions.made]
+    positions = [names.position_of_text(made.row) for made in decisions.made]
     found = identify_rows(source, decisions.target, n_rows, positions)
     cells: Cells = {}
     dropped = np.zeros(n_rows, dtype=bool)
     for i, (row, made) in enumerate(zip(positions, decisions.made, strict=True)):
         if not found.cells[i]:
             raise UserError(
-                f"decisions must be about rows of the table, got row {made.row} of a table of {n_rows:,} rows; "
-                "give the decisions that were made on this table"
+                f"decisions must be about rows of the table, got row {visible(made.row, 40)} of a table of {n_rows:,} "
+                f"rows, which are named {names.in_words()}; give the decisions that were made on this table"
             )
         if found.contents[i] != made.contents:
             raise UserError(
@@ -148,14 +141,6 @@ def changes_of(
             "again with --decisions"
         )
     return Changes(cells, dropped, dict(Counter(made.choice for made in decisions.made)))
-
-
-def _row_in_file(made: Decision) -> int:
-    if not made.row.isascii() or not made.row.isdecimal() or not 1 <= int(made.row[:20]) < 2**62:
-        raise UserError(
-            f"a row of a file is a number from 1 on, counted below the header, got '{visible(made.row, 40)}'; fix it"
-        )
-    return int(made.row) - 1
 
 
 def _labels_in(source: Source, target: list[str]) -> tuple[list[set[str]], int]:

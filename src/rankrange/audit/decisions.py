@@ -111,11 +111,6 @@ def target_as_text(target: Sequence[str]) -> str:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def as_decisions(given: Any) -> Decisions:
-    """Return decisions unchanged, or read them if a path is given."""
-    return given if isinstance(given, Decisions) else read_decisions(Path(given))
-
-
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """Read decisions from a CSV file: from the page of an audit, or its list of suspects with the decisions filled in.
 
@@ -316,25 +311,3 @@ def decisions_about(audit: Audit, made: Mapping[int, Decision]) -> Decisions:
         for i, decision in enumerate(made.values())
     ]
     return Decisions(audit.target.columns, audit.target.task, identified.table, found)
-
-
-def decisions_of(audit: Audit) -> Decisions:
-    """The decisions that were made with `Audit.decide`."""
-    return decisions_about(audit, audit.decided)
-
-
-def record(audit: Audit, row: Any, decision: str, label: str | None) -> None:
-    """Validate a decision and record it in an audit; the arguments are those of `Audit.decide`."""
-    target, result = audit.target, audit.result
-    position = audit.row_names.position_of(row, audit.n_rows)
-    suspects = dict(zip(target.rows[result.order].tolist(), result.suggested, strict=True))
-    new = (suspects.get(position) if label is None else str(label)) if decision == "relabel" else ""
-    if decision not in CHOICES:
-        raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
-    if new is None:
-        raise UserError(f"row {row} is not a suspect, so it has no suggested label; pass the new label")
-    if target.task == "classes" and new and new not in target.names:
-        raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
-    at = np.flatnonzero(target.rows == position)
-    p = float(result.wrong[at[0]]) if len(at) else float("nan")
-    audit.decided[position] = Decision(str(row), "", decision, new, p)

@@ -167,9 +167,6 @@ def _compared(column: Any, pairs: Array, width: float) -> tuple[Array, Array]:
 def _near_duplicate(columns: list[Any], a: int, b: int, shown: tuple[int, int]) -> RowProblem:
     pair = np.array([[a, b]])
     far = [column for column in columns if not _compared(column, pair, _STEP * _span(column))[0][0]]
-    if not far:
-        sentence = f"rows {listed_rows(shown)} are equal, or differ very little, in all columns"
-        return RowProblem("near duplicate", shown, None, "", "", sentence, 0.55)
     values = ", ".join(f"{visible(c.name, 40)} ({c.cell_text(a)} and {c.cell_text(b)})" for c in far)
-    sentence = f"rows {listed_rows(shown)} are equal, or nearly equal, in all columns but {values}"
-    return RowProblem("near duplicate", shown, far[0].name, far[0].cell_text(b), far[0].cell_text(a), sentence, 0.55)
+    sentence = f"rows {listed_rows(shown)} are equal, or nearly equal, in all columns{' but ' * bool(far)}{values}"
+    return RowProblem("near duplicate", shown, None, "", "", sentence, 0.55)

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import UserError
 from ..issues.label_studio import LabelStudioTasks, label_studio_tasks
+from ..issues.suspects import CHOICES
 from ..label_noise import LIKELY, POSSIBLE
 from ..tables.encode import ColumnReport
 from ..tables.write import write_whole
 from . import sentences
-from .decisions import Decision, Decisions, IdentifiedRows, decisions_of, identify_rows, record
+from .decisions import Decision, Decisions, IdentifiedRows, decisions_about, identify_rows
 from .evidence import Evidence
 from .exchange import questions_of
 from .pictures import cut_curve, loss_bars
@@ -260,12 +262,22 @@ class Audit:
         >>> audit.decisions.made[0].choice, audit.decisions.made[0].new_label
         ('relabel', 'a')
         """
-        record(self, row, decision, label)
+        target, position = self.target, self.row_names.position_of(row, self.n_rows)
+        suggested = dict(zip(target.rows[self.result.order].tolist(), self.result.suggested, strict=True))
+        new = (suggested.get(position) if label is None else str(label)) if decision == "relabel" else ""
+        if decision not in CHOICES:
+            raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
+        if new is None:
+            raise UserError(f"row {row} is not a suspect, so it has no suggested label; pass the new label")
+        if target.task == "classes" and new and new not in target.names:
+            raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
+        p = dict(zip(target.rows.tolist(), self.result.wrong.tolist(), strict=True)).get(position, np.nan)
+        self.decided[position] = Decision(str(row), "", decision, new, p)
 
     @property
     def decisions(self) -> Decisions:
         """The decisions recorded with `decide`, with fingerprints of the rows; `as_csv()` gives the file contents."""
-        return decisions_of(self)
+        return decisions_about(self, self.decided)
 
     def save_decisions(self, path: str | os.PathLike[str]) -> None:
         """Write the decisions to a CSV file for `rankrange apply` and `rankrange audit --decisions`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -22,7 +22,7 @@ from .findings import Audit
 from .plan import Progress
 from .study import audit_table, column_roles
 from .target import RowNames, target_of
-from .task_result import LISTED, SURPRISING, Interval, groups_of, ranking
+from .task_result import LISTED, SURPRISING, groups_of, ranking
 
 # Larger files, in bytes of text or of uncompressed columns, are audited by a sample of this many rows and one pass.
 LARGE, SAMPLE_ROWS = 200_000_000, 100_000
@@ -121,13 +121,15 @@ def _audit_large(
     progress(f"predicting all {n:,} rows of {source.path.name}")
     predictor = _Predictor(audit, sample, options.get("models", "all"))
     form = read_columns(sample.select([target]), dates=options.get("dates"), decimal=options.get("decimal"))[0].form
-    found, at = [], 0
+    rows_of, found, at = [], [], 0
     for batch in (pyarrow.Table.from_batches([one]) for one in source.batches(columns)):
         y = target_of(batch.column(target), audit.target, form)
         kept = np.flatnonzero(~np.isnan(y) if audit.target.task == "numbers" else y >= 0)
-        found.append((at + kept, *predictor.judge(batch.take(kept), y[kept])))
+        rows_of.append(at + kept)
+        found.append(predictor.judge(batch.take(kept), y[kept]))
         at += batch.num_rows
-    return _all_rows(audit, [np.concatenate(part) for part in zip(*found, strict=True)], n)
+    together = _Rows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return _all_rows(audit, np.concatenate(rows_of), together, n)
 
 
 def _sample(source: Source, columns: list[str], size: int, seed: int) -> tuple[Any, Array, int]:
@@ -160,39 +162,47 @@ def _counts_rows(cells: Any, rows: Array) -> bool:
     return values is not None and len(set((values - rows).tolist())) == 1
 
 
+class _Rows(NamedTuple):
+    """The results of rows: `suggested` is a class or a number, `other` its probability or the residual."""
+
+    y: Array
+    wrong: Array
+    probability: Array
+    losses: Array
+    suggested: Array
+    other: Array
+
+
 class _Predictor:
     """Predicts further rows with models of the sample: the robust linear one and, unless "linear", boosted trees.
 
     p(wrong) is a monotone function of the predicted probability of the given class, or of the residual on each side,
-    which is fitted to the sample.
+    which is fitted to the out-of-fold predictions of the sample.
     """
 
     def __init__(self, audit: Audit, sample: Any, models: str) -> None:
-        self.result, y = audit.result, audit.target.y
-        self.encoder, self.linear = audit.pipeline.named_steps["encode"], audit.result.model
-        self.classes, self.trees, self.share = audit.target.task == "classes", None, 0.0
+        result, y, names = audit.result, audit.target.y, audit.target.names
+        self.encoder, self.classes = audit.pipeline.named_steps["encode"], audit.target.task == "classes"
         if self.classes:
-            members = {name: (weight, P) for name, weight, P in self.result.posterior.members}
-            weight = {name: members.get(name, (0.0,))[0] for name in ("ordinary", "robust", "boosting")}
-            self.order = [self.linear.classes_.tolist().index(name) for name in audit.target.names]
-            self.share = weight["boosting"] / max(sum(weight.values()), 1e-12)
-            P = members["robust"][1]
-            P = P + self.share * (members.get("boosting", members["robust"])[1] - P)
-            known = P[np.arange(len(y)), y] / P.sum(axis=1)
+            weights = {name: weight for name, weight, _ in result.posterior.members}
+            linear, boosted = weights.get("ordinary", 0.0) + weights["robust"], weights.get("boosting", 0.0)
+            self.order = [result.model.classes_.tolist().index(name) for name in names]
         else:
-            linear, boosted = self.result.posterior[:2]
-            self.share = float(boosted / (linear + boosted))
-            known = self.result.residuals
-        if models != "linear" and self.share > 0:
-            trees: Any = HistGradientBoostingClassifier() if self.classes else HistGradientBoostingRegressor()
-            trees.set_params(
-                early_stopping=False, random_state=0, **({} if self.classes else {"loss": "absolute_error"})
-            )
-            self.trees = trees.fit(self.encoder.transform(sample.take(audit.target.rows)), y)
-        sides, wrong = self._sides(known, y), self.result.wrong
+            linear, boosted = result.posterior[:2]
+            self.unit = float(result.model.transformer_.scale_[0])
+        share = boosted / max(linear + boosted, 1e-12) if models != "linear" else 0.0
+        self.models = [(1.0 - share, result.model)]
+        if share > 0:
+            trees: Any = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
+            if not self.classes:
+                trees = HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False, random_state=0)
+            given = np.array(names)[y] if self.classes else y
+            self.models.append((share, trees.fit(self.encoder.transform(sample.take(audit.target.rows)), given)))
+        known = result.probability if self.classes else result.residuals
+        sides = self._sides(known, y)
         self.curves = {
             side: IsotonicRegression(increasing=not self.classes, out_of_bounds="clip").fit(
-                np.abs(known[sides == side]), wrong[sides == side]
+                np.abs(known[sides == side]), result.wrong[sides == side]
             )
             for side in np.unique(sides).tolist()
         }
@@ -200,45 +210,43 @@ class _Predictor:
     def _sides(self, known: Array, y: Array) -> Array:
         return y if self.classes else (known >= 0).astype(np.intp)
 
-    def _predict(self, X: Array) -> Array:
-        """The probability of each class, or the expected value, of each row."""
-        found = self.linear.predict_proba(X)[:, self.order] if self.classes else self.linear.predict(X)
-        if self.trees is None:
-            return np.asarray(found)
-        other = self.trees.predict_proba(X) if self.classes else self.trees.predict(X)
-        return np.asarray((1.0 - self.share) * found + self.share * other)
-
-    def judge(self, table: Any, y: Array) -> tuple[Array, ...]:
-        """y, p(wrong), probability, loss, suggestion and its probability or the residual of rows with the target y."""
-        found, rows = self._predict(self.encoder.transform(table)), np.arange(len(y))
+    def judge(self, table: Any, y: Array) -> _Rows:
+        """The predictions for rows with the target y."""
+        X, rows = self.encoder.transform(table), np.arange(len(y))
+        found: Any = 0.0
+        for share, model in self.models:
+            found = found + share * (model.predict_proba(X)[:, self.order] if self.classes else model.predict(X))
         known = found[rows, y] if self.classes else y - found
         sides, wrong = self._sides(known, y), np.zeros(len(y))
         for side, curve in self.curves.items():
             if (sides == side).any():
                 wrong[sides == side] = curve.predict(np.abs(known[sides == side]))
         if not self.classes:
-            return y, wrong, 1.0 - wrong, (known / float(self.linear.transformer_.scale_[0])) ** 2, found, known
+            return _Rows(y, wrong, 1.0 - wrong, (known / self.unit) ** 2, found, known)
         found[rows, y] = -1.0
-        return y, wrong, known, -np.log(np.maximum(known, 1e-30)), found.argmax(axis=1), found.max(axis=1)
+        return _Rows(y, wrong, known, -np.log(np.maximum(known, 1e-30)), found.argmax(axis=1), found.max(axis=1))
 
 
-def _all_rows(audit: Audit, found: list[Array], n: int) -> Audit:
+def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
     """The audit with the results of all rows; those of the sample stay as they are."""
-    rows, y, wrong, probability, losses, suggested, other = found
-    j, sampled, names = (
-        audit.result,
-        np.searchsorted(rows, audit.row_names.numbers(audit.target.rows) - 1),
-        audit.target.names,
-    )
-    wrong[sampled], probability[sampled], losses[sampled] = j.wrong, j.probability, j.losses
-    classes, dropped = j.task == "classes", np.zeros(len(rows), dtype=bool)
-    dropped[sampled] = j.dropped
+    j, names, classes = audit.result, audit.target.names, audit.target.task == "classes"
+    y, wrong, probability, losses, suggested, other = found
+    sampled = np.searchsorted(rows, audit.row_names.numbers(audit.target.rows) - 1)
+    dropped = np.zeros(len(rows), dtype=bool)
+    wrong[sampled], probability[sampled] = j.wrong, j.probability
+    losses[sampled], dropped[sampled] = j.losses, j.dropped
     if audit.observed:
         order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
     else:
         score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
         order = ranking(score, wrong >= POSSIBLE, LISTED if classes else 0)
     texts = [names[int(c)] if classes else number(float(c), 4) for c in suggested[order]]
+    expected = [
+        f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"
+        if classes
+        else f"expected {text} by models of other rows; the value is off by {number(abs(float(other[i])), 4)}"
+        for i, text in zip(order.tolist(), texts, strict=True)
+    ]
     result = replace(
         j,
         wrong=wrong,
@@ -248,31 +256,24 @@ def _all_rows(audit: Audit, found: list[Array], n: int) -> Audit:
         order=order,
         suggested=texts,
         actions=actions(wrong[order], wrong[order] * (other[order] > 0.5) if classes else np.zeros(len(order))),
-        expected=[
-            f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"
-            if classes
-            else f"expected {text} by models of other rows; the value is off by {number(abs(float(other[i])), 4)}"
-            for i, text in zip(order.tolist(), texts, strict=True)
-        ],
+        expected=expected,
         against=np.zeros((len(order), 0)),
         residuals=None if classes else other,
         groups=groups_of(names, y, dropped, wrong, losses) if classes else j.groups,
-        noise=Interval(float(wrong.mean()), j.noise.low, j.noise.high),
+        noise=replace(j.noise, value=float(wrong.mean())),
     )
     note = (
         f"The file is large: models, scores, the description of columns and the checks of rows come from a sample of "
         f"{len(sampled):,} rows; all {n:,} rows were then predicted in one pass."
     )
-    target = replace(audit.target, y=y.astype(audit.target.y.dtype), rows=rows, notes=[])
-    evidence = replace(audit.evidence, reasons=[], marks=[], near=[], points={})
     whole = replace(
         audit,
         n_rows=n,
-        target=target,
+        target=replace(audit.target, y=y.astype(audit.target.y.dtype), rows=rows, notes=[]),
         result=result,
         row_names=RowNames(None, 1),
         notes=[note, *audit.notes],
-        evidence=evidence,
+        evidence=replace(audit.evidence, reasons=[], marks=[], near=[], points={}),
     )
     cells = zip(*whole.identified.cells[:SHOWN], strict=True)
     shown = dict(zip(whole.source.names, cells, strict=False))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.decomposition import PCA
 
 from ..core.arrays import Array
 from .row_problems import placeholders_of
@@ -146,7 +147,7 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
 def points_of(
     X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
-    """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels; empty without scores.
+    """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels.
 
     The axes are the expected and the given values of a numeric target, or two principal components of the model's
     scores. If the model has one score per row, or the difference of two, they are this score and the first principal
@@ -158,10 +159,7 @@ def points_of(
     if len(others) > _POINTS:
         others = rng.choice(others, _POINTS, replace=False)
     rows = np.concatenate([np.sort(others), result.order[: _POINTS // 3][::-1]])
-    try:
-        both, axes = _components(X[rows], target.y[rows], result.model, target.task)
-    except (AttributeError, ValueError, TypeError):  # a model without scores has no scatter plot
-        return {}, ("", "")
+    both, axes = _components(X[rows], target.y[rows], result.model, target.task)
     low, high = np.quantile(both, [0.005, 0.995], axis=0)
     both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0).round(3)
     colour = _colour_of(target, labels)[rows]
@@ -174,7 +172,7 @@ def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[s
         return np.column_stack([np.asarray(model.predict(X)).ravel(), y]), ("expected", "given")
     scores = np.asarray(model.decision_function(X), dtype=np.float64)
     if scores.ndim > 1 and scores.shape[1] > 2:
-        both = _principal(scores, 2)
+        both = PCA(2, svd_solver="full").fit_transform(scores)
         return both, ("first component of the scores", "second component of the scores")
     score = scores.ravel() if scores.ndim == 1 else scores[:, 1] - scores[:, 0]
     rest = np.asarray(X, dtype=np.float64)
@@ -182,10 +180,4 @@ def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[s
     centred = score - score.mean()
     rest = rest - np.outer(centred, centred @ rest) / max(float(centred @ centred), 1e-12)
     axes = ("score of the model", "first component of the other directions")
-    return np.column_stack([score, _principal(rest, 1)]), axes
-
-
-def _principal(A: Array, count: int) -> Array:
-    """The first principal components of the rows of A."""
-    centred = A - A.mean(axis=0)
-    return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2][:count].T)
+    return np.column_stack([score, PCA(1, svd_solver="full").fit_transform(rest)]), axes

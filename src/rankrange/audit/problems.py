@@ -4,36 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Kind(NamedTuple):
-    """A kind of problem: its name in the singular and in the plural, and what it concerns.
-
-    `of_columns`: a whole column, not rows. `of_cells`: cells whose value is in doubt; the page counts them by column,
-    and they do not widen the rules of a schema.
-    """
-
-    one: str
-    many: str
-    of_columns: bool = False
-    of_cells: bool = False
-
-
-# In the order in which they are shown. Other kinds follow; their names are made from the kind.
+# The names of each kind in the singular and in the plural, in the order in which they are shown. Other kinds follow;
+# their names are made from the kind.
 KINDS = {
-    "outlier": Kind("row with an outlier", "rows with outliers", of_cells=True),
-    "impossible": Kind("row with an impossible value", "rows with impossible values", of_cells=True),
-    "placeholder": Kind(
-        "row with a placeholder for a missing value", "rows with placeholders for missing values", of_cells=True
+    "outlier": ("row with an outlier", "rows with outliers"),
+    "impossible": ("row with an impossible value", "rows with impossible values"),
+    "placeholder": ("row with a placeholder for a missing value", "rows with placeholders for missing values"),
+    "duplicate": ("duplicate row", "duplicate rows"),
+    "conflicting duplicate": (
+        "row equal to another except for its target",
+        "rows equal to others except for their target",
     ),
-    "duplicate": Kind("duplicate row", "duplicate rows"),
-    "conflicting duplicate": Kind(
-        "row equal to another except for its target", "rows equal to others except for their target"
-    ),
-    "near duplicate": Kind("near duplicate", "near duplicates"),
-    "bad leverage point": Kind("bad leverage point", "bad leverage points"),
-    "leak": Kind("column that leaks the target", "columns that leak the target", of_columns=True),
+    "near duplicate": ("near duplicate", "near duplicates"),
+    "bad leverage point": ("bad leverage point", "bad leverage points"),
+    "leak": ("column that leaks the target", "columns that leak the target"),
 }
 # Kinds whose first row is the original, which is not counted.
 COPIES = ("duplicate", "near duplicate")
@@ -51,7 +37,7 @@ class RowProblem:
         The rows with the problem, numbered as in the audit; of duplicates the first is the original. Empty for "leak",
         which concerns a whole column.
     column : str or None
-        The column with the problem; None if it concerns the whole row.
+        The column whose cells are in doubt, or that leaks; None if the problem concerns the whole row.
     value : str
         The value in that cell; "" if there is none.
     usual : str
@@ -78,9 +64,9 @@ class RowProblem:
         return {**asdict(self), "rows": list(self.rows)}
 
 
-def words_of(kind: str) -> Kind:
-    """The names of a kind of problem. A kind that is not in `KINDS` concerns cells."""
-    return KINDS.get(kind, Kind(f"row with {kind}", f"rows with {kind}", of_cells=True))
+def words_of(kind: str) -> tuple[str, str]:
+    """The names of a kind of problem, in the singular and in the plural."""
+    return KINDS.get(kind, (f"row with {kind}", f"rows with {kind}"))
 
 
 def kinds_in(problems: Sequence[RowProblem]) -> list[str]:
@@ -94,15 +80,14 @@ def count_problems(problems: Sequence[RowProblem]) -> dict[str, int]:
     counts = {}
     for kind in kinds_in(problems):
         found = [problem for problem in problems if problem.kind == kind]
-        rows = {row for problem in found for row in problem.rows[kind in COPIES :]}
-        counts[kind] = len(found) if words_of(kind).of_columns else len(rows)
-    return {kind: count for kind, count in counts.items() if count}
+        counts[kind] = len({row for problem in found for row in problem.rows[kind in COPIES :]}) or len(found)
+    return counts
 
 
 def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty if there are none."""
     counts = count_problems(problems)
-    parts = [f"{count:,} {words_of(kind).many if count > 1 else words_of(kind).one}" for kind, count in counts.items()]
+    parts = [f"{count:,} {words_of(kind)[count > 1]}" for kind, count in counts.items()]
     if not parts:
         return ""
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -15,7 +15,7 @@ from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import groups_note, without_suspects
+from .sentences import without_suspects
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
         "with_rows": rows and bool(audit.cells or audit.images),
         "chart": histogram(audit.distribution(), cuts),
         "measures": [(m, whiskers(m)) for m in j.measures],
-        "groups_note": groups_note(audit),
         "without_suspects": without_suspects(audit),
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
@@ -112,7 +111,7 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
         "overview": _overview(audit),
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
-            (words_of(kind).many.capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
+            (words_of(kind)[1].capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
             for kind, count in counted.items()
         ],
         "in_words": lambda problem: problem.sentence if rows else "values are left out",
@@ -156,8 +155,7 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
     reports = {column.name: column for column in audit.columns}
     unusual: dict[str | None, int] = {}
     for problem in audit.row_problems:
-        if words_of(problem.kind).of_cells:
-            unusual[problem.column] = unusual.get(problem.column, 0) + max(len(problem.rows), 1)
+        unusual[problem.column] = unusual.get(problem.column, 0) + len(problem.rows)
     found = []
     for picture in audit.evidence.columns:
         if picture.name not in reports or not picture.counts:

@@ -19,7 +19,7 @@ from ..label_noise import POSSIBLE, SURE, actions
 from ..pages.text import visible
 from ..tables.cell_formats import plain_number
 from ..tables.read import texts_of
-from .decisions import Decision, Decisions, as_decisions, contents_of_row, same_label, split_labels
+from .decisions import Decision, Decisions, contents_of_row, read_decisions, same_label, split_labels
 from .target import RowNames, Target
 from .task_result import TaskResult
 
@@ -164,7 +164,8 @@ def _coded(target: Target, label: str) -> Any:
 
 def reviewed(target: Target, decisions: Any, source: Any, names: RowNames) -> tuple[Target, Review]:
     """The target after the decisions (or the file of decisions), and the matched review."""
-    review = match(as_decisions(decisions), source, target, names)
+    made = decisions if isinstance(decisions, Decisions) else read_decisions(decisions)
+    review = match(made, source, target, names)
     return with_decisions(target, review), review
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import cohen_kappa_score
 
-from ..core.arrays import Array
 from ..errors import UserError
 from ..issues.label_studio import majority
 from ..pages.text import plural, visible
@@ -179,49 +178,7 @@ def _kappa(by_row: dict[str, dict[str, Decision]], one: str, other: str) -> tupl
 # ---- recalibration ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Recalibration:
-    """Recalibrated probabilities; the result of `recalibrate`.
-
-    Parameters
-    ----------
-    p_wrong, fitted : ndarray
-        Knots of the isotonic regression of the reviews (wrong or not) on p_wrong; `predict` interpolates.
-    n : int
-        The number of reviewed rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from rankrange.audit import recalibrate
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(0.3, 1.0, 400)
-    >>> found = recalibrate(p, rng.random(400) < p**2)  # p_wrong was too high
-    >>> bool(found.predict([0.6])[0] < 0.5)
-    True
-    """
-
-    p_wrong: Array
-    fitted: Array
-    n: int
-
-    def predict(self, p_wrong: Any) -> Array:
-        """The recalibrated probabilities.
-
-        Parameters
-        ----------
-        p_wrong : array_like
-            Probabilities estimated by an audit.
-
-        Returns
-        -------
-        ndarray
-            The recalibrated probabilities, in the order of `p_wrong`.
-        """
-        return np.interp(_checked(p_wrong), self.p_wrong, self.fitted)
-
-
-def recalibrate(p_wrong: Any, wrong: Any = None) -> Recalibration:
+def recalibrate(p_wrong: Any, wrong: Any = None) -> IsotonicRegression:
     """Recalibrate p_wrong with the decisions of reviewers.
 
     Parameters
@@ -235,8 +192,8 @@ def recalibrate(p_wrong: Any, wrong: Any = None) -> Recalibration:
 
     Returns
     -------
-    Recalibration
-        The recalibrated probabilities.
+    sklearn.isotonic.IsotonicRegression
+        The isotonic regression of the reviews (wrong or not) on p_wrong; its `predict` recalibrates probabilities.
 
     Raises
     ------
@@ -260,20 +217,14 @@ def recalibrate(p_wrong: Any, wrong: Any = None) -> Recalibration:
             f"wrong must be True or False for each row, got values of type {given.dtype}; compare decisions first, as "
             "in wrong = decision != 'keep'"
         )
-    p, found = _checked(p_wrong), given.astype(bool)
-    if p.ndim != 1 or p.shape != found.shape or not len(p):
+    p = np.asarray(p_wrong, dtype=float)
+    if p.ndim != 1 or p.shape != given.shape or not len(p):
         raise UserError(
-            f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {found.shape}; pass both"
+            f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {given.shape}; pass both"
         )
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, found)
-    return Recalibration(fit.X_thresholds_, fit.y_thresholds_, len(p))
-
-
-def _checked(values: Any) -> Array:
-    array = np.asarray(values, dtype=float)
-    if not ((array >= 0.0) & (array <= 1.0)).all():
+    if not ((p >= 0.0) & (p <= 1.0)).all():
         raise UserError("p_wrong must be from 0 to 1 and never NaN, got other values; leave these rows out")
-    return array
+    return IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, given.astype(bool))
 
 
 def reviews_in_words(decisions: Decisions) -> list[str]:

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from ..core.arrays import Array
 from ..pages.text import visible
 from ..tables.columns import FEW, Column, read_columns
 from .duplicates import SAMPLE, find_duplicates, find_near_duplicates
+from .plan import SAMPLE as TREE_SAMPLE
 from .problems import RowProblem, kinds_in, listed_rows
 from .target import Target
 
@@ -24,8 +26,8 @@ PLACEHOLDERS = (
 )
 # The same for dates: 1900-01-01, 1970-01-01 and 9999-12-31, in days since 1970.
 DATE_PLACEHOLDERS = (-25567.0, 0.0, 2932896.0)
-# The largest number of outliers of a column to list, and of bins of a column for finding leaks.
-_MAX_LISTED, _MAX_BINS = 1000, 200
+# The largest number of outliers of a column to list, and of leaves of the tree by which leaks are found.
+_MAX_LISTED, _MAX_LEAVES = 1000, 200
 
 
 class CheckedRows(NamedTuple):
@@ -275,15 +277,12 @@ def _outlier_problem(column: Column, value: float, usual: tuple[float, float, in
 def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
     """Find columns that alone nearly determine the target, if no other column comes close to it.
 
-    If another column removes more than 90% of the errors, the share must be at least 99%. Errors are measured on the
-    held-out half of up to 100,000 rows. A multi-label target is not checked.
+    If another column removes more than 90% of the errors, the share must be at least 99%. A multi-label target is not
+    checked.
     """
     if rows.target.task == "labels":
         return []
-    rng = np.random.default_rng(0)
-    sample = np.sort(rng.permutation(len(rows.target.y))[:SAMPLE])
-    half = rng.random(len(sample)) < 0.5  # random, because classes may alternate from row to row
-    shares = [explained_share(_bins(column, sample), rows.target, sample, half) for column in rows.columns]
+    shares = [explained_share(column, rows.target) for column in rows.columns]
     found = []
     for j, share in enumerate(shares):
         others = max([0.0, *shares[:j], *shares[j + 1 :]])
@@ -297,43 +296,26 @@ def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
     return found
 
 
-def explained_share(bins: Array, target: Target, sample: Array, half: Array) -> float:
-    """The share of the errors of a constant prediction that predictions from the bins remove; it may be negative.
+def explained_share(column: Column, target: Target) -> float:
+    """The share of the errors of a constant prediction that a decision tree of one column removes; it may be negative.
 
-    It is measured on the rows of `sample` (positions) outside the mask `half`. For a numeric target, the errors are the
-    variance of its average ranks. The prediction for a bin without rows in `half` is the constant.
+    The tree is fitted to a random half of up to 20,000 rows, and errors are measured on the other half. For a numeric
+    target, they are the variance of its average ranks. The codes of texts are in random order, because the order of the
+    rows, in which they were given, may be that of the classes.
     """
-    y, n_bins = target.y[sample], int(bins.max()) + 1
-    if target.task == "numbers":
-        ranks = rankdata(y)
-        counts, sums = (np.bincount(bins[half], weights, n_bins) for weights in (None, ranks[half]))
-        means = np.where(counts > 0, sums / np.maximum(counts, 1), ranks.mean())
-        return 1.0 - float(((ranks - means[bins])[~half] ** 2).mean()) / max(float(ranks.var()), 1e-12)
-    K = len(target.names)
-    frequent = int(np.bincount(y).argmax())
-    counts = np.bincount(bins[half] * K + y[half], minlength=n_bins * K).reshape(-1, K)
-    guess = np.where(counts.any(axis=1), counts.argmax(axis=1), frequent)
-    return 1.0 - float((guess[bins] != y)[~half].mean()) / max(float((y != frequent).mean()), 1e-12)
-
-
-def _bins(column: Column, sample: Array) -> Array:
-    """The bin of each row; 0 is for missing cells. Numbers have up to 200 bins with about equal numbers of rows.
-
-    Each text has its own bin; texts after the first 199 share one.
-    """
-    if column.values is None:
-        assert column.codes is not None  # as all columns of texts have
-        return np.asarray(np.minimum(column.codes[sample] + 1, _MAX_BINS))
-    x = column.values[sample]
-    present = x[~np.isnan(x)]
-    if not len(present):
-        return np.zeros(len(x), dtype=np.intp)
-    ends = np.quantile(present, np.linspace(0, 1, min(_MAX_BINS, max(2, len(present) // 10))), method="lower")
-    values = np.unique(present)
-    # A value that many cells have is a bin of its own, which ends at the next value.
-    frequent = np.searchsorted(values, ends[1:][ends[1:] == ends[:-1]], side="right")
-    edges = np.union1d(ends, values[np.minimum(frequent, len(values) - 1)])
-    return np.where(np.isnan(x), 0, np.searchsorted(edges, x, side="right") + 1).astype(np.intp)
+    rng = np.random.default_rng(0)
+    sample = rng.permutation(len(target.y))[:TREE_SAMPLE]
+    cells = column.cells if column.values is not None else rng.permutation(len(column.levels) + 1)[column.cells]
+    x, y = cells[sample][:, None], target.y[sample]
+    numbers = target.task == "numbers"
+    y = rankdata(y) if numbers else y
+    tree = (DecisionTreeRegressor if numbers else DecisionTreeClassifier)(
+        max_leaf_nodes=_MAX_LEAVES, min_samples_leaf=FEW // 4, random_state=0
+    )
+    half = len(y) // 2
+    guess, constant = tree.fit(x[:half], y[:half]).predict(x[half:]), y.mean() if numbers else np.bincount(y).argmax()
+    errors, most = ((np.abs(y[half:] - p) ** 2 if numbers else y[half:] != p).mean() for p in (guess, constant))
+    return 1.0 - float(errors) / max(float(most), 1e-12)
 
 
 # ---- the table of checks ---------------------------------------------------------------------------------------------

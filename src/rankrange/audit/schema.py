@@ -1,7 +1,7 @@
 """A pandera schema from an audit: types, ranges and levels of the columns.
 
-Flagged values (`of_cells` in `problems.KINDS`, such as outliers, and likely wrong targets) do not widen a range, and
-neither do rows that a decision drops or relabels.
+Cells that are in doubt (the `column` of a problem, such as outliers, and likely wrong targets) do not widen a range,
+and neither do rows that a decision drops or relabels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 from ..core.arrays import Array
 from ..label_noise import LIKELY
 from ..tables.encode import MAX_LEVELS  # texts with more levels are free and get no rule
-from .problems import words_of
 
 if TYPE_CHECKING:
     from .findings import Audit
@@ -39,7 +38,7 @@ def _flagged(audit: Audit, column: str) -> Array:
     """
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
-        if words_of(problem.kind).of_cells and problem.column in (None, column):
+        if problem.column == column:
             flagged[_positions(audit, problem.rows)] = True
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True

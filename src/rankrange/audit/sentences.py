@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..issues.sentences import SURPRISING, assumption, share_sentence
+from ..issues.sentences import percent as share_of
 from ..label_noise import LIKELY
-from ..pages.text import number, percent, plural, share_of, visible
+from ..pages.text import number, percent, plural, visible
 from ..tables.columns import FEW
 from .problems import problems_in_words
 from .target import row_text
@@ -117,23 +118,6 @@ def without_suspects(audit: Audit) -> str:
     return (
         f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "
         f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
-    )
-
-
-def groups_note(audit: Audit) -> str:
-    """A note if the model ignores mostly one class but likely wrong labels are mostly in another; otherwise ''."""
-    groups = audit.result.groups
-    cut, likely = sum(g.cut for g in groups), sum(g.suspects for g in groups)
-    if audit.result.task != "classes" or not cut or not likely:
-        return ""
-    most_cut, most_wrong = max(groups, key=lambda g: g.cut), max(groups, key=lambda g: g.suspects)
-    if most_cut is most_wrong or 2 * most_cut.cut < cut or 2 * most_wrong.suspects < likely:
-        return ""
-    return (
-        f"Most rows that the model ignores are labelled '{most_cut.name}' ({most_cut.cut:,} of {cut:,}), but most "
-        f"of the likely wrong ones are labelled '{most_wrong.name}' ({most_wrong.suspects:,} of {likely:,}). The "
-        "model ignores whatever it cannot explain, which may be a rare or difficult class. Do not drop the ignored "
-        f"rows of '{most_cut.name}' without looking at them."
     )
 
 

@@ -38,11 +38,6 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
-def share_of(value: float) -> str:
-    """A share in percent, with one decimal below 99.5% and none from there on."""
-    return f"{100 * value:.1f}%" if value < 0.995 else f"{100 * value:.0f}%"
-
-
 def percent(p: float) -> str:
     """A probability in whole percent. Rounding never makes it certain: it is <1% or >99% instead."""
     return "<1%" if p <= 0.005 else ">99%" if p >= 0.995 else f"{100 * p:.0f}%"
