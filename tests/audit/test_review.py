@@ -204,14 +204,17 @@ def test_the_reasons_are_true_of_the_table(audited):
     cells = list(csv.DictReader(io.StringIO("".join(odd_lines()), newline="")))
     counted = 0
     for suspect in audit.suspects(40):
-        pattern = r"(x|z) (\S+): (\d+)% of the ([\d,]+) rows labelled '([^']+)' are at or (above|below) (\S+?)(?:;|$)"
-        for name, value, percent, rows, label, side, limit in re.findall(pattern, suspect.why):
+        pattern = r"(x|z) (\S+): <?(\d+)% of the ([\d,]+) rows labelled '([^']+)' are as (low|high), "
+        pattern += r"half are (above|below) (\S+?)(?:;|$)"
+        for name, value, percent, rows, label, size, side, middle in re.findall(pattern, suspect.why):
             group = np.array([float(row[name]) for row in cells if row["label"] == label])
             assert (len(group), label) == (int(rows), suspect.given)
-            assert float(value) == pytest.approx(float(cells[suspect.row - 1][name]), abs=1e-3)
-            inside = group <= float(limit) if side == "below" else group >= float(limit)
-            assert 100 * inside.mean() == pytest.approx(int(percent), abs=1.5)
-            assert (float(value) > float(limit)) == (side == "below")
+            own = float(cells[suspect.row - 1][name])
+            assert float(value) == pytest.approx(own, rel=1e-4)
+            tail = (group <= own).mean() if size == "low" else (group >= own).mean()
+            assert 100 * tail == pytest.approx(int(percent), abs=1.0)
+            assert float(middle) == pytest.approx(np.sort(group)[len(group) // 2], rel=1e-3)
+            assert (own < float(middle)) == (size == "low") == (side == "above")
             counted += 1
     assert counted > 20
 

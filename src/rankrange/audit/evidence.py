@@ -28,7 +28,6 @@ from .task_result import TaskResult
 SHOWN, SHOWN_COLUMNS = 1000, 40
 # The largest number of suspects with nearest rows, and of nearest rows per label.
 WITH_NEIGHBOURS, _NEAREST = 250, 2
-_TAILS = ((0.01, 0.99), (0.05, 0.95), (0.10, 0.90), (0.25, 0.75))
 _RARE = 0.02
 _WORD = re.compile(r"\w{2,}")
 
@@ -82,73 +81,65 @@ class Values:
 
     def __init__(self, column: Column, groups: Groups) -> None:
         self.column, self.groups = column, groups
-        self.numbers, self.codes = column.values, column.codes
         self.usual = cache(self._usual_in)
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""
         if self.column.missing[i]:
             return "missing"
-        if self.numbers is not None:
-            return self.column.value_text(float(self.numbers[i]), 4)
-        return f"'{self.column.levels[self.codes[i]][:40]}'"  # type: ignore[index]
+        text = self.column.cell_text(i)
+        return text if self.column.values is not None else f"'{text}'"
 
     def _usual_in(self, group: int) -> Any:
-        """What is usual in a group: the quantiles `_TAILS` of numbers, or the share of each text or word.
-
-        The last entry of the first two is the share of missing cells.
-        """
-        rows = self.groups.samples[group]
-        if self.column.is_prose:
+        """The sorted numbers of a group; or the share of its rows with each code, or with each word of prose."""
+        rows, column = self.groups.samples[group], self.column
+        if column.values is not None:
+            return np.sort(column.values[rows][~column.missing[rows]])
+        if column.is_prose:
             counts = Counter(word for i in rows.tolist() for word in self._words(i))
-            return {word: count / len(rows) for word, count in counts.items()}
-        if self.numbers is None:
-            n_levels = len(self.column.levels)
-            codes = self.codes[rows]  # type: ignore[index]
-            return np.bincount(np.where(codes < 0, n_levels, codes), minlength=n_levels + 1) / max(len(rows), 1)
-        missing = np.isnan(self.numbers[rows])
-        levels = np.ravel(_TAILS)
-        present = self.numbers[rows][~missing]
-        return np.append(np.quantile(present, levels) if len(present) else np.full(len(levels), np.nan), missing.mean())
+        else:
+            counts = Counter(column.cells[rows].tolist())
+        return {key: count / len(rows) for key, count in counts.items()}
+
+    def _share_in(self, group: int, key: Any) -> float:
+        """The share of a group with this code or word; of a column of numbers, the share of missing cells."""
+        if self.column.values is not None:
+            return 1.0 - len(self.usual(group)) / max(len(self.groups.samples[group]), 1)
+        return float(self.usual(group).get(key, 0.0))
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
         """The share of a group that has cells like that of row i, or more extreme ones, and a sentence about it.
 
-        The share of a number is that of its tail: 0.01, 0.05, 0.1 or 0.25, or 0.5 for the middle half. The share of a
-        text is that of equal cells. For texts and missing cells the sentence also compares with the group `other`,
-        unless it is None. Free text needs it: its share is that of the word of the row whose share in `other` exceeds
-        that in the group most, 1 without such a word.
+        For texts and missing cells the sentence also compares with the group `other`, unless it is None. Prose needs
+        it: its share is that of the word of the row whose share in `other` exceeds that in the group most, and 1
+        without such a word.
         """
-        usual, of, value_text = self.usual(group), self.groups.of(group), self.column.value_text
-        key: Any
-        what, key = "", None  # of the text, the missing cell or the word
-        if self.column.is_prose:
-            shares: dict[str, float] = {} if other is None else self.usual(other)
-            typical = {word: shares.get(word, 0.0) - usual.get(word, 0.0) for word in sorted(self._words(i))}
-            key = max(typical, key=lambda word: typical[word], default=None)
-            if key is None or typical[key] <= 0.0:
+        column, of, what = self.column, self.groups.of(group), ""
+        if column.values is not None and not column.missing[i]:
+            usual, value = self.usual(group), float(column.values[i])
+            if not len(usual):
                 return 1.0, ""
-            what, share = f"the word '{key[:40]}' is in ", usual.get(key, 0.0)
-        elif self.numbers is None or np.isnan(self.numbers[i]):
-            key = -1 if self.numbers is not None else int(self.codes[i])  # type: ignore[index]
-            share = float(usual[key])
-        if key is not None:
-            compared = (
-                ""
-                if other is None
-                else f", {_share(float(self.usual(other)[key]))} of those {self.groups.of(other, True)}"
-            )
-            return share, f"{what}{_share(share)} of {of}{compared}"
-        value = float(self.numbers[i])  # type: ignore[index]
-        for (low, high), below, above in zip(_TAILS, usual[::2], usual[1::2], strict=False):
-            if value > above:
-                return 1.0 - high, f"{high:.0%} of {of} are at or below {value_text(above, 4)}"
-            if value < below:
-                return low, f"{high:.0%} of {of} are at or above {value_text(below, 4)}"
-        return 0.5, f"the middle half of {of} is {value_text(usual[-3], 4)} to {value_text(usual[-2], 4)}"
+            below, above = np.searchsorted(usual, value, "right"), len(usual) - np.searchsorted(usual, value)
+            share, middle = float(min(below, above)) / len(usual), float(usual[len(usual) // 2])
+            size, side = ("low", "above") if value < middle else ("high", "below")
+            half = f"half are {side} {column.value_text(middle, 4)}" if value != middle else "it is the median"
+            return share, f"{_share(share)} of {of} are as {size}, {half}"
+        key: Any = int(column.cells[i]) if column.values is None else None
+        if column.is_prose:
+            if other is None:
+                return 1.0, ""
+            more = {word: self._share_in(other, word) - self._share_in(group, word) for word in sorted(self._words(i))}
+            key = max(more, key=lambda word: more[word], default="")
+            if more.get(key, 0.0) <= 0.0:
+                return 1.0, ""
+            what = f"the word '{key[:40]}' is in "
+        share, compared = self._share_in(group, key), ""
+        if other is not None:
+            compared = f", {_share(self._share_in(other, key))} of those {self.groups.of(other, True)}"
+        return share, f"{what}{_share(share)} of {of}{compared}"
 
     def _words(self, i: int) -> set[str]:
-        code = int(self.codes[i])  # type: ignore[index]
+        code = int(self.column.cells[i])
         return set() if code < 0 else set(_WORD.findall(self.column.levels[code].casefold()))
 
 

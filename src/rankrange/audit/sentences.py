@@ -20,28 +20,17 @@ if TYPE_CHECKING:
 
 
 class Words(NamedTuple):
-    """The words of the tables and charts: of the probability, the listed rows, the flagged ones, and the legend."""
+    """The words for the probability, the listed rows, the flagged ones among them, and the other target."""
 
     p: str
     suspects: str
     likely: str
-    share: str
-    legend: str
     suggested: str
 
 
 WORDS = {
-    "annotated": Words(
-        "p(wrong)",
-        "suspects",
-        "likely wrong rows",
-        "estimated wrong labels",
-        "of these, estimated wrong",
-        "suggested",
-    ),
-    "observed": Words(
-        "p(given)", "surprising rows", "surprising rows", "surprising outcomes", "of these, surprising", "expected"
-    ),
+    "annotated": Words("p(wrong)", "suspects", "likely wrong rows", "suggested"),
+    "observed": Words("p(given)", "surprising rows", "surprising rows", "expected"),
 }
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from ..core.arrays import Array
 from ..crossfit.folds import Folds
@@ -104,7 +105,7 @@ def _one_column(cells: Any, name: str, task: str, separator: str | None, reading
     import pyarrow as pa
 
     if pa.types.is_list(cells.type) or pa.types.is_large_list(cells.type):
-        return _multilabel(name, [None if v is None else [str(x) for x in v] for v in cells.to_pylist()], "")
+        return _multilabel(name, [[str(label) for label in labels or ()] for labels in cells.to_pylist()], "")
     if separator is not None:
         return _multilabel(name, _split(Column.of(name, cells, TEXT), separator), separator)
     if task == "labels":
@@ -120,18 +121,13 @@ def _one_column(cells: Any, name: str, task: str, separator: str | None, reading
         )
     if task == "numbers" or (column.values is not None and column.strays is None and not _looks_like_classes(column)):
         notes = [f"{odd:,} targets that are not numbers count as missing"] if odd else []
-        return Target("numbers", [name], _values(column), [], np.arange(len(column)), notes)
+        return Target("numbers", [name], column.cells, [], np.arange(len(column)), notes)
     return _classes(name, cells)
-
-
-def _values(column: Column) -> Array:
-    assert column.values is not None
-    return column.values
 
 
 def _looks_like_classes(column: Column) -> bool:
     """Whether numbers are probably classes: yes and no, two values, or few whole numbers that repeat."""
-    present = _values(column)[~column.missing]
+    present = column.cells[~column.missing]
     values = np.unique(present)
     if column.kind == "yes or no" or len(values) <= 2:
         return True
@@ -186,23 +182,20 @@ def _indicators(table: Any, columns: list[str]) -> Target:
     return _kept(target, complete, "with a missing target")
 
 
-def _split(column: Column, separator: str) -> list[list[str] | None]:
-    assert column.codes is not None
-    pieces = [[p.strip() for p in level.split(separator) if p.strip()] for level in column.levels]
-    return [None if code < 0 else pieces[code] for code in column.codes.tolist()]
+def _split(column: Column, separator: str) -> list[list[str]]:
+    pieces = [[p.strip() for p in level.split(separator) if p.strip()] for level in [*column.levels, ""]]
+    return [pieces[code] for code in column.cells.tolist()]
 
 
-def _multilabel(name: str, sets: Sequence[list[str] | None], separator: str) -> Target:
-    # An empty cell is a row without labels, because CSV does not distinguish missing and empty sets.
-    names = sorted({label for labels in sets for label in labels or ()})
+def _multilabel(name: str, sets: Sequence[list[str]], separator: str) -> Target:
+    """The target of the labels of each row. A missing cell has none, because CSV knows no other empty sets."""
+    binarizer = MultiLabelBinarizer().fit(sets)
+    names = [str(label) for label in binarizer.classes_]
     if len(names) < 2:
         raise UserError(
             f"a multi-label target needs at least two labels, got {len(names)} in {shown(name)}; check labels_by="
         )
-    index_of = {label: i for i, label in enumerate(names)}
-    Y = np.zeros((len(sets), len(names)), dtype=bool)
-    for row, labels in zip(Y, sets, strict=True):
-        row[[index_of[label] for label in labels or ()]] = True
+    Y = binarizer.transform(sets).astype(bool)
     return Target("labels", [name], Y, names, np.arange(len(sets)), separator=separator)
 
 
@@ -260,7 +253,7 @@ def _without_rare(target: Target) -> Target:
 
 def group_numbers(column: Column, least: int = 1) -> Array:
     """The group number of each row; a row without a group is its own group. Fewer groups than `least` are an error."""
-    codes = np.unique(_values(column), return_inverse=True)[1] if column.codes is None else column.codes
+    codes = np.unique(column.cells, return_inverse=True)[1] if column.codes is None else column.codes
     codes = np.where(column.missing, -1, codes)
     groups = np.where(codes < 0, codes.max() + np.cumsum(codes < 0), codes)
     if (count := len(np.unique(groups))) < least:
