@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.ranges import Rank
-from .distributed import gather_rows, share_of_items, sum_over
+from ..core.ranges import Rank, RankedRange
+from .distributed import gather_rows, share_of_items
 from .losses import RangeLoss, warmup_batches
 from .noisy_labels import History, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
-from .token_range import TokenWeights, checked_key, checked_names, keeps_all, prepared, ranked
+from .token_range import Ranking, TokenWeights, checked_names, mean_in_range, prepared
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ class LinearAoRRLoss(RangeLoss):
         tokens, head, weigh = prepared(hidden, head, target, self.ignore_index, token_weights)
         if self.automatic and weigh is not None:
             raise ValueError("m='auto' takes token_weights as a tensor, got a function; use rrt.token_losses for it")
-        key = checked_key(self.key, self.per, reference, target)
+        warm = self.batches < self.warmup
+        ranking = Ranking.checked(RankedRange() if warm else self._keep, self.key, self.per, reference, target)
         if self.automatic and reference is not None:
             raise ValueError("m='auto' has no reference, got one; leave it out, or give a number for m")
         if index is not None and self.automatic and self.history is None:
             raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
         if self.automatic:
             self.to(tokens.hidden.device)
-        warm = self.batches < self.warmup
         if self.warmup and self.training:
             self.batches += 1
         last: dict[str, Any] = {"counted": tokens.counted}
@@ -167,12 +167,10 @@ class LinearAoRRLoss(RangeLoss):
             value, weights = self._by_token(self.noise, tokens, head, index, warm)
         elif self.gains is not None:
             value, weights = self._by_document(self.gains, tokens, head, index, warm)
-        elif warm or keeps_all(self._keep):
-            value, _, weights = mean_of_all(tokens, head, self.group, weigh)
         else:
-            value, kept = ranked(tokens, head, self._keep, key, self.per, reference, self.group, weigh)
-            weights = torch.zeros_like(tokens.weights).scatter(0, kept.position, kept.weight)
-            last["cut"] = kept.lam, kept.lam_hat
+            value, weights, cut = mean_in_range(tokens, head, ranking, self.group, weigh)
+            if cut is not None:
+                last["cut"] = cut
         last["weights"] = weights.reshape(target.shape)
         self._last = last
         return value if n_items is None else value * share_of_items(tokens.counted, n_items, self.group)
@@ -208,7 +206,9 @@ class LinearAoRRLoss(RangeLoss):
                     joined = torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
                 noise.update(joined)
                 self._remember(tokens, scores, 1 - weights, index, gains)
-        return kept_mean(tokens, head, scores, _listed(weights, scores, self.group), self.group), weights
+        position = weights.nonzero()[:, 0]  # their number is on the device, so this synchronises
+        kept = Kept(position, weights[position], weights.sum())
+        return kept_mean(tokens, head, scores, kept, self.group), weights
 
     def _mean_gains(self, gains: Tensor, index: Tensor | None) -> Tensor:
         """The running means of the gains, including this visit; without indices the gains themselves."""
@@ -271,13 +271,3 @@ class LinearAoRRLoss(RangeLoss):
 
     def extra_repr(self) -> str:
         return f"m={self.m!r}, k={self.k!r}, key={self.key!r}, per={self.per!r}, warmup={self.warmup}"
-
-
-@torch.no_grad()
-def _listed(weights: Tensor, scores: Scores, group: ProcessGroup | None) -> Kept:
-    """The tokens with positive weight; their cuts are NaN. Their number is on the device, so this synchronises."""
-    index = weights.nonzero()[:, 0]
-    broken = (scores.loss.isnan() & (weights > 0)).any().to(weights.dtype)
-    total, broken = sum_over(torch.stack([weights.sum(), broken]), group).unbind()
-    nothing = torch.full_like(total, torch.nan)
-    return Kept(index, weights[index], total, broken == 0, nothing, nothing)

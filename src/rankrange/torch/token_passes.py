@@ -39,35 +39,28 @@ class Kept(NamedTuple):
 
     position: Tensor
     weight: Tensor
-    total: Tensor  # the sum of the weights over the group
-    valid: Tensor  # False makes the loss and its gradients NaN
-    lam: Tensor  # the cuts of the keys; NaN if weights were estimated (m="auto")
-    lam_hat: Tensor
+    total: Tensor  # the sum of the weights; NaN makes the loss and its gradients NaN
 
 
 @torch.no_grad()
 def score_all(tokens: Tokens, head: Head) -> Scores:
     """The scores of all tokens, a block of logits at a time."""
     hidden, target = tokens.hidden, tokens.target
-    parts = [
-        score(logits_of(hidden[block], head), target[block], head)
-        for block in blocks(len(hidden), len(head.weight), head)
-    ]
-    if not parts:
-        return Scores(*hidden.new_zeros(5, 0, dtype=sum_dtype(hidden)).unbind())
-    return Scores(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    columns = hidden.new_zeros(5, len(hidden), dtype=sum_dtype(hidden))
+    for block in blocks(len(hidden), len(head.weight), head):
+        columns[:, block] = torch.stack(score(logits_of(hidden[block], head), target[block], head))
+    return Scores(*columns)
 
 
 def kept_mean(
     tokens: Tokens, head: Head, scores: Scores, kept: Kept, group: ProcessGroup | None, reduction: str = "mean"
 ) -> Tensor:
     """The weighted mean or sum of the losses of the kept tokens over the group; its gradient takes a second pass."""
-    scale = torch.ones_like(kept.total) if reduction == "sum" else 1.0 / torch.where(kept.total == 0, 1.0, kept.total)
-    scale = torch.where(kept.valid, scale, torch.nan)
     losses = scores.loss[kept.position]
-    value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum() * scale
-    picked = kept.position, tokens.target[kept.position], kept.weight * scale, scores.lse[kept.position]
-    return joint_value(_KeptMean.apply(tokens.hidden, head.weight, head.bias, value, picked, head.settings), group)
+    value = (torch.where(kept.weight != 0, losses, 0.0) * kept.weight).sum()
+    picked = kept.position, tokens.target[kept.position], kept.weight, scores.lse[kept.position]
+    value = _KeptSum.apply(tokens.hidden, head.weight, head.bias, value, picked, head.settings)
+    return _reduced(value, kept.total, group, reduction)
 
 
 def mean_of_all(
@@ -84,14 +77,18 @@ def mean_of_all(
     inputs: tuple[Tensor | None, ...] = (tokens.hidden, head.weight, head.bias)
     if not torch.is_grad_enabled():  # autograd would still ask for the gradients of parameters
         inputs = tuple(x if x is None else x.detach() for x in inputs)
-    value, total, weights, *scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, weigh), head.settings)
-    total, value = sum_over(total.detach().clone(), group), joint_value(value, group)
-    if reduction == "mean":
-        value = value / torch.where(total == 0, 1.0, total)
-    return value, Scores(*scores), weights
+    value, weights, scores = _OnePass.apply(*inputs, (tokens.target, tokens.weights, weigh), head.settings)
+    return _reduced(value, weights.sum(), group, reduction), Scores(*scores), weights
 
 
-class _KeptMean(torch.autograd.Function):
+def _reduced(value: Tensor, total: Tensor, group: ProcessGroup | None, reduction: str) -> Tensor:
+    """The mean or sum over the group, from the weighted sum of losses and the sum of weights in this process."""
+    total = sum_over(total.clone(), group)
+    total = torch.where(total == 0, 1.0, total) if reduction == "mean" else torch.where(total.isnan(), total, 1.0)
+    return joint_value(value, group) / total
+
+
+class _KeptSum(torch.autograd.Function):
     """A value that was computed before, with the gradient of the second pass."""
 
     @staticmethod
@@ -127,7 +124,7 @@ class _KeptMean(torch.autograd.Function):
 
 
 class _OnePass(torch.autograd.Function):
-    """Sum of the weighted losses, sum of the weights, weights and scores of the tokens; gradients in the same pass."""
+    """The sum of the weighted losses, the weights and the scores of the tokens; gradients in the same pass."""
 
     @staticmethod
     def forward(
@@ -158,15 +155,13 @@ class _OnePass(torch.autograd.Function):
             if grad_b is not None:
                 grad_b += z.sum(0, dtype=wide)
             del z  # before the next block is computed
-        found = Scores(*columns)
-        value = (torch.where(weights != 0, found.loss, 0.0) * weights).sum()
+        value = (torch.where(weights != 0, Scores(*columns).loss, 0.0) * weights).sum()
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.once = [grad_h, grad_w, grad_b] if head.chunk else None
         if ctx.once is None:
             ctx.save_for_backward(grad_h, grad_w, grad_b)
-        rest = (weights.sum(), weights, *found)
-        ctx.mark_non_differentiable(*rest)
-        return (value, *rest)
+        ctx.mark_non_differentiable(weights, columns)
+        return value, weights, columns
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:

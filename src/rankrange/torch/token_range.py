@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from .cuts import ranks_on_device, sum_dtype
-from .distributed import gather_rows, sum_over
+from .distributed import gather_rows
 from .functional import as_range
 from .kernels import transforms_active
 from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
@@ -126,10 +126,8 @@ def linear_ranked_range(
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
     head = Head(weight, bias, softcap, label_smoothing, chunk)
     tokens, head, weigh = prepared(hidden, head, target, ignore_index, token_weights)
-    keep, key = as_range(m, k), checked_key(key, per, reference, target)
-    if keeps_all(keep):
-        return mean_of_all(tokens, head, group, weigh, reduction)[0]
-    return ranked(tokens, head, keep, key, per, reference, group, weigh, reduction)[0]
+    ranking = Ranking.checked(as_range(m, k), key, per, reference, target)
+    return mean_in_range(tokens, head, ranking, group, weigh, reduction)[0]
 
 
 def token_losses(
@@ -167,57 +165,84 @@ def token_losses(
     return torch.where(tokens.counted, score_all(tokens, head).loss, 0.0).reshape(target.shape)
 
 
-def ranked(
+class Ranking(NamedTuple):
+    """What is ranked, by which key, and what is kept of it."""
+
+    keep: RankedRange
+    key: str
+    per: str
+    reference: Tensor | None
+
+    @classmethod
+    def checked(cls, keep: RankedRange, key: str | None, per: str, reference: Tensor | None, target: Tensor) -> Ranking:
+        checked_names(key, per)
+        if per == "sequence" and target.dim() < 2:
+            raise ValueError(
+                f"per='sequence' needs a target (sequences, length), got shape {tuple(target.shape)}; do not flatten it"
+            )
+        if key is None:
+            key = "reference" if reference is not None else "excess" if per == "token" else "loss"
+        if (key == "reference") != (reference is not None):
+            given = "no reference" if reference is None else "a reference"
+            raise ValueError(f"key='reference' and reference= belong together, got key={key!r} with {given}; pass both")
+        if reference is not None and reference.shape != target.shape:
+            raise ValueError(
+                f"reference must hold one loss per token, shape {tuple(target.shape)}, got {tuple(reference.shape)}"
+            )
+        return cls(keep, key, per, reference)
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.keep.m == 0 and isinstance(self.keep.k, float) and self.keep.k == 1.0  # k=1 keeps one
+
+    def keys(self, scores: Scores) -> Tensor:
+        if self.reference is not None:
+            return scores.loss - self.reference.reshape(-1).to(scores.loss.dtype)
+        return scores.loss if self.key == "loss" else scores.excess
+
+
+def mean_in_range(
     tokens: Tokens,
     head: Head,
-    keep: RankedRange,
-    key: str,
-    per: str,
-    reference: Tensor | None,
+    ranking: Ranking,
     group: ProcessGroup | None,
     weigh: Callable[[Scores], Tensor] | None = None,
     reduction: str = "mean",
-) -> tuple[Tensor, Kept]:
-    """The mean or sum of the losses of the kept tokens, and these tokens."""
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The mean or sum of the losses of the kept tokens, the weights of all tokens, and the two cuts, if any."""
+    if ranking.keeps_all:
+        value, _, weights = mean_of_all(tokens, head, group, weigh, reduction)
+        return value, weights, None
     scores = score_all(tokens, head)
-    keys = scores.loss if key == "loss" else scores.excess
-    if key == "reference" and reference is not None:
-        keys = scores.loss - reference.reshape(-1).to(keys.dtype)
     if weigh is not None:
         tokens = tokens._replace(weights=tokens.weights * weigh(scores).to(tokens.weights.dtype))
-    kept = choose(keys, scores.loss, tokens, keep, per, group)
-    return kept_mean(tokens, head, scores, kept, group, reduction), kept
+    kept, cut = choose(scores, tokens, ranking, group)
+    weights = torch.zeros_like(tokens.weights).scatter(0, kept.position, kept.weight)
+    return kept_mean(tokens, head, scores, kept, group, reduction), weights, cut
 
 
 @torch.no_grad()
-def choose(
-    keys: Tensor, losses: Tensor, tokens: Tokens, keep: RankedRange, per: str, group: ProcessGroup | None
-) -> Kept:
-    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k."""
-    counted = tokens.counted
-    valid = ~((keys.isnan() | losses.isnan()) & counted).any()
-    if per == "token":
-        index, chosen, cut = _in_range(keys, counted, keep, group)
-        weight = chosen.to(keys.dtype)
+def choose(scores: Scores, tokens: Tokens, ranking: Ranking, group: ProcessGroup | None) -> tuple[Kept, Tensor]:
+    """The tokens whose key, or whose sequence's mean key, has a rank from m+1 to k, and the cuts of the keys."""
+    keys, counted = ranking.keys(scores), tokens.counted
+    if ranking.per == "token":
+        position, chosen, cut = _in_range(keys, counted, ranking.keep, group)
     else:
         rows, inside = keys.view(-1, tokens.length), counted.view(-1, tokens.length)
         sizes = inside.sum(1)
         means = torch.where(inside, rows, 0.0).sum(1) / sizes.clamp(min=1)
-        sequence, chosen, cut = _in_range(means, sizes > 0, keep, group)
-        index = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
-        weight = (chosen[:, None] & inside[sequence]).reshape(-1).to(keys.dtype)
-    weight = weight * tokens.weights[index]
-    total, valid = weight.sum(), valid & cut[2]
-    if group is not None:
-        total, broken = sum_over(torch.stack([total, (~valid).to(total.dtype)]), group).unbind()
-        valid = broken == 0
-    return Kept(index, weight, total, valid, cut[0], cut[1])
+        sequence, chosen, cut = _in_range(means, sizes > 0, ranking.keep, group)
+        position = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
+        chosen = (chosen[:, None] & inside[sequence]).reshape(-1)
+    weight = chosen * tokens.weights[position]
+    broken = ((keys.isnan() | scores.loss.isnan()) & counted).any() | cut.isnan().any()
+    return Kept(position, weight, torch.where(broken, torch.nan, weight.sum())), cut
 
 
 def _in_range(
     keys: Tensor, counted: Tensor, keep: RankedRange, group: ProcessGroup | None
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions in this process, a mask of those in the range, and (lam, lam_hat, whether m < k <= n or n = 0)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions in this process, a mask of those in the range, and the cuts (lam, lam_hat), NaN unless m < k <= n."""
     if group is None:
         order, first, many, cut = _ordered(keys, counted, keep)
         # m and k of a median do not bound the number that it keeps, but `ranks_on_device` has counted on the host.
@@ -233,10 +258,8 @@ def _in_range(
     return inside.nonzero()[:, 0], inside.new_ones(int(inside.sum())), cut
 
 
-def _ordered(
-    keys: Tensor, counted: Tensor, keep: RankedRange
-) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Positions by decreasing key, the start and length of the range in them, and the last result of `_in_range`.
+def _ordered(keys: Tensor, counted: Tensor, keep: RankedRange) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Positions by decreasing key, the start and length of the range in them, and the cuts as in `_in_range`.
 
     NaN is ranked as the smallest key; positions that are not counted come last.
     """
@@ -245,12 +268,13 @@ def _ordered(
     values, order = finite.sort(descending=True, stable=True)
     n = counted.sum()
     m, k = ranks_on_device(keep, n)
-    lam, lam_hat = torch.full_like(keys[:1].sum(), -torch.inf), torch.full_like(keys[:1].sum(), torch.inf)
+    ends = torch.stack([k, m])
+    cut = torch.full_like(ends, -torch.inf, dtype=keys.dtype)
+    cut[1].fill_(torch.inf)
     if len(keys):
-        ends = torch.stack([k, m]).sub(1).clamp(0, len(keys) - 1)
-        lam, lam_hat = torch.where(torch.stack([k, m]) > 0, values[ends], torch.stack([lam, lam_hat])).unbind()
+        cut = torch.where(ends > 0, values[(ends - 1).clamp(0, len(keys) - 1)], cut)
     exist = (m >= 0) & (m < k) & (k <= n) | (n == 0)
-    return order, m, (k - m).clamp(min=0), (lam, lam_hat, exist)
+    return order, m, (k - m).clamp(min=0), torch.where(exist, cut, torch.nan)
 
 
 def _capacity(keep: RankedRange, n: int) -> int:
@@ -266,33 +290,11 @@ def _capacity(keep: RankedRange, n: int) -> int:
 # --- validation of inputs
 
 
-def keeps_all(keep: RankedRange) -> bool:
-    return keep.m == 0 and isinstance(keep.k, float) and keep.k == 1.0
-
-
 def checked_names(key: str | None, per: str) -> None:
     if per not in ("token", "sequence"):
         raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
     if key is not None and key not in KEYS:
         raise ValueError(f"key must be one of {KEYS}, got {key!r}; choose one of these")
-
-
-def checked_key(key: str | None, per: str, reference: Tensor | None, target: Tensor) -> str:
-    checked_names(key, per)
-    if per == "sequence" and target.dim() < 2:
-        raise ValueError(
-            f"per='sequence' needs a target (sequences, length), got shape {tuple(target.shape)}; do not flatten it"
-        )
-    if key is None:
-        key = "reference" if reference is not None else "excess" if per == "token" else "loss"
-    if (key == "reference") != (reference is not None):
-        given = "no reference" if reference is None else "a reference"
-        raise ValueError(f"key='reference' and reference= belong together, got key={key!r} with {given}; pass both")
-    if reference is not None and reference.shape != target.shape:
-        raise ValueError(
-            f"reference must hold one loss per token, shape {tuple(target.shape)}, got {tuple(reference.shape)}"
-        )
-    return key
 
 
 def prepared(
