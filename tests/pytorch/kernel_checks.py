@@ -92,7 +92,7 @@ def compare_range(what, losses, m, k):
     expected, expected_cut, weights = by_sorting(losses, m, k)
     compare(f"cut of {what}", cut, expected_cut)
     compare(f"value of {what}", value, expected, losses.dtype)
-    gradient = kernels.weigh(losses, cut, torch.tensor(3.0, device=DEVICE, dtype=losses.dtype), 0.5)
+    gradient = kernels.weigh(losses, cut, 0.5, torch.tensor(3.0, device=DEVICE, dtype=losses.dtype))
     compare(f"gradient of {what}", gradient, 1.5 * weights, losses.dtype)
     assert value.dtype == gradient.dtype == losses.dtype
     if not INTERPRETED or "exponential" in what:

@@ -57,7 +57,7 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     with torch.no_grad():
         weights = criterion.last_weights.float()
         counted = last.get("counted")
-        n = weights.numel() if counted is None else counted.sum() if counted.dtype == torch.bool else len(counted)
+        n = weights.numel() if counted is None else counted.sum()
         found["kept"] = float(weights.sum() / n) if n else float("nan")
         if "cut" in last:
             found["cut"] = float(criterion.lam_hat)

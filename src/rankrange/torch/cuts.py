@@ -1,4 +1,4 @@
-"""Ranks, cuts and weights of a ranked range in eager PyTorch, and label masks.
+"""Ranks, cuts and weights of a ranked range in eager PyTorch.
 
 A cut is a tensor (..., 4), one for each row of losses; all four numbers are NaN if a loss of the row is NaN:
   LAM, LAM_HAT        the k-th largest loss (the lower cut) and the m-th largest loss (the upper cut, infinite if m = 0)
@@ -108,17 +108,6 @@ def ranks_of(values: Tensor, segment: Tensor, mass: Tensor | None = None) -> Ran
     end = sums[torch.searchsorted(ordered, segment * n + n)]
     above, through = (sums[torch.searchsorted(ordered, own, right=right)] - begin for right in (False, True))
     return Ranks(above, through, end - begin)
-
-
-def label_mask(target: Tensor, n_labels: int) -> Tensor:
-    """A bool mask (B, L) of the true labels, from a 0/1 mask (B, L) or, for another width, indices padded with -1."""
-    if target.shape[1] == n_labels:
-        return target if target.dtype == torch.bool else target > 0
-    # An extra column for the padding avoids a check on the host.
-    mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
-    index = target.long()
-    outside = (index < 0) | (index >= n_labels)
-    return mask.scatter(1, torch.where(outside, n_labels, index), True)[:, :n_labels]
 
 
 def _of_rank(rows: Tensor, rank: int) -> Tensor:

@@ -76,8 +76,8 @@ def share_of_items(counted: Tensor, n_items: Tensor | int, group: ProcessGroup |
     return n_counted / n_items / (1 if group is None else dist.get_world_size(group))
 
 
-def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int = 0) -> tuple[Tensor, int]:
-    """The rows of all processes, each padded with zeros to `capacity` rows, and the offset of this process.
+def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int = 0) -> tuple[Tensor, slice]:
+    """The rows of all processes, each padded with zeros to `capacity` rows, and where those of this process are.
 
     Without a capacity it is the largest number of rows, for which the processes and the device synchronise.
     """
@@ -90,7 +90,8 @@ def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int = 0) -> tuple[T
     padded = torch.cat([rows, rows.new_zeros(capacity - len(rows), rows.shape[1])])
     parts = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, padded, group=group)
-    return torch.cat(parts), dist.get_rank(group) * capacity
+    start = dist.get_rank(group) * capacity
+    return torch.cat(parts), slice(start, start + len(rows))
 
 
 def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.ranges import Rank, RankedRange
 from . import kernels
-from .cuts import cut_at_ranks, cut_weights, label_mask, ranks_of, sum_dtype, weighted_sum
+from .cuts import cut_at_ranks, cut_weights, ranks_of, sum_dtype, weighted_sum
 from .distributed import joint_ranked_range
 
 if TYPE_CHECKING:
@@ -157,9 +157,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
-    target = _check_tkml(scores, target, top_k)
-    invalid = _invalid_rows(target, scores.shape[1])
-    mask = label_mask(target, scores.shape[1])
+    mask, invalid = _label_mask(_check_tkml(scores, target, top_k), scores.shape[1])
     if kernels.fits_tkml(scores, top_k):
         losses = kernels.tkml(scores, mask, top_k, two_sided)
     else:
@@ -216,19 +214,27 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
     return target
 
 
-def _invalid_rows(target: Tensor, n_labels: int) -> Tensor | None:
-    """The rows (B,) with an index that is neither a label nor -1; None for a mask and for checked indices."""
-    if target.shape[1] == n_labels or target.numel() == 0:
-        return None
-    if target.is_cpu and not torch.compiler.is_compiling() and not kernels.transforms_active():
+def _label_mask(target: Tensor, n_labels: int) -> tuple[Tensor, Tensor | None]:
+    """A mask (B, L) of the true labels, from a 0/1 mask or, for another width, from indices padded with -1.
+
+    Also the rows (B,) with an index that is neither a label nor -1, if values cannot be checked without waiting.
+    """
+    if target.shape[1] == n_labels:
+        return target if target.dtype == torch.bool else target > 0, None
+    checkable = target.is_cpu and not torch.compiler.is_compiling() and not kernels.transforms_active()
+    if checkable and target.numel():
         low, high = (int(end) for end in target.aminmax())
         if low < -1 or high >= n_labels:
             raise ValueError(
                 f"label indices must be from 0 to {n_labels - 1}, or -1 for padding, got {low} to {high}; count labels "
                 "from 0"
             )
-        return None
-    return ((target < -1) | (target >= n_labels)).any(1)
+    index = target.long()
+    outside = (index < 0) | (index >= n_labels)
+    # Padding has a column of its own, which is cut off, because a selection would wait for the device.
+    mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
+    mask = mask.scatter(1, torch.where(outside, n_labels, index), True)[:, :n_labels]
+    return mask, None if checkable else (outside & (index != -1)).any(1)
 
 
 def as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:

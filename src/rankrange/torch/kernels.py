@@ -71,15 +71,11 @@ def fits_tkml(scores: Tensor, top_k: int) -> bool:
     return chosen * depth <= SIZES.read_again
 
 
-# --- launches. In eager mode the autograd functions below call them directly: an operator takes some tens of
-# microseconds more.
+# --- launches
 
 
 def ranked_range(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
     """`scale` times the sum of the kept losses of each row, with its gradient, and its cut (see `cuts`)."""
-    if torch.compiler.is_compiling():
-        value, cut = _ranked_range_op(rows, m, k, scale)
-        return value, cut.detach()
     return _RankedRange.apply(rows, m, k, scale)
 
 
@@ -116,7 +112,7 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
 
 
-def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float) -> Tensor:
+def weigh(rows: Tensor, cut: Tensor, scale: float, gradient: Tensor) -> Tensor:
     """gradient * scale * weight of every loss, with the gradient and the cut of its row."""
     rows = rows.contiguous()
     n, out = rows.shape[-1], torch.empty_like(rows)
@@ -130,8 +126,6 @@ def weigh(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float) -> Tensor:
 
 def tkml(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> Tensor:
     """The loss of each row, as `functional._tkml_rows`."""
-    if torch.compiler.is_compiling():
-        return _tkml_op(scores, mask, top_k, two_sided)[0]
     return _TKML.apply(scores, mask, top_k, two_sided)
 
 
@@ -178,14 +172,19 @@ def _on_device(values: Tensor) -> Any:
     return torch.cuda.device(values.device) if elsewhere else _HERE
 
 
-# --- gradients, and operators for torch.compile. The weights are constant between kinks, so second derivatives (which
-# torch.compile does not have) come only from the upstream gradient.
+# --- gradients. The weights are constant between kinks, so second derivatives come only from the upstream gradient.
+# torch.compile, which has no second derivatives, needs operators; in eager mode they would take some tens of
+# microseconds more than the launches themselves.
 
 
 class _RankedRange(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor, Tensor]:
-        value, cut, weights = find_range(rows, m, k, scale)
+        weights = None
+        if torch.compiler.is_compiling():
+            value, cut = _ranked_range_op(rows, m, k, scale)
+        else:
+            value, cut, weights = find_range(rows, m, k, scale)
         ctx.scale, ctx.short = scale, weights is not None
         ctx.save_for_backward(*((rows, cut) if weights is None else (weights,)))
         ctx.mark_non_differentiable(cut)
@@ -198,29 +197,29 @@ class _RankedRange(torch.autograd.Function):
             (weights,) = ctx.saved_tensors
             found = (gradient if weights.dim() == 1 else gradient.unsqueeze(-1)) * weights
             return found.to(gradient.dtype), None, None, None
-        rows, cut = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            found = gradient.unsqueeze(-1) * weigh(rows, cut, torch.ones_like(gradient), ctx.scale)
-        else:
-            found = weigh(rows, cut, gradient, ctx.scale)
-        return found, None, None, None
+        run = _weigh_op if torch.compiler.is_compiling() else weigh
+        return _times(gradient, run, *ctx.saved_tensors, ctx.scale), None, None, None
 
 
 class _TKML(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> Tensor:
-        losses, marks = find_scores(scores, mask, top_k, two_sided)
+        find = _tkml_op if torch.compiler.is_compiling() else find_scores
+        losses, marks = find(scores, mask, top_k, two_sided)
         ctx.save_for_backward(scores, mask, marks)
         return losses
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        scores, mask, marks = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            found = gradient.unsqueeze(-1) * spread(scores, mask, marks, torch.ones_like(gradient))
-        else:
-            found = spread(scores, mask, marks, gradient)
-        return found, None, None, None
+        run = _spread_op if torch.compiler.is_compiling() else spread
+        return _times(gradient, run, *ctx.saved_tensors), None, None, None
+
+
+def _times(gradient: Tensor, run: Any, *saved: Any) -> Tensor:
+    """gradient times what `run` computes of the saved values, differentiable in the gradient."""
+    if torch.is_grad_enabled():
+        return gradient.unsqueeze(-1) * run(*saved, torch.ones_like(gradient))
+    return run(*saved, gradient)
 
 
 @torch.library.custom_op("rankrange::ranked_range", mutates_args=())
@@ -229,8 +228,8 @@ def _ranked_range_op(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor
 
 
 @torch.library.custom_op("rankrange::weigh", mutates_args=())
-def _weigh_op(rows: Tensor, cut: Tensor, gradient: Tensor, scale: float) -> Tensor:
-    return weigh(rows, cut, gradient, scale)
+def _weigh_op(rows: Tensor, cut: Tensor, scale: float, gradient: Tensor) -> Tensor:
+    return weigh(rows, cut, scale, gradient)
 
 
 @torch.library.custom_op("rankrange::tkml", mutates_args=())
@@ -258,21 +257,3 @@ def _(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor
 @_spread_op.register_fake
 def _(values: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(values, memory_format=torch.contiguous_format)
-
-
-def _keep_range(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.scale = inputs[3]
-    ctx.save_for_backward(inputs[0], output[1])
-
-
-def _keep_scores(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.save_for_backward(*inputs[:2], output[1])
-
-
-_ranked_range_op.register_autograd(
-    lambda ctx, gradient, _: (_weigh_op(*ctx.saved_tensors, gradient, ctx.scale), None, None, None),
-    setup_context=_keep_range,
-)
-_tkml_op.register_autograd(
-    lambda ctx, gradient, _: (_spread_op(*ctx.saved_tensors, gradient), None, None, None), setup_context=_keep_scores
-)

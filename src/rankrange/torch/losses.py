@@ -208,7 +208,7 @@ class AoRRLoss(RangeLoss):
         if weights is None:
             weights = cut_weights(flat if counted is None else flat[counted], self._last_call("cut"))
         if counted is not None:
-            weights = weights.new_zeros(losses.numel()).index_copy(0, counted, weights)
+            weights = weights.new_zeros(losses.numel()).masked_scatter(counted, weights)
         return weights.reshape(losses.shape).to(losses.dtype)
 
     @property
@@ -355,14 +355,14 @@ def class_weights(base: Any) -> Tensor | None:
 
 
 def _counted(losses: Tensor, args: tuple[Any, ...], ignore_index: int) -> Tensor:
-    """Positions of the targets that are not ignored. Their number is on the device, so this synchronises."""
+    """The mask of the targets that are not ignored. Their number is on the device, so its use synchronises."""
     target = args[1] if len(args) > 1 else None
     if not isinstance(target, Tensor) or target.numel() != len(losses):
         given = tuple(target.shape) if isinstance(target, Tensor) else "none"
         raise ValueError(
             f"ignore_index needs a target for each of the {len(losses)} losses as the second argument, got {given}"
         )
-    return torch.ne(target.reshape(-1), ignore_index).nonzero()[:, 0]
+    return torch.ne(target.reshape(-1), ignore_index).to(losses.device)
 
 
 def _split_index(

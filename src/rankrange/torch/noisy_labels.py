@@ -56,7 +56,18 @@ HALF_LIFE = 500.0  # of class sums, in samples of the class: they follow the net
 PRIOR = 20.0  # a class with fewer samples loses little, and its disagreements are shrunk to those of all classes
 
 
-class History(nn.Module):
+class GrowingModule(nn.Module):
+    """A module whose empty buffers take the shape and dtype of saved ones."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, buffer in list(self.named_buffers(recurse=False)):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and buffer.numel() == 0:
+                setattr(self, name, torch.zeros_like(saved, device=buffer.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class History(GrowingModule):
     """Running means `rows` of each sample across visits, the number of visits, and of visits with a weight below 0.5.
 
     The last row is a spare one, for padding and ignored samples; its content has no meaning.
@@ -108,17 +119,6 @@ class History(nn.Module):
         self.cuts.index_copy_(0, row, self.cuts[row] + cut[winner])
         self.visits.index_copy_(0, row, self.visits[row] + 1)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        adopt_shape(self, "rows", state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def adopt_shape(module: nn.Module, name: str, state_dict: dict[str, Any], prefix: str) -> None:
-    """Give a buffer that is empty until the first batch the shape and dtype of a saved one."""
-    saved, buffer = state_dict.get(prefix + name), getattr(module, name)
-    if saved is not None and buffer.numel() == 0:
-        setattr(module, name, torch.zeros_like(saved, device=buffer.device))
-
 
 def last_of_equal(row: Tensor) -> Tensor:
     """For each position the last one with the same row; writing its values at all of them is deterministic."""
@@ -140,7 +140,7 @@ class Batch(NamedTuple):
     known: Tensor
 
 
-class NoisyLabels(nn.Module):
+class NoisyLabels(GrowingModule):
     """Weights of the samples of a batch, from their history and the noise model."""
 
     given: Tensor  # the label of each sample, -1 if it was not visited
@@ -172,11 +172,11 @@ class NoisyLabels(nn.Module):
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         local = batch_of(losses.detach(), args, n_classes, index)
         self._prepare(local)
-        batch, start = (local, 0) if group is None else self._gathered(local, group)
+        batch, mine = (local, slice(None)) if group is None else self._gathered(local, group)
         weights, valid = self._weigh(batch)
         if warm is not None:
             weights = torch.where(warm, batch.known.to(weights.dtype), weights)
-        own = weights[start : start + len(losses)]
+        own = weights[mine]
         if masses is None:
             total = weights.sum().clamp(min=1.0)
         else:
@@ -279,20 +279,20 @@ class NoisyLabels(nn.Module):
         self.train(was_training)
         return torch.where(visited, weights, 1.0)
 
-    def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, int]:
-        """The joined batch of the group, padded, and the offset of this process in it."""
+    def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, slice]:
+        """The joined batch of the group, padded, and the part of this process."""
         index = local.sample if local.sample is not None else torch.full_like(local.target, -1)
         columns = [local.known, local.target, index.to(local.values.device), *local.values.unbind(1)]
         if not self._capacity:  # only at the first batch do processes wait for the sizes of the others
             self._capacity = largest_over(len(local.target), local.target.device, group)
-        rows, start = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._capacity)
+        rows, mine = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._capacity)
         joined = local._replace(
             values=rows[:, 3:].to(local.values.dtype),
             target=rows[:, 1].long(),
             sample=None if local.sample is None else rows[:, 2].long(),
             known=rows[:, 0] > 0,
         )
-        return joined, start
+        return joined, mine
 
     def suspects(self) -> LabelIssues:
         """The suspects among the samples used in training; copies the running means from the device.
@@ -324,10 +324,6 @@ class NoisyLabels(nn.Module):
         for table in tables.values():
             table["cut"], table["row"] = cut[table["row"]], visited[table["row"]]
         return replace(found, index=visited, **tables)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        adopt_shape(self, "sums", state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _discounted(found: LabelIssues, factor: Any) -> LabelIssues:

@@ -249,11 +249,10 @@ def _in_range(
         room = _capacity(keep, len(keys)) if type(keep) is RankedRange else int(many)
         slot = torch.arange(room, device=keys.device)
         return order[(slot + first) % max(len(keys), 1)], slot < many, cut
-    joined, start = gather_rows(torch.stack([keys.double(), counted.double()], 1), group)
+    joined, mine = gather_rows(torch.stack([keys.double(), counted.double()], 1), group)
     order, first, many, cut = _ordered(joined[:, 0].to(keys.dtype), joined[:, 1] > 0, keep)
-    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))
-    local_rank = rank[start : start + len(keys)]
-    inside = (local_rank >= first) & (local_rank < first + many)
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=keys.device))[mine]
+    inside = (rank >= first) & (rank < first + many)
     # The number of kept tokens in this process is known only on the device, so this synchronises.
     return inside.nonzero()[:, 0], inside.new_ones(int(inside.sum())), cut
 
