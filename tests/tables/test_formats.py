@@ -192,14 +192,6 @@ def test_a_new_format_is_one_entry_in_a_table(tmp_path, monkeypatch):
             open_table(tmp_path / name)
 
 
-def test_a_new_format_of_texts_may_begin_with_a_byte_order_mark(tmp_path, monkeypatch):
-    from rankrange.tables.formats import FORMATS, Format
-
-    monkeypatch.setitem(FORMATS, "XML", Format(b"<?xml", lambda path: pa.table({"x": [1], "y": ["a"]}), text=True))
-    (tmp_path / "t.xml").write_text("<?xml version='1.0'?>", encoding="utf-8-sig")
-    assert open_table(tmp_path / "t.xml").kind == "XML"
-
-
 @pytest.mark.parametrize(("name", "encoding"), [("t.csv.gz", "utf-8"), ("t.tsv", "utf-8"), ("t.csv", "latin-1")])
 def test_csv_compressed_with_tabs_or_in_another_encoding_is_the_same_table(name, encoding, tmp_path):
     mark = "\t" if name == "t.tsv" else ","

@@ -33,7 +33,6 @@ _SINGLE_FROM = 4_000_000
 # The number of components of texts, the number of characters of the sample they are fitted to, and of a text.
 _COMPONENTS, _FITTED_CHARACTERS, _LONGEST = 50, 10_000_000, 20_000
 OTHER, MISSING, FAR = "(other)", "(missing)", "(far outside)"
-_OTHER, _MISSING = -2, -1
 
 
 @dataclass(frozen=True)
@@ -273,11 +272,12 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     order = [] if prose else np.argsort(-counts, kind="stable")[:MAX_LEVELS].tolist()
     chosen = [levels[i] for i in order if counts[i] >= min(MIN_ROWS, max(1, n_known // 20))]
     pooled = 0 if prose else len(levels) - len(chosen)
-    slots = [*range(len(chosen)), *([_OTHER] if pooled else []), *([_MISSING] if missing and not prose else [])]
-    # Two values need one column; with a penalty, more values are best encoded by one column each.
+    names = [*(visible(level, 60) for level in chosen), OTHER, MISSING]
+    exist = [True] * len(chosen) + [pooled > 0, missing > 0 and not prose]
+    # Two values need one column. With a penalty, more values are best encoded by one column each.
+    slots = np.flatnonzero(exist).tolist()
     slots = slots[:1] if len(slots) == 2 else slots
-    special_names = {_OTHER: OTHER, _MISSING: MISSING}
-    features = [f"{name} = {special_names[slot] if slot < 0 else visible(chosen[slot], 60)}" for slot in slots]
+    features = [f"{name} = {names[slot]}" for slot in slots]
     words = _fit_words(column.texts()) if many else None
     width = 0 if words is None else words[-2].n_components
     features += [f"{name}, words {i + 1}" for i in range(width)]
@@ -300,7 +300,8 @@ def _encode_text(settings: dict[str, Any], column: Column, out: Array) -> None:
         raise ValueError(
             f"column {column.name!r} must hold texts as in the fit ({examples}), got true and false; convert it"
         )
-    slot_of = np.array([index_of.get(level, _OTHER) for level in levels] + [_MISSING])[codes]
+    other = len(index_of)
+    slot_of = np.array([*(index_of.get(level, other) for level in levels), other + 1])[codes]
     for j, slot in enumerate(settings["slots"]):
         out[:, j] = slot_of == slot
     if settings["words"] is not None:

@@ -44,11 +44,10 @@ _OTHER_KINDS = {
 
 
 class Format(NamedTuple):
-    """A format: the first bytes of its files, a reader into a pyarrow Table or Dataset, and whether it is text."""
+    """A format: the first bytes of its files, and a reader into a pyarrow Table or Dataset."""
 
     start: bytes
     load: Callable[[Path], Any]
-    text: bool = False
 
 
 def _dataset(format: str) -> Callable[[Path], Any]:
@@ -97,17 +96,16 @@ def kind_of(path: Path, head: bytes) -> str:
     It is a name in `FORMATS`, "Excel", "JSON" (also one object per line), otherwise "CSV". A text that begins like a
     binary format, such as a CSV file with the column ORCID, is a text.
     """
-    text = head.removeprefix(b"\xef\xbb\xbf")
-    is_text = b"\n" in head and not re.search(rb"[\x00-\x08\x0e-\x1f]", head)
-    for name, form in FORMATS.items():
-        if text.startswith(form.start) and (form.text or not is_text):
-            return name
-    if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
-        return "Excel"
-    for start, what in _OTHER_KINDS.items():
-        if head.startswith(start) and not is_text:
-            raise not_a_table(path, what)
-    start = text.lstrip(b" \t\r\n")
+    if b"\n" not in head or re.search(rb"[\x00-\x08\x0e-\x1f]", head):
+        for name, form in FORMATS.items():
+            if head.startswith(form.start):
+                return name
+        if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
+            return "Excel"
+        for start, what in _OTHER_KINDS.items():
+            if head.startswith(start):
+                raise not_a_table(path, what)
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     following = start[1:].lstrip()[:1]
     is_json = following in {b"[": (b"{", b"]", b"["), b"{": (b'"', b"}")}.get(start[:1], ())
     return "JSON" if is_json else "CSV"
