@@ -149,22 +149,6 @@ def test_the_apostrophe_of_a_formula_is_removed_exactly(text):
     assert csv_unsafe(csv_safe(text)) == text
 
 
-def test_a_frame_with_an_index_of_texts_and_an_outlier_gives_a_schema():
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pandera")
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
-    frame = pandas.DataFrame({"x": x, "z": rng.normal(size=200), "kind": np.where(x > 0, "u", "v")})
-    frame.loc[7, "z"] = 1e5
-    frame.index = [f"row {i}" for i in range(200)]
-    audit = audit_table(frame, "kind", models="linear")
-    assert any(problem.column == "z" for problem in audit.row_problems)
-    schema = audit.to_pandera()
-    schema.validate(frame.drop(index="row 7"))
-    with pytest.raises(Exception, match="in_range"):
-        schema.validate(frame)
-
-
 # ---- hostile files ---------------------------------------------------------------------------------------------------
 
 

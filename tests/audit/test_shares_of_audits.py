@@ -48,16 +48,3 @@ def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit)
     clear = _without_suspects(audit, 0.0, 0.004)
     assert "There is nothing to look at first." in clear.sentences()
     assert "There is nothing to look at first." in clear.report()
-
-
-@pytest.mark.parametrize(("choice", "flagged"), [("unsure", True), ("keep", False), ("drop", True)])
-def test_an_unsure_decision_leaves_a_flag_of_the_schema(choice, flagged):
-    from rankrange.audit import audit_table
-    from rankrange.audit.schema import _flagged
-
-    rng = np.random.default_rng(0)
-    x = np.append(rng.normal(size=60), 1e6)
-    table = {"x": x.tolist(), "kind": np.where(x > 0, "a", "b").tolist()}
-    audit = audit_table(table, "kind")
-    audit.decide(60, choice)
-    assert _flagged(audit, "x")[60] == flagged

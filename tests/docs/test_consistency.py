@@ -67,11 +67,6 @@ def test_users_choose_versions_and_our_own_runs_are_constrained():
     assert all(".ci/constraints.txt" in line or "$(CONSTRAINTS)" in line for line in installs)
 
 
-def test_the_tools_before_a_commit_are_those_of_make():
-    hooks = read(".pre-commit-config.yaml")
-    assert all(f"id: {hook}" in hooks for hook in ("ruff-check", "ruff-format", "mypy"))
-
-
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 

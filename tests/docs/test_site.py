@@ -105,15 +105,6 @@ def test_the_page_of_the_classifier_shows_its_parameters_and_leads_to_an_example
     assert any(link and "/_modules/" in link for link in links)
 
 
-def test_a_picture_of_the_gallery_loads(browser):
-    show(browser, "gallery/plot_wrong_digits.html")
-    widths = browser.execute_script(
-        "return [...document.querySelectorAll('img.sphx-glr-single-img, .sphx-glr-multi-img')].map(i => i.naturalWidth)"
-    )
-    assert widths
-    assert min(widths) > 200
-
-
 def test_the_gallery_has_a_picture_for_every_example(browser):
     show(browser, "gallery/index.html")
     pictures = browser.execute_script(

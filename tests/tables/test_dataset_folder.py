@@ -1,4 +1,4 @@
-"""Saved Hugging Face data sets as tables, and schemas of audited tables for pandera."""
+"""Saved Hugging Face data sets as tables."""
 
 import json
 
@@ -11,7 +11,6 @@ from rankrange.errors import UserError
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("jinja2")
 
-from rankrange.audit import audit_table  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
 
 
@@ -105,68 +104,3 @@ def test_a_hostile_folder_is_a_clear_error(tmp_path, kind):
         folder.mkdir()
     with pytest.raises(UserError):
         open_table(folder)
-
-
-# ---- schemas ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def audit_of_table():
-    rng = np.random.default_rng(0)
-    n = 300
-    x = rng.normal(size=n).round(3)
-    colour = rng.choice(["red", "blue"], n)
-    kind = np.where((x > 0) ^ (rng.random(n) < 0.05), "a", "b")
-    age = rng.integers(18, 80, n).astype(float)
-    age[7] = 1e6
-    table = {"x": x.tolist(), "colour": colour.tolist(), "age": age.tolist(), "kind": kind.tolist()}
-    return table, audit_table(table, "kind", models="linear")
-
-
-@pytest.fixture
-def audited(audit_of_table):
-    """(table, its audit), without decisions of other tests."""
-    audit_of_table[1].decided.clear()
-    return audit_of_table
-
-
-def rules(audit, name):
-    """What the schema allows in a column: the range, or the levels."""
-    pytest.importorskip("pandera")
-    return audit.to_pandera().columns[name].checks[-1].statistics
-
-
-def test_rules_are_what_all_unflagged_cells_satisfy(audited):
-    table, audit = audited
-    assert any(7 in problem.rows and problem.column == "age" for problem in audit.row_problems)
-    assert rules(audit, "age")["max_value"] < 80
-    assert rules(audit, "colour")["allowed_values"] == ["blue", "red"]
-    assert rules(audit, "x") == {
-        "min_value": min(table["x"]),
-        "max_value": max(table["x"]),
-        "include_min": True,
-        "include_max": True,
-    }
-    assert not audit.to_pandera().columns["x"].nullable
-
-
-def test_rows_that_were_dropped_do_not_widen_a_range(audited):
-    table, audit = audited
-    largest = int(np.argmax(table["x"]))
-    audit.decide(largest, "drop")
-    assert rules(audit, "x")["max_value"] == sorted(table["x"])[-2]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_pandera_accepts_the_fixed_table_and_rejects_what_was_wrong(audited):
-    pandas = pytest.importorskip("pandas")
-    pandera = pytest.importorskip("pandera.pandas")
-    table, audit = audited
-    schema = audit.to_pandera()
-    frame = pandas.DataFrame(table)
-    schema.validate(frame.drop(index=7))
-    for name, value in (("age", 1e6), ("colour", "green"), ("kind", "c")):
-        broken = frame.drop(index=7).reset_index(drop=True)
-        broken.loc[0, name] = value
-        with pytest.raises(pandera.errors.SchemaError):
-            schema.validate(broken)
