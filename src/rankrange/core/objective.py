@@ -52,6 +52,13 @@ class Design:
 
     def scores(self, W: Array) -> Array:
         """Scores (r, n) of all rows for the parameters W (r, p), in the dtype of X."""
+        if (
+            self.d > MAX_FACTORED and not self.sparse
+        ):  # many columns: products with zeros would take longer than to look for them
+            used = np.flatnonzero(W[:, : self.d].any(axis=0))
+            if 8 * len(used) < self.d:
+                few = np.column_stack([W[:, used], W[:, self.d :]])
+                return Design(self.columns(used), self.fit_intercept).scores(few)
         if len(W) == 1:
             return self.scores_of_one(W[0])[None]
         Z = (self.X @ W[:, : self.d].astype(self.X.dtype, copy=False).T).T

@@ -244,10 +244,11 @@ def _penalty_paths(objective: Objective, Cs: Array, shares: Sequence[float]) -> 
     scale = objective.C_of_sum
     for C in Cs:
         here = with_C(objective, scale * C)
-        W = ordinary_fit(here, paths[0][-1] if paths[0] else None)
-        fits = [W, *(fit for _, fit in upwards(here, shares[1:], W))]
-        for path, fit in zip(paths, fits, strict=True):
-            path.append(fit)
+        last = ordinary_fit(here, paths[0][-1] if paths[0] else None)
+        paths[0].append(last)
+        for share, path in zip(shares[1:], paths[1:], strict=True):
+            [(_, last)] = upwards(here, [share], path[-1] if path else last)
+            path.append(last)
     return np.array([fit for path in paths for fit in path])
 
 

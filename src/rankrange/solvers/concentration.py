@@ -8,6 +8,8 @@ An l1 penalty is part of the quadratic model of a step (proximal Newton).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,8 @@ _ROWS_PER_COLUMN, _FEW_ROWS = 200, 2000
 _CG_STEPS, _CG_TOL = 10, 0.1
 # The lengths of a step that are tried.
 _LENGTHS = (1.0, 0.3, 0.1, 0.03)
-# Proximal steps: the smallest and the largest number of columns of a working set, the share of the l1 penalty that the
-# slope of an unused column must exceed, and the largest number of sweeps of coordinate descent.
-_FEW_COLUMNS, _WORKING, _EDGE, _SWEEPS = 10, 500, 0.8, 100
+# The smallest number of columns of a working set, with an l1 penalty.
+_FEW_COLUMNS = 32
 
 
 def concentrate(
@@ -53,23 +54,57 @@ def concentrate(
     value : float
         The objective there, which is at most the initial one.
     """
+    if objective.l1_ratio and objective.design.d > _FEW_COLUMNS:
+        return _on_working_sets(objective, W, rounds, steps, tol)
+    return _concentrated(objective, W, rounds, steps, tol)
+
+
+def _concentrated(objective: Objective, W: Array, rounds: int, steps: int, tol: float) -> tuple[Array, float]:
     at = objective.at(W)
     for step in range(rounds * steps):
         if step % steps == 0:
-            direction = newton_direction(objective, at)
+            direction = _newton_direction(objective, at)
         before = at.value
-        W, at = _damped_step(objective, W, at, direction(W, at))
-        if before - at.value <= tol * abs(at.value):
+        change, expected = direction(W, at)
+        W, at = _damped_step(objective, W, at, change)
+        gained = before - at.value
+        # If the model predicts the gain, its minimum is that of F.
+        if min(gained, abs(gained - expected)) <= tol * abs(at.value):
             break
     return W, at.value
 
 
+def _on_working_sets(objective: Objective, W: Array, rounds: int, steps: int, tol: float) -> tuple[Array, float]:
+    """Concentration steps over the columns that have or may get coefficients, until no other column should get one.
+
+    They are those with a nonzero coefficient and those with the largest slopes, at most as many again.
+    """
+    design, weight, value = objective.design, objective.l1_ratio / objective.C, np.inf
+    columns = np.zeros(0, dtype=np.intp)
+    for _ in range(rounds):
+        at = objective.at(W)
+        slopes = np.abs((at.gradient - objective.penalty_gradient(W))[:, : design.d]).max(axis=0)
+        used = W[:, : design.d].any(axis=0)
+        slopes[used] = np.inf
+        enters = slopes > (1.0 + tol) * weight
+        enters[columns] = False
+        if len(columns) and not enters.any():
+            break
+        size = min(max(_FEW_COLUMNS, 2 * int(used.sum())), design.d)
+        columns = np.sort(np.argpartition(-slopes, size - 1)[:size])
+        chosen = np.append(columns, np.arange(design.d, design.p))
+        part = replace(objective, design=Design(design.columns(columns), design.fit_intercept))
+        found, value = _concentrated(part, W[:, chosen], rounds, steps, tol)
+        W = np.zeros_like(W)
+        W[:, chosen] = found
+        if at.value - value <= tol * abs(value):
+            break
+    return W, value
+
+
 def _damped_step(objective: Objective, W: Array, at: Point, change: Array) -> tuple[Array, Point]:
     """W plus the change or a part of it that decreases F enough (Armijo); W itself if none does."""
-    slope = float(np.vdot(at.gradient, change))
-    if objective.l1_ratio:
-        losses_only = at.gradient - objective.penalty_gradient(W)
-        slope = float(np.vdot(losses_only, change)) + objective.penalty(W + change) - objective.penalty(W)
+    slope = _slope(objective, W, at, change)
     for length in _LENGTHS if slope < 0 else ():
         trial = W + length * change
         reached = objective.at(trial)
@@ -78,37 +113,43 @@ def _damped_step(objective: Objective, W: Array, at: Point, change: Array) -> tu
     return W, at
 
 
-def newton_direction(objective: Objective, at: Point) -> Callable[[Array, Point], Array]:
-    """The function that gives the Newton step from W and the objective there, with the curvature at `at`."""
+def _slope(objective: Objective, W: Array, at: Point, change: Array) -> float:
+    """The derivative of F along a change; of an l1 norm its change, which is at least that."""
+    if not objective.l1_ratio:
+        return float(np.vdot(at.gradient, change))
+    of_losses = float(np.vdot(at.gradient - objective.penalty_gradient(W), change))
+    return of_losses + objective.penalty(W + change) - objective.penalty(W)
+
+
+Direction = Callable[[Array, Point], tuple[Array, float]]
+
+
+def _newton_direction(objective: Objective, at: Point) -> Direction:
+    """The function of W and the objective there that gives the Newton step and its expected gain."""
     if objective.l1_ratio:
         return lambda W, here: _proximal_step(objective, W, here)
+    step = partial(_by_products, objective)
     if objective.n_outputs == 1 and objective.design.factored:
         metric = Metric(_hessian_at(objective, at))
-        return lambda W, here: -metric.solve(here.gradient)
-    return lambda W, here: _by_products(objective, here)
+        step = lambda here: -metric.solve(here.gradient)  # noqa: E731
+
+    def direction(W: Array, here: Point) -> tuple[Array, float]:
+        change = step(here)
+        return change, -0.5 * float(np.vdot(change, here.gradient))
+
+    return direction
 
 
-def _proximal_step(objective: Objective, W: Array, at: Point) -> Array:
-    """The step to the minimum of the quadratic model plus the elastic net, over a working set of columns.
-
-    They are those with a nonzero coefficient and those with the largest slopes. Several scores have a model each.
-    """
-    design, change = objective.design, np.zeros_like(W)
-    slopes = at.gradient - objective.penalty_gradient(W)
-    order = np.abs(slopes[:, : design.d]).max(axis=0)
-    order[W[:, : design.d].any(axis=0)] = np.inf
-    near = int(np.count_nonzero(order > _EDGE * objective.l1_ratio / objective.C))
-    columns = np.arange(design.d)
-    if design.d > (count := min(max(near, _FEW_COLUMNS), _WORKING)):
-        columns = np.sort(np.argpartition(-order, count)[:count])
-        design = Design(design.X[:, columns], design.fit_intercept)
-    used = np.append(columns, np.arange(objective.design.d, objective.design.p))
-    squares, weight = objective.penalty_diagonal()[used], objective.l1_ratio / objective.C
+def _proximal_step(objective: Objective, W: Array, at: Point) -> tuple[Array, float]:
+    """The step to the minimum of the quadratic model plus the elastic net, and its gain; scores have a model each."""
+    design, change, bent = objective.design, np.empty_like(W), 0.0
+    squares, weight = objective.penalty_diagonal(), objective.l1_ratio / objective.C
+    slopes = at.gradient - objective.penalty_gradient(W) + squares * W
     for r, h in enumerate(_curvatures(objective, at.scores)):
         H = design.gram(*_enough_rows(design, at.weights * h / objective.kept))
-        slope, w = slopes[r, used] + squares * W[r, used], W[r, used]
-        change[r, used] = quadratic_net(H + np.diag(squares), slope, w, len(columns), weight) - w
-    return change
+        change[r] = quadratic_net(H + np.diag(squares), slopes[r], W[r], design.d, weight) - W[r]
+        bent += float(change[r] @ H @ change[r])
+    return change, -_slope(objective, W, at, change) - 0.5 * bent
 
 
 def hessian(objective: Objective, W: Array) -> Array:

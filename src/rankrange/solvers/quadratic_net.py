@@ -1,27 +1,17 @@
-"""A quadratic function plus an l1 norm: coordinate descent, then an active set for full precision.
+"""A quadratic function plus an l1 norm, by an active set.
 
-Coordinate descent finds the signs of most coefficients in a few sweeps. It needs many more if there are nearly as many
-nonzero coefficients as rows. The coefficients of an active set with known signs are the solution of a linear system. A
-step goes to the minimum on the line to that solution, where signs may change; a coefficient that is zero there leaves
-the set. At the minimum over the active set, the coefficient that violates its optimality condition most joins it.
+The coefficients of an active set with known signs are the solution of a linear system. A step goes to the minimum on
+the line to that solution, where signs may change; a coefficient that is zero there leaves the set. At the minimum over
+the active set, the coefficient that violates its optimality condition most joins it.
 """
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dposv
-from sklearn import config_context
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import enet_path
 
 from ..core.arrays import Array
-from .descent import cholesky
 
-# The largest number of sweeps of coordinate descent before the active set, and its tolerance.
-_SWEEPS, _ROUGH = 100, 1e-6
 # The largest violation of an optimality condition, relative to the weight of the l1 norm.
 _VIOLATION = 1e-10
 # The relative ridge that makes a Hessian of dependent columns positive definite.
@@ -52,38 +42,16 @@ def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: f
     change = np.zeros(len(v))
     if d:
         reduced = H[:d, :d] - H[:d, d:] @ back[:, :d]
-        change[:d] = _penalised(reduced, slopes[:d] - H[:d, d:] @ back[:, d], weight, v[:d]) - v[:d]
+        change[:d] = _on_active_set(reduced, slopes[:d] - H[:d, d:] @ back[:, d], weight, v[:d]) - v[:d]
     change[d:] = -back[:, d] - back[:, :d] @ change[:d]
     return v + change
 
 
-def _penalised(H: Array, slopes: Array, weight: float, v: Array) -> Array:
-    """Minimise slopes . (x - v) + (x - v)' H (x - v) / 2 + weight ||x||_1 from v."""
-    scale = np.sqrt(np.maximum(np.diag(H), 1e-300))  # columns may differ in scale by many orders of magnitude
-    factor = cholesky(H / scale[:, None] / scale, _RIDGE) * scale
-    response = solve_triangular(factor, H @ v - slopes, trans="T", check_finite=False)
-    # Checks would take longer than small problems do.
-    with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        _, coefs, _ = enet_path(
-            np.asfortranarray(np.triu(factor)),
-            response,
-            alphas=[weight / len(v)],
-            l1_ratio=1.0,
-            precompute=False,
-            coef_init=v.copy(),  # the array is overwritten
-            tol=_ROUGH,
-            max_iter=_SWEEPS,
-            check_input=False,
-        )
-    return _on_active_set(H, slopes, weight, v, np.asarray(coefs[:, 0]))
-
-
-def _on_active_set(H: Array, slopes: Array, weight: float, v: Array, x: Array) -> Array:
-    """Steps on the active set until no other coefficient violates its condition; at most two steps per coefficient."""
-    active = np.flatnonzero(x)
-    x, signs = x.copy(), np.sign(x[active])
-    pull = -(slopes + H @ (x - v))  # minus the gradient: the differences are small, so that it is accurate
+def _on_active_set(H: Array, slopes: Array, weight: float, v: Array) -> Array:
+    """Minimise slopes . (x - v) + (x - v)' H (x - v) / 2 + weight ||x||_1 from v; at most two steps per coefficient."""
+    active = np.flatnonzero(v)
+    x, signs = v.copy(), np.sign(v[active])
+    pull = -slopes  # minus the gradient, from differences, which are small, so that it is accurate
     for _ in range(2 * len(x)):
         inside, signs, stay, optimal = _step(H[np.ix_(active, active)], pull[active], x[active], signs, weight)
         x[active] = inside
