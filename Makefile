@@ -46,7 +46,7 @@ $(VENV)/.integrations: $(VENV)/.works-with
 	@touch $@
 
 integrations: $(VENV)/.integrations  ## run the tests of the losses in real trainers
-	$(PYTEST) tests/pytorch/test_torch_callbacks.py tests/pytorch/test_torch_trainers.py tests/pytorch/test_torch_trl.py tests/docs/test_works_with.py $(ARGS)
+	$(PYTEST) tests/pytorch/test_torch_callbacks.py tests/pytorch/test_torch_trainers.py tests/docs/test_works_with.py $(ARGS)
 
 demo: $(VENV)/.demo  ## audit digits with planted errors; writes a report to look at
 	@$(BIN)/python -m rankrange demo

@@ -37,7 +37,7 @@ MODULES = {
     "scale": ["scale"],
     "linear_gpu": ["linear_gpu", "linear_gpu_random", "linear_gpu_choices"],
     "torch_gpu": ["torch_gpu"],
-    "torch_noise": ["torch_noise", "torch_suspects"],
+    "torch_noise": ["torch_noise"],
     "torch_text": ["torch_text"],
 }
 

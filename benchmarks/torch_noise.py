@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import average_precision_score
 from torch import Tensor, nn
 
 import rankrange.torch as rrt
@@ -237,14 +234,13 @@ def torch_noise(
     seeds: int = 3,
     methods: tuple = tuple(METHODS),
     side_by_side: int = 8 if DEVICE == "cuda" else 1,
-    save: str | None = None,
     small: bool = False,
 ) -> Iterator[Row]:
     """Clean test accuracy after the last epoch; for m="auto" what was cut and how much of it was wrong.
 
     A method is given the true share of wrong labels where it needs one ("range", "stream", "co-teaching"), and nothing
-    otherwise. The rule of m="auto" was settled on the seeds 0 and 1 with 3,000 training images held out. `--save
-    FOLDER` keeps what m="auto" remembered, for torch_suspects. `--small`: a few hundred images, for a CPU.
+    otherwise. The rule of m="auto" was settled on the seeds 0 and 1 with 3,000 training images held out. `--small`: a
+    few hundred images, for a CPU.
     """
     torch.backends.cudnn.benchmark = True
     tasks = {
@@ -258,117 +254,5 @@ def torch_noise(
     for first in range(0, len(jobs), side_by_side):
         part = jobs[first : first + side_by_side]
         makers = [lambda key=key, method=method: Run(tasks[key], ALL[method](), key[1]) for key, method in part]
-        for ((name, draw, column), method), run in zip(part, train_together(makers), strict=True):
-            if save is not None and method == "auto":
-                save_memory(Path(save, f"auto_{name}_{column.replace(' ', '')}_{draw}.npz"), run)
+        for ((name, _, column), method), run in zip(part, train_together(makers), strict=True):
             yield measured(name, column, method, run)
-
-
-def save_memory(path: Path, run: Run) -> None:
-    """What was remembered, with the true labels."""
-    state = {name: tensor.cpu().numpy() for name, tensor in run.method.criterion.auto.named_buffers()}
-    state["history.rows"] = state["history.rows"].astype(np.float16)
-    np.savez_compressed(path, clean=run.task.clean.cpu().numpy(), **state)
-
-
-# --- which training labels are wrong ----------------------------------------------------------------------------------
-
-
-def out_of_fold(folder: Path, columns: tuple, seed: int, small: bool) -> None:
-    """Save the probabilities of the CIFAR-10N labels, each from a network that has not seen the image."""
-    torch.backends.cudnn.benchmark = True
-    for column in columns:
-        task = tasks_of("cifar10n", seed, small)[column]
-        n = len(task.labels)
-        fold = torch.arange(n, device=DEVICE)[torch.randperm(n, generator=torch.Generator().manual_seed(seed))] % 5
-        parts = [replace(task, images=task.images[fold != k], labels=task.labels[fold != k]) for k in range(5)]
-        runs = train_together([lambda part=part: Run(part, Method(), seed) for part in parts])
-        probabilities = torch.zeros(n, 10, device=DEVICE)
-        for k, run in enumerate(runs):
-            probabilities[fold == k] = run.outputs(task.images[fold == k]).softmax(1)
-        labels, clean = (part.cpu().numpy().astype(np.uint8) for part in (task.labels, task.clean))
-        np.savez_compressed(
-            folder / f"folds_cifar10n_{column}_{seed}.npz", p=probabilities.cpu().numpy(), labels=labels, clean=clean
-        )
-
-
-def suspects_of(saved: Any) -> Any:
-    """The table of `suspects()`, from a saved memory."""
-    state = {name: torch.from_numpy(saved[name]) for name in saved.files if name != "clean"}
-    state["history.rows"] = state["history.rows"].float()
-    n_samples = len(state["history.visits"]) - 1
-    criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=n_samples)
-    criterion.auto.load_state_dict(state)
-    return criterion.suspects()
-
-
-def rankings(probabilities: Any, labels: Any) -> dict[str, Any]:
-    """How suspect each label is by cleanlab's rankings; the first two are formulas that need no package."""
-    rows = np.arange(len(labels))
-    own = probabilities[rows, labels]
-    others = probabilities.copy()
-    others[rows, labels] = -1.0
-    found = {"self-confidence": 1.0 - own, "normalised margin": others.max(1) - own}
-    try:
-        from cleanlab.filter import find_label_issues
-        from cleanlab.rank import get_label_quality_scores
-    except ImportError:
-        return found
-    for name in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
-        found[f"cleanlab {name}"] = 1.0 - get_label_quality_scores(labels, probabilities, method=name)
-    issues = find_label_issues(labels, probabilities, n_jobs=1)
-    found["cleanlab filter"] = issues + 0.5 * found["cleanlab self_confidence"]
-    return found
-
-
-def calibration(path: Path) -> dict[str, Any]:
-    """The row of one run with m="auto"."""
-    saved = np.load(path)
-    _, data, column, seed = path.stem.split("_")
-    found = suspects_of(saved)
-    wrong, likely = found.given != saved["clean"][: len(found.given)], found.p_wrong >= 0.5
-    row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
-    claimed = float(found.p_wrong[likely].mean()) if likely.any() else 0.0
-    true = float(wrong[likely].mean()) if likely.any() else 0.0
-    row |= {"ranking": "suspects()", "ap": average_precision(wrong, found.score), "likely": int(likely.sum())}
-    return row | {"claimed": round(claimed, 3), "true": round(true, 3), "estimate": round(found.noise_estimate, 4)}
-
-
-def ranked(path: Path) -> list[dict[str, Any]]:
-    """The rows of one set of cross-validated probabilities: one per way to rank them."""
-    saved = np.load(path)
-    _, data, column, seed = path.stem.split("_")
-    wrong = saved["labels"] != saved["clean"]
-    row = {"data": data, "column": column, "seed": seed, "wrong": round(float(wrong.mean()), 4)}
-    blank = dict.fromkeys(("likely", "claimed", "true", "estimate"), "")
-    scores = rankings(saved["p"], saved["labels"].astype(np.int64))
-    return [row | {"ranking": name, "ap": average_precision(wrong, score)} | blank for name, score in scores.items()]
-
-
-def _precisions(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby(["data", "ranking", "column"], sort=False)["ap"].mean().unstack()
-
-
-def average_precision(wrong: Any, score: Any) -> float | str:
-    return round(float(average_precision_score(wrong, score)), 4) if wrong.any() else ""
-
-
-@benchmark(
-    lambda rows: rows.set_index(["data", "column", "seed", "ranking"]), folder="/tmp/rankrange-suspects", small=True
-)
-def torch_suspects(
-    folder: str = "suspects", columns: tuple = ("worse", "random1", "aggre"), seed: int = 2, small: bool = False
-) -> Iterator[Row]:
-    """One run with m="auto" against cross-validated networks ranked by cleanlab: average precision of real errors.
-
-    Networks are trained five times with cross-entropy, each time without one fold (kept in the folder); the runs of
-    m="auto" are those that `torch_noise --save FOLDER` left there. Where cleanlab is not installed, by its formulas.
-    """
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    missing = tuple(c for c in columns if not (place / f"folds_cifar10n_{c}_{seed}.npz").exists())
-    out_of_fold(place, missing[:1] if small else missing, seed, small)
-    for path in sorted(place.glob("auto_*.npz")):
-        yield calibration(path)
-    for path in sorted(place.glob("folds_*.npz")):
-        yield from ranked(path)

@@ -18,7 +18,7 @@ NEEDS = {
     **dict.fromkeys(["label_errors", "label_errors_real", "label_errors_numbers", "label_intervals"], "cleanlab"),
     "boosting_objective": "lightgbm",
     **dict.fromkeys(["linear_gpu", "linear_gpu_random", "linear_gpu_choices"], "torch"),
-    **dict.fromkeys(["torch_gpu", "torch_noise", "torch_suspects", "torch_text"], "torch"),
+    **dict.fromkeys(["torch_gpu", "torch_noise", "torch_text"], "torch"),
 }
 
 

@@ -1,7 +1,5 @@
 """ranked_range and tkml in PyTorch: against the definition, the NumPy primitive, and finite differences."""
 
-import shutil
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import rankrange.torch as rrt  # noqa: E402
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-# Torch's own deprecations at the first use of its compiler are not ours to fix.
-compiled = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 
 @st.composite
@@ -254,15 +250,3 @@ def test_weights_by_rank_are_those_of_numpy(weights):
     value.backward()
     np.testing.assert_allclose(losses.grad, weights.on(s), atol=1e-12)
     assert rrt.rank_weighted_mean(torch.zeros(0), weights) == 0
-
-
-# --- compilation --------------------------------------------------------------------------------------------------
-
-
-@compiled
-@pytest.mark.slow  # other tests compile with aot_eager, which needs no C++ compiler
-@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler (g++)")
-def test_inductor_compiles_ranked_range():
-    losses = torch.randn(50, generator=torch.Generator().manual_seed(0))
-    run = torch.compile(lambda s: rrt.ranked_range(s, 0.1, 0.9), fullgraph=True)
-    torch.testing.assert_close(run(losses), rrt.ranked_range(losses, 0.1, 0.9))

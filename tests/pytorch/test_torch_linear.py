@@ -185,12 +185,6 @@ def test_narrow_dtypes(dtype, ranks):
 LARGE = {"shape": (16, 9), "words": 40_000, "ignored": 0.0}  # 144 tokens: 46 MB of logits, more than a block has
 
 
-@TRIMMED_OR_ALL
-def test_many_words_are_processed_in_blocks_and_equal_the_definition(ranks):
-    hidden, weight, target, bias = batch(**LARGE, bias=True)
-    check(hidden, weight, target, *ranks, bias=bias, softcap=2.0, label_smoothing=0.1)
-
-
 @pytest.mark.parametrize(("ranks", "products"), [((0.1, 0.5), 1 + 2 * 0.4), ((0, 1.0), 2)], ids=str)
 def test_all_logits_are_never_in_memory_nor_computed_twice(ranks, products):
     """Two more products for gradients, of the kept tokens alone; that of the hidden states is not counted."""

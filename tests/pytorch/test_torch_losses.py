@@ -129,13 +129,6 @@ def test_schedule_sets_k_by_the_accuracy_reached_and_round_trips():
     assert fresh.k == 0.25
 
 
-def test_ranks_are_checked_when_reassigned():
-    loss = rrt.AoRRLoss(m=0.1, k=0.9)
-    loss.m = 0.2
-    assert loss(torch.tensor([3.0, 2.0, 1.0, 0.0, -1.0])) == 1
-    assert "m=0.2, k=0.9" in repr(loss)
-
-
 def test_without_torch_the_package_imports_and_the_subpackage_says_what_to_install():
     code = (
         "import sys; sys.modules['torch'] = None\n"
