@@ -6,6 +6,7 @@ It uses the trainer's own logger, so TensorBoard, MLflow and Weights & Biases sh
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -51,21 +52,17 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
     0.75
     """
     last = criterion._last
-    found: dict[str, float] = {}
     if not last:
-        return found
-    with torch.no_grad():
-        weights = criterion.last_weights.float()
-        counted = last.get("counted")
-        n = weights.numel() if counted is None else counted.sum()
-        found["kept"] = float(weights.sum() / n) if n else float("nan")
-        if "cut" in last:
-            found["cut"] = float(criterion.lam_hat)
-        if criterion.m == "auto":
-            found |= _shares(criterion)
-            if suspects:
-                found |= _suspects(criterion)
-    return {name: value for name, value in found.items() if value - value == 0.0}  # loggers accept only finite numbers
+        return {}
+    weights = criterion.last_weights.float()
+    found = {"kept": float(weights.sum() / last.get("counted", torch.ones_like(weights)).sum())}
+    if "cut" in last:
+        found["cut"] = float(criterion.lam_hat)
+    if criterion.automatic:
+        found |= _shares(criterion)
+        if suspects:
+            found |= _suspects(criterion)
+    return {name: value for name, value in found.items() if math.isfinite(value)}  # all that loggers accept
 
 
 def _shares(criterion: Any) -> dict[str, float]:
@@ -130,10 +127,7 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
             self.trainer = trainer
             _use_group(criterion)
             trainer.data_collator = _IndexCollator(trainer.data_collator)
-            if isinstance(criterion, AoRRLoss):
-                _use_classes(trainer, criterion)
-            else:
-                _use_tokens(trainer, criterion)
+            _use_loss(trainer, criterion)
             trainer.add_callback(self)
             return self
 
@@ -210,65 +204,51 @@ class _IndexCollator:
         return {**batch, "index": torch.tensor([int(sample["index"]) for sample in samples])}
 
 
-def _use_classes(trainer: Any, criterion: AoRRLoss) -> None:
-    """Make the trainer pass logits and labels to the loss; a hook removes the index from the inputs of the model."""
-    given: dict[str, Tensor | None] = {}
-
-    def take_index(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        given["index"] = kwargs.pop("index", None)
-        return args, kwargs
-
-    def loss(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        learning = torch.is_grad_enabled()
-        criterion.train(learning)
-        criterion.to(logits.device)
-        index = given.get("index") if criterion.auto is not None and learning else None
-        more = [] if index is None else [index.to(logits.device)]
-        value = criterion(logits, labels.to(logits.device), *more)
-        # The trainer expects the share of this batch in the sum over the accumulated batches.
-        if num_items_in_batch is None:
-            return value
-        return value * share_of_items(labels.to(logits.device) != -100, num_items_in_batch, criterion.group)
-
-    trainer.compute_loss_func = loss
-    trainer.model.register_forward_pre_hook(take_index, with_kwargs=True)
-
-
-def _use_tokens(trainer: Any, criterion: LinearAoRRLoss) -> None:
-    """Make the trainer pass hidden states and the last layer to the loss; evaluation does not change."""
-    original = trainer.compute_loss
-    few = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters else {}
-    checked = False
+def _use_loss(trainer: Any, criterion: AoRRLoss | LinearAoRRLoss) -> None:
+    """Make the trainer compute this loss; with tokens, evaluation does not change."""
+    original, tokens, options = trainer.compute_loss, isinstance(criterion, LinearAoRRLoss), {}
+    loss_of = _loss_of_tokens if tokens else _loss_of_classes
+    if tokens:
+        options = {"output_hidden_states": True, "use_cache": False}
+        if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters:
+            options["logits_to_keep"] = 1
+    trainer.model_accepts_loss_kwargs = True  # so that the trainer counts the items of accumulated batches
 
     def compute_loss(
         model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        nonlocal checked
         index = inputs.pop("index", None)
-        if not model.training:
+        if tokens and not model.training:
             return original(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
-        labels = inputs["labels"]
-        rest = {name: value for name, value in inputs.items() if name != "labels"}
-        outputs = model(**rest, output_hidden_states=True, use_cache=False, **few)
-        hidden, head = outputs.hidden_states[-1], trainer.model.get_output_embeddings()
-        if not checked:
-            _check_head(hidden, head, outputs.logits, criterion.softcap)
-            checked = True
-        criterion.train().to(hidden.device)
-        value = criterion(
-            hidden[:, :-1],
-            head.weight,
-            labels[:, 1:],
-            getattr(head, "bias", None),
-            index=index if criterion.automatic else None,
-            n_items=num_items_in_batch,
-        )
+        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"}, **options)
+        index = index if criterion.automatic and model.training else None
+        criterion.train(model.training)
+        value = loss_of(criterion, trainer.model, outputs, inputs["labels"], index, num_items_in_batch)
         if num_items_in_batch is not None and trainer.args.average_tokens_across_devices:
             value = value * trainer.accelerator.num_processes  # num_items_in_batch counts all processes
         return (value, outputs) if return_outputs else value
 
     trainer.compute_loss = compute_loss
+
+
+def _loss_of_classes(
+    criterion: Any, model: nn.Module, outputs: Any, labels: Tensor, index: Tensor | None, n_items: Any
+) -> Tensor:
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    value: Tensor = criterion.to(logits.device)(logits, labels, *([] if index is None else [index]))
+    # The trainer expects the share of this batch in the sum over the accumulated batches.
+    return value if n_items is None else value * share_of_items(labels != -100, n_items, criterion.group)
+
+
+def _loss_of_tokens(
+    criterion: Any, model: Any, outputs: Any, labels: Tensor, index: Tensor | None, n_items: Any
+) -> Tensor:
+    hidden, head = outputs.hidden_states[-1], model.get_output_embeddings()
+    bias = getattr(head, "bias", None)
+    if not criterion._last:
+        _check_head(hidden, head, outputs.logits, criterion.softcap)
+    loss: Tensor = criterion(hidden[:, :-1], head.weight, labels[:, 1:], bias, index=index, n_items=n_items)
+    return loss
 
 
 def _check_head(hidden: Tensor, head: Any, logits: Tensor, softcap: float | None) -> None:

@@ -185,11 +185,11 @@ class AoRRLoss(RangeLoss):
 
     def _check_combination(self) -> None:
         """Raise an error for settings that exclude each other."""
-        settings = {"m='auto'": self.automatic, "ranking='stream'": self.ranking == "stream"}
-        settings |= {"group=": self.group is not None, "class weights": class_weights(self.base) is not None}
-        one_batch = "per_class=True" if self.per_class else "class weights" if settings["class weights"] else ""
-        excluded = ["ranking='stream'", "group="] + ["m='auto'"] * self.per_class
-        wrong = [name for name in excluded if settings[name]]
+        weighted = class_weights(self.base) is not None
+        one_batch = "per_class=True" if self.per_class else "class weights" if weighted else None
+        others = {"ranking='stream'": self.ranking == "stream", "group=": self.group is not None}
+        others["m='auto'"] = self.automatic and self.per_class
+        wrong = [name for name, given in others.items() if given]
         if one_batch and wrong:
             raise ValueError(f"{one_batch} ranks within one batch, got {' and '.join(wrong)} as well; leave out one")
 

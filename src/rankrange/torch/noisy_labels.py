@@ -203,12 +203,12 @@ class NoisyLabels(GrowingModule):
     def _weigh(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weights of the samples, 0 for unknown ones; and False if an index is outside of the data set."""
         if batch.sample is None:
-            return self._weights_from(batch.values, None, batch), torch.ones_like(batch.known[:1]).all()
+            return self._weights_from(batch.values, None, batch, self.training), torch.ones_like(batch.known[:1]).all()
         row, inside = self.history.locate(batch.sample, batch.values)
         rows, seen = self.history.means(row, batch.values)
         if batch.n_classes > SOFTMAX_UP_TO:
             rows[:, 2] = batch.values[:, 2]  # a class has no running mean
-        weights = self._weights_from(rows, (self.history.rows[row], seen), batch)
+        weights = self._weights_from(rows, (self.history.rows[row], seen), batch, self.training)
         weights = torch.where(seen, weights, batch.known.to(weights.dtype))
         if self.training:
             row = torch.where(batch.known, row, self.history.n_samples)
@@ -217,10 +217,10 @@ class NoisyLabels(GrowingModule):
             self.given.index_copy_(0, row, batch.target[winner])
         return weights, (inside | ~batch.known).all()
 
-    def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch) -> Tensor:
+    def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch, learning: bool) -> Tensor:
         """Weights from these running means; `before` has the rows before this visit and which samples had one."""
         if not batch.n_classes:
-            return torch.where(batch.known, self._by_loss(rows[:, 0], batch.known), 0.0)
+            return torch.where(batch.known, self._by_loss(rows[:, 0], batch.known, learning), 0.0)
         target = torch.where(batch.known, batch.target, 0)
         if batch.n_classes > SOFTMAX_UP_TO:
             given, first = rows[:, 0], rows[:, 1]
@@ -232,7 +232,7 @@ class NoisyLabels(GrowingModule):
             choice = _first_choice(before[0], batch.n_classes)
             disagreed = (choice != target) & before[1]
             again = disagreed & (choice == _first_choice(batch.values, batch.n_classes))
-        if self.training:
+        if learning:
             counted = [torch.ones_like(ratio), ratio, disagreed.to(ratio.dtype), again.to(ratio.dtype)]
             # Sums over a mask: index_add is not deterministic on a GPU, a matrix product loses digits in autocast.
             member = (target[:, None] == torch.arange(batch.n_classes, device=target.device)) & batch.known[:, None]
@@ -242,11 +242,11 @@ class NoisyLabels(GrowingModule):
         edge = edge * (DEFAULT_TRUST if before is None else self.trust(*TRAIN))
         return torch.where(batch.known, (ratio / edge[target].clamp(min=1e-6)).clamp(max=1.0) ** 2, 0.0)
 
-    def _by_loss(self, losses: Tensor, known: Tensor) -> Tensor:
+    def _by_loss(self, losses: Tensor, known: Tensor, learning: bool) -> Tensor:
         count, mass, total = self.sums[0].unbind()
         cut = torch.where(count >= PRIOR, TIMES * total / mass.clamp(min=1.0), torch.inf)
         weights = torch.where(losses > cut, (cut / losses) ** 2, 1.0)
-        if self.training:
+        if learning:
             # Zero losses, which a hinge has in most samples, are excluded: otherwise lam_hat would shrink to 0.
             seen = (known & (losses > 0)).to(losses.dtype)
             self._add(torch.stack([seen, seen * weights, seen * weights * losses]).sum(1)[None])
@@ -273,11 +273,9 @@ class NoisyLabels(GrowingModule):
         rows, visited = self.history.rows[:-1], self.history.visits[:-1] > 0
         if rows.numel() == 0:
             return torch.ones(self.history.n_samples, device=visited.device)
-        n_classes, was_training = len(self.sums) if self.sums.shape[1] == 4 else 0, self.training
-        self.eval()
-        weights = self._weights_from(rows, (rows, visited), Batch(rows, self.given[:-1], n_classes, None, visited))
-        self.train(was_training)
-        return torch.where(visited, weights, 1.0)
+        n_classes = len(self.sums) if self.sums.shape[1] == 4 else 0
+        batch = Batch(rows, self.given[:-1], n_classes, None, visited)
+        return torch.where(visited, self._weights_from(rows, (rows, visited), batch, learning=False), 1.0)
 
     def _gathered(self, local: Batch, group: ProcessGroup) -> tuple[Batch, slice]:
         """The joined batch of the group, padded, and the part of this process."""
