@@ -22,10 +22,9 @@ WORDS, LENGTH, N = 40, 12, 24
 
 
 def run_section(heading, page="text_models.md", **names):
-    """Run the code of one section of a page."""
-    text = (PAGES / page).read_text(encoding="utf-8")
-    section = re.split(rf"^##+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
-    section = re.split(r"^##+ ", section, flags=re.MULTILINE)[0]
+    """Run the code of one section of a page, by the first words of its heading."""
+    sections = re.split(r"^##+ ", (PAGES / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    section = next(section for section in sections if section.startswith(heading))
     names |= {"torch": torch, "nn": nn, "rrt": rrt, "F": F}
     for code in re.findall(r"^```python\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL):
         exec(compile(code, f"{page}: {heading}", "exec"), names)
@@ -253,6 +252,12 @@ class Checkpointed(nn.Module):
 
     def forward(self, x):
         return torch.utils.checkpoint.checkpoint(self.body, x, use_reentrant=False)
+
+
+def test_the_first_lines_of_the_page_and_the_weights_of_tokens():
+    names = run_section("Weights of tokens", **run_section("# Train a language model"))
+    assert names["loss"].isfinite()
+    assert 0 < names["p"].min() < names["p"].max() < 1
 
 
 @pytest.mark.parametrize("compiled", [False, True])
