@@ -352,27 +352,6 @@ def test_several_labels_come_back_from_one_text(labels):
     assert split_labels(join_labels(labels)) == labels
 
 
-@pytest.mark.parametrize("name", ["p", "p, r", "[1]", "(none)"])
-def test_target_columns_of_any_name_are_relabelled_as_suggested(name):
-    pandas = pytest.importorskip("pandas")
-    X = np.random.default_rng(0).normal(size=(240, 3))
-    true = (X[:, :2] > 0).astype(int)
-    given = true.copy()
-    given[:8, 0] = 1 - given[:8, 0]
-    frame = pandas.DataFrame({"x0": X[:, 0], "x1": X[:, 1], "x2": X[:, 2], name: given[:, 0], "q": given[:, 1]})
-    audit = audit_table(frame, [name, "q"], models="linear")
-    suspects = audit.suspects(5)
-    for suspect in suspects:
-        audit.decide(suspect.row, "relabel")
-    rows = [suspect.row for suspect in suspects]
-    assert (apply_decisions(frame, audit.decisions)[[name, "q"]].to_numpy()[rows] == true[rows]).all()
-    for task, row in zip(audit.to_label_studio().tasks, rows, strict=False):
-        chosen = task["predictions"][0]["result"][0]["value"]["choices"]
-        assert (
-            set(chosen) == {one for one, yes in zip((name, "q"), true[row], strict=True) if yes} or not true[row].any()
-        )
-
-
 def test_parquet_keeps_its_types(tmp_path):
     import pyarrow.parquet
 

@@ -231,13 +231,6 @@ def test_what_is_no_export_is_a_clear_error(tmp_path, text):
         read_reviews([path])
 
 
-def test_json_min_is_named(audited, tmp_path):
-    _, audit = audited
-    flat = [{**task["data"], "id": 1, "label": YES} for task in audit.to_label_studio(1).tasks]
-    with pytest.raises(UserError, match="JSON-MIN"):
-        read_reviews([write(tmp_path / "export.json", flat)])
-
-
 # ---- other targets and media -----------------------------------------------------------------------------------------
 
 
@@ -362,34 +355,6 @@ def test_answers_to_other_questions_alone_are_named(audited, tmp_path):
         label_studio.read_label_studio(write(tmp_path / "a.json", tasks))
     tasks[0]["annotations"][0]["result"][0]["from_name"] = "label"
     assert len(label_studio.read_label_studio(write(tmp_path / "b.json", tasks))) == 2
-
-
-def test_rows_are_named_as_in_the_table(audited, tmp_path, capsys):
-    """A task, the list of suspects and decisions name a row by the same number; so does the file's line."""
-    path, audit = audited
-    lines = path.read_text().splitlines()
-    for task, suspect in zip(audit.to_label_studio(5).tasks, audit.suspects(5), strict=True):
-        about = task["data"]["rankrange"]
-        assert task["data"]["title"].startswith(f"Row {suspect.row}: ")
-        assert about["row"] == str(suspect.row)
-        assert lines[suspect.row].split(",")[2] == task["data"]["cells"]["note"]  # line 0 is the header
-
-
-def test_lists_say_how_many_of_their_rows_are_suspects(audited, tmp_path, capsys):
-    path, audit = audited
-    out, tasks = tmp_path / "rows.csv", tmp_path / "tasks.json"
-    words = ["audit", str(path), "--target", "label", "--models", "linear", "--json", "--quiet", "--out", str(out)]
-    assert cli.main([*words, "--export", f"label-studio={tasks}"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    listed = found["n_listed"]
-    check_format(made := json.loads(tasks.read_text()))
-    ElementTree.parse(tasks.with_suffix(".xml"))
-    assert listed == len(made) == len(out.read_text().splitlines()) - 1
-    assert found["n_suspects"] <= listed
-    said = audit.listed_in_words()
-    more = audit.n_listed - audit.n_suspects
-    assert said.startswith(f"{audit.n_suspects} suspect" if audit.n_suspects else "no suspects")
-    assert (f"{more} row" in said) == bool(more)
 
 
 def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):

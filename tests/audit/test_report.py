@@ -14,7 +14,6 @@ for package in ("jinja2", "pyarrow", "rich"):
 from markupsafe import Markup  # noqa: E402
 from test_files import HARM, harmful_csv  # noqa: E402
 
-from rankrange import find_label_issues  # noqa: E402
 from rankrange.audit import audit_file, audit_table  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
@@ -330,13 +329,6 @@ def test_a_page_stays_below_two_megabytes_whatever_the_cells_hold(audit):
     assert 500_000 < len(text.encode()) < 2_000_000
 
 
-def test_the_page_says_that_it_holds_only_the_first_suspects(browser, audit, tmp_path):
-    few = {name: cells[:10] for name, cells in audit.cells.items()}
-    (tmp_path / "r.html").write_text(dataclasses.replace(audit, cells=few).report(), encoding="utf-8")
-    open_page(browser, tmp_path / "r.html")
-    assert browser.find_element("id", "shown").text == f"the first 10 of {audit.n_suspects} rows"
-
-
 def test_a_report_without_rows_has_no_cell_of_a_row(audit):
     """The page of the same audit with rows has them, and says so."""
     whole, short = audit.report(), audit.report(rows=False)
@@ -362,24 +354,6 @@ def test_losses_of_zero_do_not_stretch_the_axis(audit):
     assert bars["edges"][0] >= 0.9 * low
     assert sum(bars["rows"]) == 500
     assert bars["rows"][0] >= 300
-
-
-def test_a_set_of_labels_is_shown_by_what_changes_however_long_it_is():
-    from rankrange.audit.report import shown_labels
-    from rankrange.audit.target import Target
-
-    many = [f"a label with a long name {i}" for i in range(20)]
-
-    class Sets:
-        target = Target("labels", ["moods"], np.ones((1, 20), dtype=bool), many, np.arange(1), separator="|")
-
-    class Row:
-        given = "|".join(many)
-        suggested = "|".join([*many[:-1], "sad"])
-
-    given, change = shown_labels(Sets, Row)
-    assert given.startswith("a label")
-    assert change == f"+ sad  \N{MINUS SIGN} {many[-1]}"
 
 
 def luminance(colour):
@@ -411,16 +385,3 @@ def test_a_notebook_shows_findings_and_first_suspects_without_script(audit):
     assert html.count("<tr>") == 1 + len(audit.result.measures) + 1 + 10
     assert "<script" not in html
     assert "style=" not in html
-
-
-def test_label_issues_show_themselves_in_a_notebook_with_every_label_escaped():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
-    y = np.where(x > 0, HARM[0], HARM[1])
-    y[:6] = np.where(x[:6] > 0, HARM[1], HARM[0])
-    issues = find_label_issues(x[:, None], y, random_state=0)
-    html = issues._repr_html_()
-    assert f"{len(issues)} suspects among 200 rows" in html
-    assert html.count("<tr>") == 1 + min(10, len(issues))
-    assert "<script" not in html
-    assert "<img" not in html

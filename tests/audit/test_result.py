@@ -5,8 +5,6 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 for package in ("jinja2", "rich", "skops"):
@@ -14,7 +12,6 @@ for package in ("jinja2", "rich", "skops"):
 
 from rankrange import cli  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.classification import _other_class  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval, Measure  # noqa: E402
 
@@ -255,16 +252,6 @@ def test_an_audit_of_a_multi_label_table_says_which_labels_to_add_and_remove(mul
         assert changed == {label for row, _, label in told if row == s.row}
 
 
-def test_the_order_of_label_columns_changes_nothing_about_a_multi_label_target(multilabel, moods):
-    table, _, _, names = moods("columns")
-    audits = multilabel[2], audit_table(table, [names[j] for j in (2, 0, 1)])
-    one, two = (dict(zip(a.result.order.tolist(), a.result.against, strict=True)) for a in audits)
-    common = sorted(set(one) & set(two) & set(range(8)))
-    assert len(common) >= 6
-    for row in common:  # which cells speak against a label does not depend on the order of the others
-        np.testing.assert_allclose(one[row], two[row], rtol=0.3, atol=0.5)
-
-
 @pytest.mark.parametrize("higher", [True, False])
 def test_a_gain_is_positive_where_the_robust_model_is_better(higher):
     worse = np.random.default_rng(0).uniform(0.2, 0.6, 50)
@@ -284,17 +271,6 @@ def test_intervals_of_scores_stay_where_scores_can_be(percent):
         for score in (measure.ordinary, measure.robust):
             assert 0.0 <= score.low <= score.value <= score.high
             assert score.high <= 1.0 or not percent
-
-
-@given(st.integers(0, 1000))
-@settings(max_examples=50)
-def test_the_other_class_is_the_most_probable_one_but_the_given(seed):
-    rng = np.random.default_rng(seed)
-    mean, codes, suggested = rng.dirichlet(np.ones(4), 20), rng.integers(0, 4, 20), rng.integers(0, 4, 20)
-    found = _other_class(suggested, codes, mean)
-    for i in range(20):
-        best = max((c for c in range(4) if c != codes[i]), key=lambda c: mean[i, c])
-        assert found[i] == (suggested[i] if suggested[i] != codes[i] else best)
 
 
 def test_the_group_with_wrong_labels_comes_first_and_is_named():

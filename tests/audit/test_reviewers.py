@@ -127,13 +127,6 @@ def test_recalibrated_probabilities_are_those_that_reviewers_found():
     np.testing.assert_allclose(found.predict(new), new**2, atol=0.06)
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_sentences_count_one_row_and_many(n):
-    several = {"a": review(["keep"] * n), "b": review(["drop"] * n)}
-    said = " ".join(merge_decisions(several).in_words())
-    assert ("1 rows" in said, "2 row " in said, "1 row" in said) == (False, False, n == 1)
-
-
 def test_what_the_majority_found_is_compared_with_what_the_audit_expected():
     choices = ["relabel"] * 70 + ["keep"] * 2 + ["unsure"] * 5
     made = [Decision(str(i), "b", c, "a" if c == "relabel" else "", 0.9, "r1") for i, c in enumerate(choices)]

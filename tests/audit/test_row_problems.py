@@ -1,7 +1,5 @@
 """The checks of rows: planted problems are found, ordinary tables have none."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,12 +7,10 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.audit import audit_table  # noqa: E402
 from rankrange.audit.problems import KINDS, RowProblem, count_problems, most_certain, problems_in_words  # noqa: E402
 from rankrange.audit.row_problems import (  # noqa: E402
     CHECKS,
     PLACEHOLDERS,
-    Check,
     explained_share,
     find_row_problems,
     tail_limit,
@@ -210,6 +206,15 @@ def test_repeated_rows_are_found_with_the_same_target_and_with_another():
     assert all("such pairs are expected by chance" in problem.sentence for problem in found)
 
 
+def test_zero_and_minus_zero_are_one_value():
+    X, y = many_numbers()
+    X[300], X[7, 0], X[300, 0] = X[7], 0.0, -0.0
+    for target, kind in (("v", "duplicate"), ("u", "conflicting duplicate")):
+        y[[7, 300]] = "v", target
+        found = problems(as_columns(X, y))
+        assert [(problem.kind, problem.rows) for problem in found] == [(kind, (8, 301))]
+
+
 def test_equal_rows_of_columns_with_few_values_are_chance():
     rng = np.random.default_rng(0)
     table = {name: rng.integers(0, 3, 500) for name in ("a", "b", "c")} | {"y": rng.choice(["u", "v"], 500)}
@@ -305,34 +310,6 @@ def test_each_check_has_a_rule_in_one_sentence_and_a_parameter_that_counts():
     assert len(problems(table, checks=strict)) < len(problems(table))
 
 
-def test_a_new_check_is_one_entry_in_a_table():
-    """A kind that has no words of its own is counted, named and listed after the others."""
-
-    def find_whitespace(rows, least):  # as in docs/development/extending.md
-        found = []
-        for column in rows.columns:
-            for code, text in enumerate(column.levels):  # no levels in a column of numbers
-                usual = text.strip()
-                at = rows.numbers[np.flatnonzero(column.codes == code)]
-                if text != usual and usual in column.levels and len(at) >= least:
-                    sentence = f"{column.name} is {text!r} in {len(at)} rows, and {usual!r} in others"
-                    found.append(
-                        RowProblem("whitespace", tuple(at.tolist()), column.name, text, usual, sentence, 0.9, "fix")
-                    )
-        return found
-
-    table = a_table()
-    table["town"] = ["A " if row in (2, 4) else "A" if row % 2 else "B" for row in range(len(table["income"]))]
-    table["income"][17] = 1e12
-    check = Check("whitespace", "A text with spaces around it also occurs without.", 1, find_whitespace)
-    found = problems(table, checks=(check, *CHECKS))
-    assert [problem.kind for problem in found] == ["outlier", "whitespace"]
-    assert found[1].rows == (3, 5)
-    assert count_problems(found) == {"outlier": 1, "whitespace": 2}
-    assert "1 row with an outlier and 2 rows with whitespace" in problems_in_words(found)
-    assert {problem.kind for problem in most_certain(found, 2)} == {"outlier", "whitespace"}
-
-
 def test_the_first_problems_include_the_strongest_of_each_kind():
     cells = [RowProblem("outlier", (i,), "x", "", "", "", 1.0) for i in range(50)]
     many = RowProblem("placeholder", tuple(range(100, 17_524)), "x", "", "", "", 0.9)
@@ -342,39 +319,3 @@ def test_the_first_problems_include_the_strongest_of_each_kind():
     assert len(shown) == 10
     assert {many, leak} <= set(shown[:3])
     assert shorter not in shown[:3]
-
-
-def test_problems_are_part_of_the_result_of_an_audit():
-    table = a_table(200)
-    table["y"] = np.where(table["height"] + np.tile([0.5, -0.5], 100) > 170, "tall", "short")
-    table["income"][17] = 1e12
-    audit = audit_table(pa.table(table), "y", models="linear")
-    assert "1 row with an outlier" in " ".join(audit.sentences())
-    listed = json.loads(json.dumps(audit.to_dict()))["row_problems"]
-    assert listed["counts"]["outlier"] == 1
-    assert set(listed["counts"]) <= set(KINDS)
-
-
-def measured(n=400, seed=0):
-    """Four columns that depend on each other, on scales of their own."""
-    rng = np.random.default_rng(seed)
-    height = rng.normal(170, 10, n)
-    weight = 70 + 0.9 * (height - 170) + rng.normal(0, 6, n)
-    return {
-        "height": height,
-        "weight": weight,
-        "income": rng.lognormal(10, 0.7, n),
-        "balance": rng.normal(0, 1, n),
-        "y": np.where(rng.random(n) < 0.5, "u", "v"),
-    }
-
-
-def test_zero_and_minus_zero_are_one_value():
-    table = measured()
-    for name in ("height", "weight", "income", "balance"):
-        table[name][7] = table[name][300]
-    table["balance"][7], table["balance"][300] = 0.0, -0.0
-    for target in ("u", "v"):
-        table["y"][300] = target
-        kind = "duplicate" if table["y"][7] == target else "conflicting duplicate"
-        assert [(problem.kind, problem.rows) for problem in problems(table)] == [(kind, (8, 301))]
