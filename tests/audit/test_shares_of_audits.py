@@ -40,11 +40,11 @@ def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit)
     said, page = " ".join(unclear.sentences()), unclear.report()
     worst = int(np.argmax(audit.result.losses))
     assert unclear.share_unclear
-    assert "nothing to look at" not in said
+    assert "nothing to review" not in said
     assert f"row {worst}" in said
     assert "Nothing to do" not in page
-    assert "nothing to look at" not in page
+    assert "nothing to review" not in page
     assert "begin with those that fit worst" in page
     clear = _without_suspects(audit, 0.0, 0.004)
-    assert "There is nothing to look at first." in clear.sentences()
-    assert "There is nothing to look at first." in clear.report()
+    assert "There is nothing to review." in clear.sentences()
+    assert "There is nothing to review." in clear.report()

@@ -63,8 +63,8 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
     action = np.full(n, "", dtype="U7")
     if issues.ranked is not None and not plan.observed:
         action[issues.ranked["row"]] = issues.ranked["action"]
-    score = 1.0 - probability if plan.observed else np.where(target.relabelled, -1.0, issues.score)
-    order = ranking(score, probability < SURPRISING if plan.observed else (action != "") & (score >= 0), LISTED)
+    score = np.where(target.relabelled, -1.0, issues.score)
+    order = ranking(score, wrong, probability, LISTED, observed=plan.observed)
     suggested = _other_class(np.asarray(issues.suggested), codes, mean)
     weights = _weights(model, names)
     result = TaskResult(
@@ -73,7 +73,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         robust_name="AoRR, worst rows ignored",
         model=model,
         **facts_of(model, share, plan),
-        measures=_measures(both, codes, K, wrong < LIKELY),
+        measures=_measures(both, codes, K, wrong < LIKELY, "" if plan.observed else " on labels as given"),
         losses=losses,
         wrong=wrong,
         probability=probability,
@@ -131,7 +131,7 @@ def _accuracy_notes(issues: LabelIssues, members: dict[str, Array], codes: Array
     best = max(right, key=lambda name: right[name])
     name = _MEMBERS.get(best, best)
     who = f"{len(right)} kinds of models. The best, {name}," if len(right) > 1 else f"{name} alone, which"
-    notes = [f"Labels were predicted by {who} agrees with {right[best]:.1%} of the labels out of fold."]
+    notes = [f"The target was predicted by {who} agrees with {right[best]:.1%} of the rows out of fold."]
     if issues.high_leverage is not None and bool((issues.high_leverage & (issues.p_wrong >= LIKELY)).any()):
         count = int((issues.high_leverage & (issues.p_wrong >= LIKELY)).sum())
         notes.append(f"{count:,} of the listed rows lie far from all others and may be outliers.")
@@ -143,15 +143,15 @@ def _balanced_weights(codes: Array, K: int) -> Array:
     return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
 
 
-def _measures(both: Array, codes: Array, K: int, kept: Array) -> list[Measure]:
+def _measures(both: Array, codes: Array, K: int, kept: Array, given: str) -> list[Measure]:
     right = both.argmax(axis=2) == codes
     balanced = _balanced_weights(codes, K)
     loss = -np.log(np.clip(both[:, np.arange(len(codes)), codes], 1e-30, 1.0))
     return [
-        Measure.of_rows("accuracy on labels as given", *right, percent=True),
-        Measure.of_rows("balanced accuracy on labels as given", *(right * balanced), percent=True),
+        Measure.of_rows(f"accuracy{given}", *right, percent=True),
+        Measure.of_rows(f"balanced accuracy{given}", *(right * balanced), percent=True),
         *Measure.without(kept, "accuracy without likely wrong labels", right, percent=True),
-        Measure.of_rows("log loss on labels as given", *loss, higher=False),
+        Measure.of_rows(f"log loss{given}", *loss, higher=False),
     ]
 
 

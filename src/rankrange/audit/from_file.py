@@ -13,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..label_noise import POSSIBLE, actions
+from ..label_noise import actions
 from ..pages.text import number
 from ..tables.columns import Column, read_columns
 from ..tables.read import Source, open_table
@@ -22,7 +22,7 @@ from .findings import Audit
 from .plan import Progress
 from .study import audit_table, column_roles
 from .target import RowNames, target_of
-from .task_result import LISTED, SURPRISING, groups_of, ranking
+from .task_result import LISTED, groups_of, ranking
 
 # Larger files, in bytes of text or of uncompressed columns, are audited by a sample of this many rows and one pass.
 LARGE, SAMPLE_ROWS = 200_000_000, 100_000
@@ -235,11 +235,8 @@ def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
     dropped = np.zeros(len(rows), dtype=bool)
     wrong[sampled], probability[sampled] = j.wrong, j.probability
     losses[sampled], dropped[sampled] = j.losses, j.dropped
-    if audit.observed:
-        order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
-    else:
-        score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
-        order = ranking(score, wrong >= POSSIBLE, LISTED if classes else 0)
+    score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
+    order = ranking(score, wrong, probability, LISTED if classes else 0, observed=audit.observed)
     texts = [names[int(c)] if classes else number(float(c), 4) for c in suggested[order]]
     expected = [
         f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"

@@ -19,7 +19,6 @@ from ..metrics import top_k_labels
 from .plan import SAMPLE, Plan, Progress
 from .target import Target
 from .task_result import (
-    LISTED,
     SURPRISING,
     Interval,
     Measure,
@@ -49,15 +48,14 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     P = expit(scores[0])
     cells, noise = without_decided(*_wrong_cells(X, target.original, P, plan), target, plan)
     probability = np.where(Y, P, 1.0 - P).min(axis=1)
+    wrong, losses = cells.max(axis=1), _losses(Y, scores[1], top_k)
+    order = ranking(wrong, wrong, probability, 0, observed=plan.observed)
     if plan.observed:
-        order = ranking(1.0 - probability, probability < SURPRISING, LISTED)
         changed = np.where(Y, P, 1.0 - P)[order] < 0.5
     else:
-        order = ranking(cells.max(axis=1), cells.max(axis=1) >= POSSIBLE, 0)
         # Labels that are almost certainly wrong are corrected, so the row itself is kept.
-        most = cells[order].max(axis=1)
+        most = wrong[order]
         changed = cells[order] >= np.where(most >= SURE, SURE, np.minimum(LIKELY, most))[:, None]
-    wrong, losses = cells.max(axis=1), _losses(Y, scores[1], top_k)
     worst = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order].argmax(axis=1)
     index = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
     sign = np.where(Y[order, worst], -1.0, 1.0)

@@ -21,7 +21,6 @@ from .plan import Plan, Progress
 from .problems import RowProblem
 from .target import Target
 from .task_result import (
-    LISTED,
     SURPRISING,
     Group,
     Interval,
@@ -57,8 +56,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     wrong, noise = without_decided(wrong, noise, target, plan)
     usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
     probability = 2.0 * norm.sf(np.abs(residual / width) / usual)
-    flagged = probability < SURPRISING if plan.observed else wrong >= POSSIBLE
-    order = ranking(np.abs(residual / width), flagged, LISTED if plan.observed else 0)
+    order = ranking(np.abs(residual / width), wrong, probability, 0, observed=plan.observed)
     scale, off = float(scaler.scale_[0]), residual[order]
     expected = target.y[order] - scale * off
     return TaskResult(

@@ -178,37 +178,26 @@ def _find_outliers(rows: CheckedRows, error_rate: float) -> list[RowProblem]:
 
 
 def outlying_cells(values: Array, error_rate: float) -> Array:
-    """Mask of the outliers of a column, at most 3% on each side; with fewer than 20 values there are none."""
+    """Mask of the outliers of a column; with fewer than 20 values there are none.
+
+    If no value is negative and at least half are positive, the logarithms of the positive ones are a second scale.
+    Logarithms of heavy-tailed values have at most exponential tails.
+    """
     found, present = np.zeros(len(values), dtype=bool), np.flatnonzero(~np.isnan(values))
     if len(present) < FEW:
         return found
-    for rows, x, heaviest in _scales(values, present):
-        centre = float(quantiles(x, [0.5])[0])
+    scales, positive = [(present, values[present], 1.5)], present[values[present] > 0]
+    if values[present].min() >= 0 and len(positive) >= 0.5 * len(present):
+        scales.append((positive, np.log(values[positive]), 0.2))
+    for rows, x, heaviest in scales:
+        distances = x - float(quantiles(x, [0.5])[0])
         for sign in (-1.0, 1.0):
-            far = _beyond_tail(sign * (x - centre), error_rate, heaviest)
-            if far.sum() <= 0.03 * len(present):
-                found[rows[far]] = True
+            found[rows[sign * distances > _limit(sign * distances, error_rate, heaviest)]] = True
     return found
 
 
-def _scales(values: Array, present: Array) -> list[tuple[Array, Array, float]]:
-    """Scales for finding outliers, each as (rows, values, heaviest tail to allow).
-
-    They are the values and, if none is negative and at least half are positive, the logarithms of the positive ones. If
-    all values are positive and widely spread, only the logarithms are used. Logarithms of heavy-tailed values have at
-    most exponential tails.
-    """
-    x = values[present]
-    positive = present[x > 0]
-    if x.min() < 0 or len(positive) < 0.5 * len(x):
-        return [(present, x, 1.5)]
-    logs = (positive, np.log(values[positive]), 0.2)
-    low, high = quantiles(x, [0.1, 0.9])
-    return [logs] if x.min() > 0 and high > 5 * low else [(present, x, 1.5), logs]
-
-
-def _beyond_tail(d: Array, error_rate: float, heaviest: float) -> Array:
-    """Mask of the signed distances from the median that are outliers on the positive side.
+def _limit(d: Array, error_rate: float, heaviest: float) -> float:
+    """The largest signed distance from the median that is not an outlier on the positive side.
 
     If most cells have the same value, the tail is fitted to the positive distances only. If there are too few of these,
     frequent values are normal, and the limit lies five times their range above the largest of them; with a single
@@ -218,13 +207,11 @@ def _beyond_tail(d: Array, error_rate: float, heaviest: float) -> Array:
     if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
         q = quantiles(d[d > 0], [0.5, 0.8, 0.9])
     if q[0] > 0:
-        limit = tail_limit((q[0], q[1], q[2]), len(d), error_rate, heaviest)
-        few_values = len(np.unique(d[d > 0][:2000])) < 10
-        return beyond(d, 1.25 * max(limit, 3.0 * q[2] * few_values))
+        return 1.25 * tail_limit((q[0], q[1], q[2]), len(d), error_rate, heaviest)
     values, counts = np.unique(d, return_counts=True)
     common = values[counts >= max(3, 0.002 * len(d))]
     span = float(np.ptp(common)) if len(common) else 0.0
-    return beyond(d, float(common.max()) + 5.0 * span) if span else np.zeros(len(d), dtype=bool)
+    return float(common.max()) + 5.0 * span if span else np.inf
 
 
 def tail_limit(distances: tuple[float, float, float], n: int, error_rate: float = 0.05, heaviest: float = 1.5) -> float:
@@ -242,19 +229,6 @@ def tail_limit(distances: tuple[float, float, float], n: int, error_rate: float 
     end = -float(ndtri(min(0.01, error_rate / n)))
     inner = logs - 0.5 * h * z**2
     return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
-
-
-def beyond(distances: Array, limit: float, gap: float = 1.25) -> Array:
-    """Mask of the distances beyond the limit and beyond the first gap after it; none if the tail has no gap.
-
-    A gap is where a distance exceeds the one before it by the factor `gap`.
-    """
-    far = distances > limit
-    if not far.any():
-        return far
-    steps = np.sort(np.append(distances[far], distances[~far].max(initial=0.0)))
-    wide = np.flatnonzero(steps[1:] > gap * np.maximum(steps[:-1], limit / 2))
-    return distances >= steps[wide[0] + 1] if len(wide) else np.zeros_like(far)
 
 
 def _outlier_problem(column: Column, value: float, usual: tuple[float, float, int], rows: Array) -> RowProblem:
@@ -337,7 +311,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "outlier",
-        "A value lies beyond a gap and beyond a limit, extrapolated from the quantiles, that a table without outliers "
+        "A value lies beyond the limit of its column, extrapolated from the quantiles, that a table without outliers "
         "exceeds with this probability.",
         0.05,
         _find_outliers,

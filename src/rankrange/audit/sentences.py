@@ -44,11 +44,9 @@ def listed_in_words(audit: Audit) -> str:
     """A description of the list: the suspects, and the next rows of the ranking."""
     one = "surprising row" if audit.observed else "suspect"
     more = audit.n_listed - audit.n_suspects
-    if not more:
-        return plural(audit.n_suspects, one)
     if not audit.n_suspects:
-        return f"no {one}s, but the first {plural(more, 'row')} of the ranking"
-    return f"{plural(audit.n_suspects, one)} and the next {plural(more, 'row')} of the ranking"
+        return f"the {plural(more, 'row')} that rank highest, none of them a {one}"
+    return plural(audit.n_suspects, one) + (f" and the next {plural(more, 'row')} of the ranking" if more else "")
 
 
 def _found(audit: Audit) -> str:
@@ -71,7 +69,8 @@ def _better(audit: Audit) -> str:
     worse = [m.name for m in j.measures if m.gain.high < 0]
     if j.m == 0 or (first.gain.low <= 0 and not worse):
         return ""
-    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst, errors or not"
+    ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst"
+    ignored += "" if audit.observed else ", errors or not"
     model = f"The robust linear model, which ignores the {ignored},"
     change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
     change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
@@ -102,7 +101,7 @@ def without_suspects(audit: Audit) -> str:
     """Advice if there are no suspects: that nothing needs review, or to begin with the rows that fit worst."""
     j = audit.result
     if audit.observed or not audit.share_unclear:
-        return "There is nothing to look at first."
+        return "There is nothing to review."
     worst = audit.row_names.name(int(audit.target.rows[int(np.argmax(j.losses))]))
     return (
         f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..issues.sentences import SURPRISING as SURPRISING
-from ..label_noise import LIKELY
+from ..label_noise import LIKELY, POSSIBLE
 from ..pages.text import number
 from .plan import Plan
 from .target import Target
@@ -178,8 +178,13 @@ def without_decided(wrong: Array, noise: Interval, target: Target, plan: Plan) -
     return np.where(decided, 0.0, wrong), noise.without(float((target.original != target.y).mean()))
 
 
-def ranking(score: Array, flagged: Array, least: int) -> Array:
-    """The listed rows, highest score first: the flagged ones, and the first `least` of the ranking."""
+def ranking(score: Array, wrong: Array, probability: Array, least: int, *, observed: bool) -> Array:
+    """The listed rows, highest score first: the suspects, and the first `least` of the ranking.
+
+    A negative score is never listed. Observed outcomes are ranked by their probability, and at least 20 are listed.
+    """
+    score, least = (1.0 - probability, LISTED) if observed else (score, least)
+    flagged = probability < SURPRISING if observed else wrong >= POSSIBLE
     order = np.argsort(-score, kind="stable")
     return np.asarray(order[flagged[order] | ((np.arange(len(order)) < least) & (score[order] >= 0))])
 

@@ -86,8 +86,8 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     console.print("\nOut-of-fold scores: ordinary model, and AoRR, which ignores the worst rows", style="bold")
     console.print(_scores(audit))
     if audit.n_listed and top:
-        first = f"The first {min(top, audit.n_listed):,} of {plural(audit.n_listed, 'row')}"
-        console.print(f"\n{first}: {audit.listed_in_words()}", style="bold")
+        first = f"The first {top:,} of " if top < audit.n_listed else ""
+        console.print(f"\n{first}{audit.listed_in_words()}, worst first", style="bold")
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None
         meaning = "off by: given minus expected" if numbers else f"loss: {audit.result.loss_name}"
