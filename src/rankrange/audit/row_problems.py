@@ -129,16 +129,16 @@ def _is_isolated(code: float, count: int, least: float, others: Array) -> bool:
 def _zero_is_implausible(count: int, least: float, others: Array) -> bool:
     """Whether zeros are at most half, and positive values end so far above zero that it cannot be one of them.
 
-    Weights, pressures and prices have no values near zero; counts and sums of money do. The lower tail of the
-    logarithms is extrapolated, and must end at least three steps of the column above zero.
+    Weights, pressures and prices have no values near zero; counts and sums of money do. The limit of
+    the lower tail of the logarithms must be at least three steps of the column above zero.
     """
     values = np.unique(others)
     if not least <= count <= len(others) or values[0] <= 0 or values[0] < 0.1 * float(np.median(others)):
         return False
-    fifth, tenth, quarter, centre = quantiles(np.log(others), [0.05, 0.1, 0.25, 0.5])
-    spread = float(np.max((centre - np.array([quarter, tenth, fifth])) / ndtri([0.75, 0.9, 0.95])))
-    end = min(float(np.exp(centre + spread * ndtri(0.05 / len(others)))), float(values[0]))
-    return end > 3.0 * float(np.median(np.diff(values[: max(3, len(values) // 2)])))
+    centre = float(np.median(np.log(others)))
+    tail = quantiles(centre - np.log(others), [0.75, 0.9, 0.95])
+    end = min(np.exp(centre - tail_limit(tail, len(others), heaviest=0.0)), values[0])
+    return float(end) > 3.0 * float(np.median(np.diff(values[: max(3, len(values) // 2)])))
 
 
 def _placeholder_problem(column: Column, value: float, numbers: Array) -> RowProblem:
@@ -207,14 +207,14 @@ def _limit(d: Array, error_rate: float, heaviest: float) -> float:
     if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
         q = quantiles(d[d > 0], [0.5, 0.8, 0.9])
     if q[0] > 0:
-        return 1.25 * tail_limit((q[0], q[1], q[2]), len(d), error_rate, heaviest)
+        return 1.25 * tail_limit(q, len(d), error_rate, heaviest)
     values, counts = np.unique(d, return_counts=True)
     common = values[counts >= max(3, 0.002 * len(d))]
     span = float(np.ptp(common)) if len(common) else 0.0
     return float(common.max()) + 5.0 * span if span else np.inf
 
 
-def tail_limit(distances: tuple[float, float, float], n: int, error_rate: float = 0.05, heaviest: float = 1.5) -> float:
+def tail_limit(distances: Any, n: int, error_rate: float = 0.05, heaviest: float = 1.5) -> float:
     """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
 
     The tail is that of Tukey's h distribution, `A z exp(h z^2 / 2)` with a normal z, through the three quantiles. h is
