@@ -239,7 +239,7 @@ def test_relabel_and_drop_are_carried_out_and_the_rest_stays(tmp_path, capsys):
     made = [(1, "a", "relabel", "b"), (2, "b", "drop", ""), (3, "a", "keep", ""), (4, "b", "unsure", "")]
     assert applied(tmp_path, *made) == 0
     assert (tmp_path / "fixed.csv").read_text() == "x,label\n1,b\n3,a\n4,b\n"
-    said = "1 row relabelled, 1 dropped, 1 kept as it is, 1 left undecided"
+    said = "1 row relabelled, 1 dropped, 1 kept, 1 left undecided"
     assert said in capsys.readouterr().out
 
 

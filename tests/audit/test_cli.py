@@ -39,7 +39,7 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
     decided, kept, left = map(int, re.search(r"(\d+) are relabelled, (\d+) kept\. (\d+) of the 40", out).groups())
     assert decided + kept == 15
     assert left == planted - decided
-    assert f"Decided so far: {decided} suspects were wrong, {kept} were right" in out
+    assert f"Decided so far: {decided} wrong, {kept} right." in out
     assert "predicting every row" in err  # progress is not on standard output
     assert [path.name for path in tmp_path.iterdir()] == ["rankrange-demo.html"]
     page = (tmp_path / "rankrange-demo.html").read_text(encoding="utf-8")

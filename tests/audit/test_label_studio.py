@@ -137,8 +137,8 @@ def test_the_majority_of_annotators_counts_and_disagreement_is_listed(audited, t
     out, conflicts = tmp_path / "fixed.csv", tmp_path / "conflicts.csv"
     assert cli.main(["apply", str(path), str(export), "--out", str(out), "--conflicts", str(conflicts)]) == 0
     said = capsys.readouterr().out
-    assert "differ on 2 rows; 1 of them" in said
-    assert "1 row relabelled, 0 dropped, 1 kept as it is, 1 left undecided" in said
+    assert "differ on 2 rows; ties, which change nothing: 1." in said
+    assert "1 row relabelled, 0 dropped, 1 kept, 1 left undecided" in said
     assert [made.row for made in read_reviews([conflicts])["conflicts"].made] == [
         str(suspect.row) for suspect in audit.suspects(2)
     ]
@@ -364,7 +364,7 @@ def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):
     words = ["audit", str(path), "--target", "label", "--models", "linear", "--quiet", "--json", "--decisions"]
     assert cli.main([*words, str(export)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert "3 suspects were wrong, 0 were right" in found["review"][0]
+    assert "3 wrong, 0 right" in found["review"][0]
     assert not {suspect.row for suspect in audit.suspects(3)} & {suspect["row"] for suspect in found["suspects"]}
 
 

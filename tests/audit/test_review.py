@@ -149,9 +149,9 @@ def check_applied(folder, made, capsys):
     assert not settled & {suspect["row"] for suspect in again["suspects"]}
     right = sum(d.choice == "keep" for d in made.values())
     wrong = sum(d.choice in ("relabel", "drop") for d in made.values())
-    said = f"Decided so far: {wrong} suspects were wrong, {right} were right and stay as they are."
+    said = f"Decided so far: {wrong} wrong, {right} right."
     assert again["review"][0] == said
-    assert f"{again['n_likely_wrong']} more row" in " ".join(again["review"])
+    assert f"likely wrong: {again['n_likely_wrong']}." in " ".join(again["review"])
 
 
 def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, audited):

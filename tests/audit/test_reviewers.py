@@ -78,7 +78,7 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "Cohen's kappa" in said
     p = audit.suspects(1)[0].p_wrong
-    assert f"1 of 1 decided row was wrong; the audit had expected {p:.1f}." in said
+    assert f"Wrong: 1 of 1 decided row; the audit had expected {p:.1f}." in said
     assert "1 row relabelled" in said
     (again,) = read_decisions(conflicts).made
     assert (again.row, again.choice) == (str(second), "unsure")
@@ -131,7 +131,7 @@ def test_what_the_majority_found_is_compared_with_what_the_audit_expected():
     choices = ["relabel"] * 70 + ["keep"] * 2 + ["unsure"] * 5
     made = [Decision(str(i), "b", c, "a" if c == "relabel" else "", 0.9, "r1") for i, c in enumerate(choices)]
     decisions = Decisions(["kind"], "classes", "t", made)
-    assert reviews_in_words(decisions) == ["70 of 72 decided rows were wrong; the audit had expected 64.8."]
+    assert reviews_in_words(decisions) == ["Wrong: 70 of 72 decided rows; the audit had expected 64.8."]
     assert reviews_in_words(Decisions(["kind"], "classes", "t", made[-5:])) == []
 
 

@@ -52,9 +52,8 @@ class Changes:
         relabelled, dropped, kept, unsure = (
             self.counts.get(choice, 0) for choice in ("relabel", "drop", "keep", "unsure")
         )
-        stay = f"{kept:,} kept as {'it is' if kept == 1 else 'they are'}"
-        stay += f", {unsure:,} left undecided" if unsure else ""
-        return f"{plural(relabelled, 'row')} relabelled, {dropped:,} dropped, {stay}"
+        left = f", {unsure:,} left undecided" if unsure else ""
+        return f"{plural(relabelled, 'row')} relabelled, {dropped:,} dropped, {kept:,} kept{left}"
 
 
 def apply_decisions(table: Any, decisions: Decisions, *, new_labels: bool = False) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -170,12 +170,11 @@ def gather(
         _reason([columns[names[c]] for c in _strongest(weight)], i, groups, other)
         for i, other, weight in zip(result.order.tolist(), others, against, strict=True)
     ]
-    pixels = (lambda rows: pixels_of(features, rows, side)) if side else None
     points, axes = points_of(X, target, result, labels, rng)
     return Evidence(
         reasons=reasons,
         marks=[_marks(usable, i, groups) for i in result.order[:SHOWN].tolist()],
-        near=_nearest(table, X, target, result, others, rng, pixels),
+        near=_nearest(features, table, X, target, result, others, rng, side),
         columns=[column_picture(one.column, target, labels) for one in usable],
         labels=labels,
         points=points,
@@ -221,36 +220,37 @@ def _share(share: float) -> str:
 
 
 def _nearest(
+    features: Sequence[Column],
     table: Any,
     X: Any,
     target: Target,
     result: TaskResult,
     others: list[int | None],
     rng: np.random.Generator,
-    pixels: Callable[[Array], list[bytes]] | None,
+    side: int,
 ) -> list[list[Near]]:
+    """For the first suspects, the nearest rows that are none: of classes, those of the given and the suggested one."""
     suspects = result.order[:WITH_NEIGHBOURS]
     right = np.setdiff1d(np.flatnonzero(result.wrong < POSSIBLE), result.order)
     if not len(suspects) or not len(right):
         return []
     if len(right) > SAMPLE:
         right = np.sort(rng.choice(right, SAMPLE, replace=False))
-    distance = _distances(X[suspects], X[right])
+    classes, distance = target.task == "classes", _distances(X[suspects], X[right])
+    pools: dict[int | None, Array] = {None: np.arange(len(right))}
+    if classes:
+        pools = {code: np.flatnonzero(target.y[right] == code) for code in range(len(target.names))}
+    count = _NEAREST if classes else 2 * _NEAREST
     chosen = []
-    for index, i in enumerate(suspects):
-        pools = [np.arange(len(right))]
-        if target.task == "classes":
-            given, other = target.y[i], others[index]
-            pools = [np.flatnonzero(target.y[right] == code) for code in (given, other) if code is not None]
-        count = _NEAREST if len(pools) > 1 else 2 * _NEAREST
-        best = [pool[np.argsort(distance[index, pool], kind="stable")[:count]] for pool in pools]
+    for index, i in enumerate(suspects.tolist()):
+        wanted = [pools[code] for code in ([target.y[i], others[index]] if classes else [None]) if code in pools]
+        best = [pool[np.argsort(distance[index, pool], kind="stable")[:count]] for pool in wanted]
         chosen.append(right[np.concatenate(best)])
-    flat = np.unique(np.concatenate(chosen))
-    cells = table.take(flat).to_pydict()
-    images = [b""] * len(flat) if pixels is None else pixels(flat)
-    shown = [[short_text(cells[name][k]) for name in table.column_names] for k in range(len(flat))]
-    found = {int(i): Near(int(target.rows[i]), target.text_of(int(i)), shown[k], images[k]) for k, i in enumerate(flat)}
-    return [[found[int(i)] for i in rows] for rows in chosen]
+    flat = np.unique(np.concatenate(chosen)).tolist()
+    cells = list(zip(*cells_of(table, flat).values(), strict=True)) or [()] * len(flat)
+    images = pixels_of(features, flat, side) or [b""] * len(flat)
+    found = {i: Near(int(target.rows[i]), target.text_of(i), list(cells[k]), images[k]) for k, i in enumerate(flat)}
+    return [[found[i] for i in rows.tolist()] for rows in chosen]
 
 
 def _distances(A: Any, B: Any) -> Array:
@@ -268,7 +268,7 @@ def short_text(value: Any, most: int = 60) -> str:
 # ---- images and cells ------------------------------------------------------------------------------------------------
 
 
-def pixels_of(features: Sequence[Column], rows: Array, side: int) -> list[bytes]:
+def pixels_of(features: Sequence[Column], rows: Sequence[int] | Array, side: int) -> list[bytes]:
     """The images of these rows as bytes, scaled so that the largest value is 255; empty if `side` is 0 (no images)."""
     if not side or not len(rows):
         return []
@@ -277,7 +277,7 @@ def pixels_of(features: Sequence[Column], rows: Array, side: int) -> list[bytes]
     return [row.tobytes() for row in grey]
 
 
-def cells_of(table: Any, rows: Array) -> dict[str, list[str]]:
+def cells_of(table: Any, rows: Sequence[int] | Array) -> dict[str, list[str]]:
     """The cells of these rows as truncated text, by column."""
     chosen = table.take(rows)
     return {name: [short_text(value) for value in chosen.column(name).to_pylist()] for name in chosen.column_names}

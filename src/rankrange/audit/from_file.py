@@ -198,7 +198,7 @@ class _Predictor:
                 trees = HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False, random_state=0)
             given = np.array(names)[y] if self.classes else y
             self.models.append((share, trees.fit(self.encoder.transform(sample.take(audit.target.rows)), given)))
-        known = result.probability if self.classes else result.residuals
+        known = np.asarray(result.probability if self.classes else result.residuals)
         sides = self._sides(known, y)
         self.curves = {
             side: IsotonicRegression(increasing=not self.classes, out_of_bounds="clip").fit(

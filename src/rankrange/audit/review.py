@@ -42,19 +42,13 @@ class Review:
         """
         if not (self.wrong or self.right or self.decided):
             return []
-        wrong = "1 suspect was" if self.wrong == 1 else f"{self.wrong:,} suspects were"
-        right = (
-            "1 was right and stays as it is" if self.right == 1 else f"{self.right:,} were right and stay as they are"
-        )
-        sentences = [f"Decided so far: {wrong} wrong, {right}."]
+        sentences = [f"Decided so far: {self.wrong:,} wrong, {self.right:,} right."]
         if np.isfinite(self.expected) and self.wrong + self.right:
             changed = f"odds of being wrong are multiplied by {np.exp(self.shift):.2g} for the remaining rows"
             sentences.append(f"The audit had expected {self.expected:.1f} of these to be wrong, so the {changed}.")
-        more = f"{left:,} more rows are" if left != 1 else "One more row is"
-        sentences.append(f"{more} likely wrong." if left else "No other row is likely wrong.")
+        sentences.append(f"Further rows that are likely wrong: {left:,}.")
         if self.lost:
-            lost = "1 decision fits no row of this table and is" if self.lost == 1 else None
-            sentences.append(f"{lost or f'{self.lost:,} decisions fit no row of this table and are'} not used.")
+            sentences.append(f"Decisions that fit no row of this table and are not used: {self.lost:,}.")
         return sentences
 
 

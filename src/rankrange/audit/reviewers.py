@@ -86,8 +86,7 @@ class Merged:
                 f"Agreement of the reviewers {one} and {other} on {plural(n, 'row')}: Cohen's kappa {value}."
             )
         if self.disagreements:
-            n = len(self.conflicts)
-            ties = f"{n:,} of them {'is a tie and stays as it is' if n == 1 else 'are ties and stay as they are'}"
+            ties = f"ties, which change nothing: {len(self.conflicts):,}"
             sentences.append(f"Reviewers differ on {plural(len(self.disagreements), 'row')}; {ties}.")
         return sentences
 
@@ -231,8 +230,7 @@ def reviews_in_words(decisions: Decisions) -> list[str]:
     """A sentence that compares p_wrong with the reviews; none if no row was decided."""
     made = _decided(decisions)
     wrong, expected = sum(d.choice != "keep" for d in made), sum(d.p_wrong for d in made)
-    verb = "was" if wrong == 1 else "were"
-    sentence = f"{wrong:,} of {plural(len(made), 'decided row')} {verb} wrong; the audit had expected {expected:.1f}."
+    sentence = f"Wrong: {wrong:,} of {plural(len(made), 'decided row')}; the audit had expected {expected:.1f}."
     return [sentence] if made else []
 
 
