@@ -104,7 +104,7 @@ def _fault(name: str, X: Any, y: Any, seconds: float) -> tuple[str, str]:
             warnings.simplefilter("always")
             found = np.asarray(CALLS[name].predictions(X, y), dtype=np.float64)
     except OutOfTime:
-        return f"not finished after {seconds:g} s", ""
+        return f"not finished after {seconds:g} core seconds", ""
     except ValueError as error:
         return "", str(error)[:80]
     except Exception as error:  # each other exception is a fault, and the run goes on

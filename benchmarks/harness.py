@@ -119,17 +119,17 @@ class OutOfTime(Exception):
 
 @contextmanager
 def limit(seconds: float) -> Iterator[None]:
-    """Raise OutOfTime after so many seconds."""
+    """Raise OutOfTime after so many core seconds."""
 
     def stop(*_: Any) -> None:
         raise OutOfTime
 
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
 def alone(run: Callable[..., Row], *arguments: Any) -> Row:

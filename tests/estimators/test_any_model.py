@@ -421,7 +421,7 @@ def test_further_arguments_of_fit_are_cut_to_the_rows():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"m": "all"}, "m must be 'auto'"),
+        ({"m": "all"}, "'m' parameter of RankedRangeClassifier must be"),
         ({"k": 0.9}, "k below n needs a given m"),
         ({"ensemble": "both"}, "'ensemble' parameter of RankedRangeClassifier must be"),
         ({"cv": 1}, "cv must be an int of at least 2"),

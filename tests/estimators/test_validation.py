@@ -95,7 +95,7 @@ def test_k_never_falls_to_m():
 
 
 def test_a_regression_has_no_accuracy_to_adapt_to():
-    with pytest.raises(ValueError, match="k must be 'auto'"):
+    with pytest.raises(ValueError, match="'k' parameter of AoRRRegressor must be"):
         AoRRRegressor(k="adaptive").fit(np.eye(5), np.arange(5.0))
 
 

@@ -298,7 +298,7 @@ def test_few_coefficients_can_be_held_sparsely():
     ("settings", "message"),
     [
         ({"l1_ratio": 1.5}, r"'l1_ratio' parameter of AoRRRegressor must be a float in the range \[0"),
-        ({"step": "reweight", "l1_ratio": 0.5}, "does not support step"),
+        ({"step": "reweight", "l1_ratio": 0.5}, "needs l1_ratio=0, got l1_ratio=0.5"),
     ],
 )
 def test_what_an_l1_penalty_does_not_support_is_an_error(settings, message):

@@ -9,16 +9,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from ..compatibility import check_y
 from ..core.arrays import Array
 from ..core.transition import temperature, tempered, transition_of
-from ..crossfit.models import FittedFolds, Task, predict_with
+from ..crossfit.models import FittedFolds, Task
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LIKELY, LabelNoiseModel, LabelNoisePosterior
-from .any_model import RankedRangeModel, Splits, WrongRows, mass_of_rows
-from .linear import check_present, warn_of_lost_class
+from .any_model import RankedRangeModel, Splits, WrongRows
 
 # No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
 _MIN_OF_CLASS = 5
@@ -120,40 +118,11 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
     def _base(self) -> Any:
         return HistGradientBoostingClassifier() if self.estimator is None else self.estimator
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
-    ) -> RankedRangeClassifier:
-        """Fit the model to training data.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            Training data.
-        y : array_like of shape (n_samples,)
-            Class labels.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; see the Notes of the class.
-        groups : array_like of shape (n_samples,), optional
-            The group of each row. Folds never split a group.
-        **fit_params
-            Further arguments of the `fit` of the model.
-
-        Returns
-        -------
-        RankedRangeClassifier
-            The fitted estimator.
-        """
-        X = self._take(X)
-        y = check_y(y, multi_output=False, estimator=self)
-        check_consistent_length(X, y)
+    def _targets(self, y: Any) -> tuple[Array, Array | None]:
+        y = np.asarray(check_y(y, multi_output=False, estimator=self))
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self.temperature_ = 1.0
-        check_present(self, codes[mass_of_rows(sample_weight, len(y)) > 0])
-        self._fit(X, np.asarray(y), self.classes_, sample_weight, groups, fit_params)
-        advice = "the class may be rare or hard, not mislabelled; look at its rows, or pass a smaller m"
-        warn_of_lost_class(self.classes_, codes, mass_of_rows(sample_weight, len(y)), self.dropped_, advice, 3)
-        return self
+        self.classes_, self.temperature_ = np.unique(y), 1.0
+        return y, self.classes_
 
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         P = fit.out_of_fold[np.arange(len(task.y)), task.codes]
@@ -204,24 +173,6 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         clean, noisy = (temperature(P, codes, transition, weight) for transition in (none, T))
         self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 
-    def predict(self, X: Any) -> Array:
-        """Predict the class of each row of X.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The predicted classes.
-        """
-        check_is_fitted(self)
-        if not self.ensemble:
-            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column
-        return np.asarray(self.classes_[self._mean_prediction(X, self.classes_).argmax(axis=1)])
-
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities: the mean over the models, at the temperature `temperature_`.
@@ -236,12 +187,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         ndarray of shape (n_samples, n_classes)
             One column per class, in the order of `classes_`.
         """
-        check_is_fitted(self)
-        P = (
-            predict_with(self.estimator_, X, self.classes_)
-            if not self.ensemble
-            else self._mean_prediction(X, self.classes_)
-        )
+        P = self._mean_prediction(X)
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))

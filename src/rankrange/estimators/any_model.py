@@ -7,6 +7,7 @@ ensemble is fitted to the others, on the same folds. The probabilities come from
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
 from ..compatibility import (
+    StrOptions,
     check_feature_names,
     check_n_features,
     check_sample_weight,
@@ -28,6 +30,7 @@ from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.models import FittedFolds, Task, by_rows, fit_folds, fit_rows, predict_with
+from .linear import check_present, warn_of_lost_class
 from .weights import as_count, is_whole, scale_of, unit_of
 
 # Out-of-fold predictions from fewer rows than this are uninformative; and the least number of rows for a given m.
@@ -80,7 +83,12 @@ class Splits(NamedTuple):
 class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     """Base class of the classifier and the regressor: folds, weights, the alternation for a given m, final fits."""
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {"ensemble": ["boolean"], "random_state": ["random_state"]}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "m": [Real, StrOptions({"auto"})],
+        "ensemble": ["boolean"],
+        "random_state": ["random_state"],
+    }
+    classes_: Array
     # Weight of the models fitted before rows were dropped.
     _before: ClassVar[float]
 
@@ -106,6 +114,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _base(self) -> Any:
         raise NotImplementedError
 
+    def _targets(self, y: Any) -> tuple[Array, Array | None]:
+        """The validated targets and, of a classifier, the classes."""
+        raise NotImplementedError
+
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         """Array (n,): the out-of-fold loss of each row; NaN for rows without a prediction."""
         raise NotImplementedError
@@ -122,12 +134,37 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     # ---- fitting
 
-    def _fit(self, X: Any, y: Array, classes: Array | None, sample_weight: Any, groups: Any, params: Any) -> None:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any) -> Any:
+        """Fit the model to training data.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            Training data.
+        y : array_like of shape (n_samples,)
+            Class labels or target values.
+        sample_weight : array_like of shape (n_samples,), optional
+            Weights of the rows; see the Notes of RankedRangeClassifier.
+        groups : array_like of shape (n_samples,), optional
+            The group of each row. Folds never split a group.
+        **fit_params
+            Further arguments of the `fit` of the model.
+
+        Returns
+        -------
+        object
+            The fitted estimator.
+        """
         self._check_settings()
+        X = self._take(X)
+        y, classes = self._targets(y)
+        check_consistent_length(X, y)
         mass = mass_of_rows(sample_weight, len(y))
-        weighted, params = self._routed(sample_weight, groups, params)
+        weighted, params = self._routed(sample_weight, groups, fit_params)
         scale = scale_of(mass) if isinstance(self.m, str) else 1.0
         task = Task(X, y, classes, mass / scale if weighted else None, params)
+        if task.codes is not None:
+            check_present(self, task.codes[mass > 0])
         for name in _OPTIONAL:
             self.__dict__.pop(name, None)
         splits = self._splits(task, groups)
@@ -137,6 +174,10 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             self._fit_auto(task, mass, splits)
         else:
             self._fit_ranked(task, mass, splits)
+        if task.codes is not None:
+            advice = "the class may be rare or hard, not mislabelled; look at its rows, or pass a smaller m"
+            warn_of_lost_class(self.classes_, task.codes, mass, self.dropped_, advice, 2)
+        return self
 
     def _check_settings(self) -> None:
         self._validate_params()
@@ -150,8 +191,6 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         kind = getattr(_tags_of(base), "estimator_type", None)
         if {kind, wanted} == {"classifier", "regressor"}:
             raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")
-        if isinstance(self.m, str) and self.m != "auto":
-            raise ValueError(f"m must be 'auto', an int (a count) or a float in [0, 1], got {self.m!r}")
         if isinstance(self.m, str) and self.k != 1.0:
             raise ValueError(f"k below n needs a given m, got m='auto' and k={self.k!r}; pass for example m=0.1")
 
@@ -282,8 +321,31 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             check_n_features(self, X, reset=True)
         return X
 
-    def _mean_prediction(self, X: Any, classes: Array | None) -> Array:
-        check_is_fitted(self, ["estimators_"])
+    def predict(self, X: Any) -> Array:
+        """Predict the class or the target of each row of X, by the mean over the models.
+
+        Parameters
+        ----------
+        X : array_like, data frame, or any other X that the model accepts
+            The rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predicted classes or targets.
+        """
+        check_is_fitted(self)
+        if not self.ensemble:
+            return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column
+        mean = self._mean_prediction(X)
+        return mean if mean.ndim == 1 else np.asarray(self.classes_[mean.argmax(axis=1)])
+
+    def _mean_prediction(self, X: Any) -> Array:
+        """The mean over the models of their predictions (n,), of a classifier of the probabilities (n, classes)."""
+        check_is_fitted(self)
+        classes = getattr(self, "classes_", None)
+        if not self.ensemble:
+            return np.asarray(predict_with(self.estimator_, X, classes))
         X = by_rows(X)
         parts = zip(self.estimator_weights_, self.estimators_, strict=True)
         return np.asarray(sum(weight * predict_with(model, X, classes) for weight, model in parts))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from ..compatibility import check_y
 from ..core.arrays import Array
@@ -84,34 +83,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     def _base(self) -> Any:
         return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None, **fit_params: Any
-    ) -> RankedRangeRegressor:
-        """Fit the model to training data.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            Training data.
-        y : array_like of shape (n_samples,)
-            Target values.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows, as for `RankedRangeClassifier`.
-        groups : array_like of shape (n_samples,), optional
-            The group of each row. Folds never split a group.
-        **fit_params
-            Further arguments of the `fit` of the model.
-
-        Returns
-        -------
-        RankedRangeRegressor
-            The fitted estimator.
-        """
-        X = self._take(X)
-        y = check_y(y, y_numeric=True, estimator=self)
-        check_consistent_length(X, y)
-        self._fit(X, np.asarray(y, dtype=np.float64), None, sample_weight, groups, fit_params)
-        return self
+    def _targets(self, y: Any) -> tuple[Array, Array | None]:
+        return np.asarray(check_y(y, y_numeric=True, estimator=self), dtype=np.float64), None
 
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)
@@ -134,24 +107,6 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         self.residuals_ = found.standardised
         self.tuning_ = {"round": np.arange(len(rates)), "rate": np.array(rates)}
         return WrongRows(found.p_wrong, dropped, found.rate, interval), first
-
-    def predict(self, X: Any) -> Array:
-        """Predict the targets of the rows of X: the mean over the models.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The predicted targets.
-        """
-        check_is_fitted(self)
-        if not self.ensemble:
-            return np.asarray(self.estimator_.predict(X)).ravel()
-        return self._mean_prediction(X, None)
 
 
 def _better(residual: Array, of_all: Array, mass: Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -181,6 +182,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AoRRLinear._parameter_constraints,
+        "k": [Real, StrOptions({"auto", "adaptive"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
     _optional = (*AoRRLinear._optional, "_ordinary_line")

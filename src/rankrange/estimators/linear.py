@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -70,6 +69,8 @@ class AoRRLinear(BaseEstimator):
     lam_hat_: Any
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "m": [RankedRange, Real, StrOptions({"auto"})],
+        "k": [Real, StrOptions({"auto"})],
         "C": [Interval(Real, 0, None, closed="right"), StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
         "n_starts": [Interval(Integral, 0, None, closed="left")],
@@ -134,21 +135,11 @@ class AoRRLinear(BaseEstimator):
     def _check_params(self) -> None:
         """Raise an error if a parameter is invalid, or if two parameters contradict each other."""
         self._validate_params()
-        for name in ("m", "k"):
-            if not isinstance(getattr(self, name), RankedRange):
-                self._is_auto(name)
-        if not self._l1:
-            return
-        refused = {
-            "loss": (self.loss not in self._l1_losses, f"use one of {', '.join(map(repr, self._l1_losses))}"),
-            "step": (getattr(self, "step", None) is not None, "leave step out"),
-        }
-        for name, (wrong, remedy) in refused.items():
-            if wrong:
-                raise ValueError(
-                    f"l1_ratio={self.l1_ratio!r} does not support {name}={getattr(self, name)!r}; {remedy}, or use "
-                    "l1_ratio=0"
-                )
+        if self._l1 and self.loss not in self._l1_losses:
+            raise ValueError(
+                f"l1_ratio={self.l1_ratio!r} does not support loss={self.loss!r}; use one of "
+                f"{', '.join(map(repr, self._l1_losses))}, or l1_ratio=0"
+            )
 
     @property
     def _l1(self) -> float:
@@ -156,16 +147,8 @@ class AoRRLinear(BaseEstimator):
         return 0.0 if np.inf == self.C else float(self.l1_ratio)
 
     def _is_auto(self, name: str) -> bool:
-        value, words = getattr(self, name), self._allowed_strings(name)
-        if isinstance(value, str) and value not in words:
-            raise ValueError(
-                f"{name} must be {' or '.join(map(repr, words))}, an int (a count) or a float in [0, 1], got {value!r}"
-            )
-        return isinstance(value, str)
-
-    def _allowed_strings(self, name: str) -> tuple[str, ...]:
-        """Strings that are allowed for m or k."""
-        return ("auto", "adaptive") if name == "k" and is_classifier(self) else ("auto",)
+        value = getattr(self, name)
+        return isinstance(value, str) and value != "half"
 
     def _range(self) -> RankedRange:
         """The range as given, with m = 0 and k = n in place of "auto", and k = n in place of "adaptive"."""
@@ -286,7 +269,8 @@ class AoRRLinear(BaseEstimator):
         """Store the result with m, k, the cuts and the dropped rows; `objective` is on the rows in canonical form."""
         self.m_: float = as_count(objective.m)
         self.k_: float = as_count(objective.k)
-        if rows.weight is None and rows.factor is None and not sp.issparse(rows.X) and not self._l1:
+        plain = rows.mass is None and self.aggregate is None and not self._l1
+        if plain and not sp.issparse(rows.X):
             self._training = rows.X, rows.y  # for summaries; never saved
         given = replace(objective, design=Design(rows.X, bool(self.fit_intercept)), y=rows.y, sample_weight=rows.mass)
         groups = None if rows.groups is None else rows.groups[1]
@@ -472,14 +456,6 @@ def _many_columns(X: Any) -> bool:
 
 def seed_of(random_state: Any) -> int:
     """A seed for one fit, from anything that scikit-learn accepts as `random_state`."""
-    if isinstance(random_state, int):
-        return _seed_of_int(random_state)
-    return int(check_random_state(random_state).randint(2**31))
-
-
-@lru_cache(maxsize=64)
-def _seed_of_int(random_state: int) -> int:
-    """The seed for an int, cached: creating a generator costs as much as several passes over a small X."""
     return int(check_random_state(random_state).randint(2**31))
 
 

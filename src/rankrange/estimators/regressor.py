@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..inference.table import Summary
 from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, weights_of
 from .streamed import ScoresRows, by_chunks
 from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
+from .weights import is_whole
 
 
 class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
@@ -46,7 +48,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
     C : float or "auto", default=1.0
-        Inverse of regularization strength, as in `AoRRClassifier`; `np.inf` needs the same settings as `step`.
+        Inverse of regularization strength, as in `AoRRClassifier`.
     fit_intercept : bool, default=True
         As in `AoRRClassifier`.
     n_starts : int, default=10
@@ -58,7 +60,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         A step after the trimmed fit, which makes `coef_` more efficient. "reweight" is least squares on the rows within
         2.24 robust standard deviations of the trimmed fit, "mm" an MM-estimate (Tukey's bisquare) with an efficiency of
         95% for normal errors, which tolerates as many outliers as the trimmed fit. Both need loss="squared", k=1.0,
-        dense X and no sample_weight.
+        l1_ratio=0, aggregate=None, dense X and integer sample weights, which repeat rows.
     random_state, n_jobs : object
         As in `AoRRClassifier`.
     aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
@@ -117,6 +119,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     _efficiency = 0.95  # of an MM-estimate for normal errors; `rankrange.regression.mm` may set another
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **AoRRLinear._parameter_constraints,
+        "m": [RankedRange, Real, StrOptions({"auto", "half"})],
         "step": [None, StrOptions({"reweight", "mm"})],
     }
     _optional = (*AoRRLinear._optional, "_finished", "_saved", "raw_coef_", "raw_intercept_")
@@ -155,7 +158,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
         check_numeric_target(y)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True)
+        formats: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X, y = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2, **formats)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -168,16 +172,28 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         return known[self.loss](), 1
 
     def _solve(self, rows: Rows) -> None:
-        self._shape = rows.X.shape
-        self._check_steps(rows)
+        n = rows.X.shape[0] if rows.weight is None or not is_whole(rows.weight) else int(rows.weight.sum())
+        self._shape = n, rows.X.shape[1]
+        self._check_fit(rows)
         super()._solve(rows)
 
     def _finish(self, rows: Rows) -> None:
         self._store_groups(rows)
         if self.step is not None:
-            self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
-            self._store_weights(self._robust().W, Design(rows.X, bool(self.fit_intercept)))
+            self._take_step(rows)
         warn_of_constant_columns(self, rows.X)
+
+    def _take_step(self, rows: Rows) -> None:
+        """Replace the trimmed coefficients by those of the step. Weights repeat rows; of such a fit scales are kept."""
+        if rows.weight is not None:
+            times = rows.weight.astype(np.intp)
+            self._training = np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times)
+        fit = self._robust()
+        self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
+        self._store_weights(fit.W, Design(rows.X, bool(self.fit_intercept)))
+        if rows.weight is not None:
+            self._saved = _scales(fit)
+            del self._training, self._finished
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the training rows and their residuals and weights. A saved model contains no data.
@@ -187,14 +203,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         state = super().__getstate__()
         finished = state.pop("_finished", None)
         if finished is not None:
-            state["_saved"] = {name: getattr(finished, name) for name in ("method", "scale", "raw_scale", "covariance")}
+            state["_saved"] = _scales(finished)
         return state
-
-    def _allowed_strings(self, name: str) -> tuple[str, ...]:
-        return ("auto", "half") if name == "m" else super()._allowed_strings(name)
-
-    def _is_auto(self, name: str) -> bool:
-        return super()._is_auto(name) and getattr(self, name) != "half"
 
     def _range(self) -> RankedRange:
         if not (isinstance(self.m, str) and self.m == "half"):
@@ -205,36 +215,31 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             )
         n, d = self._shape
         h = factors.half(n, d + bool(self.fit_intercept))
-        return RankedRange(n - h, 1.0 if self.k == "auto" else self.k)
+        return RankedRange((n - h) / n, 1.0 if self.k == "auto" else self.k)
 
-    def _check_steps(self, rows: Rows) -> None:
-        """Raise an error if step or C=inf do not suit the data or the other parameters."""
-        remedies = {f"step={self.step!r}": "step=None"} if self.step is not None else {}
-        if np.inf == self.C:
-            remedies["C=inf"] = "a finite C"
-        if not remedies:
+    def _check_fit(self, rows: Rows) -> None:
+        """Raise an error if `step`, or m without a penalty, does not suit the data or the other parameters."""
+        n, p = self._shape[0], self._shape[1] + bool(self.fit_intercept)
+        m, k = self._range().counts(n) if is_whole(rows.weight) else (0, n)
+        if np.inf == self.C and n - m <= p < n:
+            raise ValueError(
+                f"C=inf has no penalty, so more than {p} rows must be kept to fit {p} coefficients, got m={self.m!r} "
+                f"of {n} rows; lower m, leave out columns, or pass a finite C"
+            )
+        if self.step is None:
             return
-        n, p = rows.X.shape[0], rows.X.shape[1] + bool(self.fit_intercept)
-        m, k = self._range().counts(n) if rows.weight is None else (0, n)
-        against = {
-            ("loss='squared'", f"loss={self.loss!r}"): self.loss != "squared",
-            ("k=1.0", f"k={self.k!r}"): k != n,
-            ("fits without sample_weight", "sample_weight"): rows.weight is not None,
-            ("dense X", "a sparse matrix"): sp.issparse(rows.X),
+        rules = {
+            "loss='squared'": (self.loss == "squared", f"loss={self.loss!r}"),
+            "k=1.0": (k == n, f"k={self.k!r}"),
+            "l1_ratio=0": (not self._l1, f"l1_ratio={self.l1_ratio!r}"),
+            "aggregate=None": (self.aggregate is None, f"aggregate={self.aggregate!r}"),
+            "dense X": (not sp.issparse(rows.X), "a sparse matrix"),
+            "integer weights": (is_whole(rows.weight), "sample_weight with fractions"),
         }
-        wrong = [pair for pair, is_wrong in against.items() if is_wrong]
-        if wrong:
-            needed, given = (", ".join(side) for side in zip(*wrong, strict=True))
-            raise ValueError(
-                f"{' and '.join(remedies)} need{'s' * (len(remedies) == 1)} {needed}, got {given}; change that, or use "
-                f"{' and '.join(remedies.values())}"
-            )
-        if np.inf == self.C and n - m <= p:
-            given, remedy = (f"{n} rows", "") if n <= p else (f"m={self.m!r} of {n} rows", "lower m, ")
-            raise ValueError(
-                f"C=inf has no penalty, so more than {p} rows must be kept to fit {p} coefficients, got {given}; "
-                f"{remedy}leave out columns, or pass a finite C"
-            )
+        broken = [(rule, given) for rule, (holds, given) in rules.items() if not holds]
+        if broken:
+            needed, given = (", ".join(side) for side in zip(*broken, strict=True))
+            raise ValueError(f"step={self.step!r} needs {needed}, got {given}; change that, or use step=None")
 
     def _robust(self) -> RobustFit:
         """Scale, covariance and weights of the final fit, computed once; an AttributeError without training rows."""
@@ -244,8 +249,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, l1_ratio=0, "
-                    "dense X and no sample_weight; a model that was loaded or fitted on a device does not have them: "
-                    "fit in memory and call summary() before saving"
+                    "aggregate=None, dense X and no sample_weight; a model that was loaded or fitted on a device does not "
+                    "have them: fit in memory and call summary() before saving"
                 )
             X, y = training
             alpha = 0.5 if isinstance(self.m, str) and self.m == "half" else getattr(self, "_alpha", None)
@@ -372,6 +377,11 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         self.coef_ = W[0, : design.d].astype(design.X.dtype)
         self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.step is None
+        return tags
+
     @by_chunks
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the targets of the rows of X.
@@ -393,6 +403,11 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         """
         predicted = self._linear(X)[:, 0]
         return (predicted, prediction_error(self, X)) if return_std else predicted
+
+
+def _scales(fit: RobustFit) -> dict[str, Any]:
+    """What is kept of a robust fit without its rows."""
+    return {name: getattr(fit, name) for name in ("method", "scale", "raw_scale", "covariance")}
 
 
 def check_numeric_target(y: Any) -> None:

@@ -37,7 +37,7 @@ def m_scale(residuals: Array, p: int, start: Array | None = None, steps: int = 1
     They tend to 0 if at least (n + p) / 2 of the residuals are 0. `start` (S,) are initial scales, by default
     from the median absolute residuals.
     """
-    divisor = residuals.shape[1] - p
+    divisor = max(residuals.shape[1] - p, 1)
     if start is None:
         start = np.median(np.abs(residuals), axis=1) / 0.6745
     s = np.where(start > 0, start, np.abs(residuals).mean(axis=1))
