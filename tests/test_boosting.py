@@ -79,11 +79,6 @@ def test_the_metric_is_the_mean_of_kept_losses():
     assert not metric.is_max_optimal()
 
 
-def test_objectives_are_printed_as_they_are_made():
-    assert repr(LightGBM(0.2)) == "LightGBM(m=0.2, k=1.0, warm_up=10)"
-    assert repr(CatBoost(1, n_rows=5)) == "CatBoost(m=1, k=1.0, n_rows=5, warm_up=10)"
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_become_the_probabilities_whose_log_is_the_loss(classes):
     scores, y = drawn(4, 30, classes)

@@ -2,66 +2,31 @@
 
 import pickle
 import typing
-import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rankrange import (
-    AoRRClassifier,
     RankedRangeClassifier,
     RankedRangeRegressor,
     noise,
     ranked_range,
 )
-from scikit_learn_checks import parametrize_with_fewer_checks
 
 QUICK = HistGradientBoostingClassifier(max_iter=10)
-
-
-@parametrize_with_fewer_checks(
-    [
-        RankedRangeClassifier(HistGradientBoostingClassifier(max_iter=3)),
-        RankedRangeClassifier(GaussianNB(), m=0.1, k=0.9),
-        RankedRangeRegressor(HistGradientBoostingRegressor(max_iter=10)),
-        RankedRangeRegressor(Ridge(), m=0.1),
-    ]
-)
-def test_scikit_learn_compatible_estimator(estimator, check):
-    run_check(estimator, check)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        RankedRangeClassifier(LogisticRegression(), ensemble=False),
-        RankedRangeRegressor(Ridge(), ensemble=False),
-    ]
-)
-def test_scikit_learn_compatible_estimator_of_one_refit(estimator, check):
-    run_check(estimator, check)
-
-
-def run_check(estimator, check):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*rows of class")  # on random labels anything may be cut
-        check(estimator)
 
 
 def moons(n=400, seed=0):
@@ -91,35 +56,6 @@ def test_clean_labels_are_left_alone(load):
     model = RankedRangeClassifier(GaussianNB() if len(np.unique(y)) > 2 else QUICK, random_state=0)
     model = model.set_params(estimator=KNeighborsClassifier(3)) if load is load_digits else model
     assert model.fit(X[:600], y[:600]).dropped_.mean() < 0.02
-
-
-def test_noise_in_one_class_cuts_that_class():
-    X, y = moons(600)
-    given = noise.asymmetric(y, {1: 0}, 0.3, 0)  # labels 0 hold the errors
-    model = RankedRangeClassifier(QUICK, random_state=0).fit(X, given)
-    assert model.dropped_[given != y].mean() > 0.8
-    assert model.dropped_[given == 1].mean() < 0.03
-
-
-def test_several_classes_with_names():
-    X, y = make_blobs(450, centers=4, cluster_std=1.0, random_state=1)
-    names = np.array(["north", "east", "south", "west"])
-    given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(KNeighborsClassifier(5), random_state=0).fit(X, names[given])
-    assert list(model.classes_) == sorted(names)
-    assert (model.predict(X) == names[y]).mean() > 0.93
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-    assert model.dropped_[given != y].mean() > 0.8
-
-
-def test_trees_learn_more_from_wrong_labels_with_it_than_without():
-    X, y = moons(1200)
-    fresh, truth = moons(2000, seed=1)
-    given = noise.symmetric(y, 0.3, 0)
-    base = HistGradientBoostingClassifier(random_state=0)
-    model = RankedRangeClassifier(base, random_state=0).fit(X, given)
-    plain, clean = base.fit(X, given).score(fresh, truth), clone(base).fit(X, y).score(fresh, truth)
-    assert model.score(fresh, truth) > plain + 0.5 * (clean - plain)
 
 
 def test_a_class_that_loses_more_than_half_is_named():
@@ -218,26 +154,6 @@ def test_fewer_groups_than_folds_are_a_fold_each(n_groups):
     assert all(not set(train) & set(test) for train, test in folds)
     values = RankedRangeRegressor(random_state=0).fit(X, X[:, 1], groups=groups).predict(X)
     assert np.isfinite(values).all()
-
-
-@pytest.mark.parametrize("folds", [2, 5])
-def test_the_number_of_fits_is_the_documented_one(folds):
-    Recorder.seen = []
-    X, y = np.column_stack([np.arange(100.0), np.arange(100.0)]), np.arange(100) % 2
-    RankedRangeClassifier(Recorder(), cv=folds, random_state=0).fit(X, y)
-    assert len(Recorder.seen) == 2 * folds + 1  # each fold is fitted and predicted; one more fit is of all rows
-
-
-def test_groups_keep_copies_from_vouching_for_each_other():
-    base, found = KNeighborsClassifier(3), []
-    for seed in range(4):
-        X, y = make_blobs(80, centers=[[0, 0], [4, 0]], random_state=seed)
-        X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(80), 4)
-        given = np.where(groups % 10 == 0, 1 - y, y)  # all four copies of a row are wrong together
-        models = [RankedRangeClassifier(base, random_state=0).fit(X, given, groups=part) for part in (groups, None)]
-        found.append([model.dropped_[given != y].mean() for model in models])
-    together, apart = np.mean(found, axis=0)
-    assert together > apart + 0.3
 
 
 def test_a_split_by_time_never_drops_the_first_rows():
@@ -339,23 +255,6 @@ def test_texts_need_nothing_but_a_vectoriser():
     assert list(model.tuning_["source"]) == ["folds"]
 
 
-def test_our_own_linear_classifier_can_be_the_model():
-    X, y = load_breast_cancer(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(AoRRClassifier(m=0, C=100.0), ensemble=False, random_state=0).fit(X, given)
-    assert isinstance(model.estimator_, AoRRClassifier)
-    assert model.score(X, y) > 0.95
-
-
-def test_a_model_without_probabilities_votes():
-    X, y = moons(300)
-    given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(LinearSVC(), random_state=0).fit(X, given)
-    assert not hasattr(model, "predict_proba")
-    assert model.score(X, y) > 0.8
-
-
 def test_sparse_input():
     X, y = texts()
     given = noise.symmetric(y, 0.2, 0)
@@ -389,19 +288,6 @@ def test_steps_that_put_out_tables_stay_as_they_are():
     pipe[:-1].set_output(transform="pandas")
     model = RankedRangeClassifier(pipe, random_state=0).fit(frame[["size", "age"]], given)
     assert isinstance(model.estimators_[0][:-1].transform(frame[["size", "age"]]), pd.DataFrame)
-
-
-def test_metadata_routing_reaches_the_model():
-    X, y = moons(200)
-    weight = np.linspace(0.1, 2.0, 200)
-    with sklearn.config_context(enable_metadata_routing=True):
-        base = GaussianNB().set_fit_request(sample_weight=True)
-        routed = RankedRangeClassifier(base, random_state=0).fit(X, y, sample_weight=weight)
-        deaf = RankedRangeClassifier(GaussianNB().set_fit_request(sample_weight=False), random_state=0)
-        deaf.fit(X, y, sample_weight=weight)
-    direct = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y, sample_weight=weight)
-    np.testing.assert_allclose(routed.predict_proba(X), direct.predict_proba(X))
-    assert not np.allclose(deaf.predict_proba(X), direct.predict_proba(X))
 
 
 def test_further_arguments_of_fit_are_cut_to_the_rows():

@@ -53,8 +53,7 @@ def linear(kind):
 KINDS = [lightgbm, xgboost, catboost, perceptron, linear]
 
 
-@pytest.mark.parametrize("ensemble", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "ensemble"), [(catboost, False), *((kind, True) for kind in KINDS)])
 def test_classifiers_of_any_package(kind, ensemble):
     X, y = load_wine(return_X_y=True)
     given = noise.symmetric(y, 0.15, 0)
@@ -137,14 +136,6 @@ def test_a_fold_that_lacks_a_class_is_renumbered_for_models_that_insist():
     pickle.loads(pickle.dumps(model)).predict(X)
 
 
-@pytest.mark.parametrize("kind", [xgboost, catboost, perceptron])
-def test_label_issues_by_models_of_any_package(kind):
-    X, y = load_wine(return_X_y=True)
-    given = noise.symmetric(y, 0.1, 0)
-    issues = find_label_issues(X, given, estimator=kind("Classifier"), random_state=0)
-    assert (given != y)[np.argsort(-issues.score)[:10]].mean() > 0.8
-
-
 def test_label_issues_of_tables_with_missing_values_categories_and_texts():
     frame, y, given = mixed()
     frame["note"] = np.resize(texts()[0], len(frame))
@@ -162,16 +153,6 @@ def words():
     from sklearn.linear_model import LogisticRegression
 
     return make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
-
-
-def test_given_m_and_k_around_a_pipeline_of_mixed_columns():
-    frame, _, given = mixed()
-    model = RankedRangeClassifier(columns(), m=0.1, k=0.9, random_state=0).fit(frame, given)
-    assert model.dropped_.sum() == model.m_ == round(0.1 * len(given))
-    assert (np.diff(model.tuning_["objective"])[:-1] < 0).all()
-    regressor = RankedRangeRegressor(Ridge(), m=3, random_state=0)
-    X, y = load_diabetes(return_X_y=True)
-    assert regressor.fit(pd.DataFrame(X), y).dropped_.sum() == 3
 
 
 class Bare:

@@ -12,12 +12,12 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifi
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import confusion_matrix, log_loss
-from sklearn.model_selection import KFold, TimeSeriesSplit
+from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
-from test_any_model import columns, mixed, moons, texts
+from test_any_model import mixed, moons, texts
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
 from rankrange.core.transition import temperature, tempered, transition_of
@@ -45,24 +45,13 @@ def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
     mean = sum(weight * m.predict_proba(X) for weight, m in weighed)
     np.testing.assert_allclose(odds(model.predict_proba(X)), odds(mean) / model.temperature_)
     np.testing.assert_array_equal(model.predict(X), mean.argmax(axis=1))
+    X_far = X + 1e6
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(model.predict_log_proba(X_far), np.log(model.predict_proba(X_far)))
+    assert np.isneginf(model.predict_log_proba(X_far)).any()  # probability 0 is no tiny number
     given = model.set_params(m=0.2).fit(X, y)
     assert given.temperature_ == 1.0
     np.testing.assert_allclose(given.predict_proba(X), np.mean([m.predict_proba(X) for m in given.estimators_], axis=0))
-
-
-def test_clean_labels_are_learnt_from_larger_parts_and_from_all_rows():
-    X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
-    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y)
-    assert [int(part.class_count_.sum()) for part in model.estimators_] == [240] * 5 + [300]
-    np.testing.assert_allclose(model.estimator_weights_, [0.05] * 5 + [0.75])
-    weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
-    mean = sum(weight * part.predict_proba(X) for weight, part in weighed)
-    np.testing.assert_allclose(odds(model.predict_proba(X)), np.clip(odds(mean) / model.temperature_, -9.3, 9.3), 0.02)
-    model.fit(X, noise.symmetric(y, 0.2, 0))  # five that have not seen the rows that were dropped, and five that have
-    counts = [int(part.class_count_.sum()) for part in model.estimators_]
-    left = 300 - int(model.dropped_.sum())
-    assert np.allclose(counts[:5], 0.8 * left, atol=15)
-    assert counts[5:] == [240] * 5
 
 
 def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
@@ -72,20 +61,20 @@ def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
     assert not model.dropped_.any()
     alone = clone(forest).fit(X, y)
     np.testing.assert_array_equal(model.estimators_[-1].predict_proba(X), alone.predict_proba(X))
+    np.testing.assert_allclose(model.estimator_weights_, [0.05] * 5 + [0.75])
     single = model.set_params(ensemble=False).fit(X, y)
     np.testing.assert_array_equal(single.estimator_.predict_proba(X), alone.predict_proba(X))
     states = [part.random_state for part in model.set_params(ensemble=True).fit(X, y).estimators_]
     assert len(set(states)) == 6  # the others have states of their own
 
 
-@pytest.mark.parametrize("ensemble", [True, False])
-def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it(ensemble):
+def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it():
     X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
     given = noise.symmetric(y[:400], 0.2, 0)
-    model = RankedRangeClassifier(KNeighborsClassifier(3), ensemble=ensemble, random_state=0).fit(X[:400], given)
+    model = RankedRangeClassifier(KNeighborsClassifier(3), random_state=0).fit(X[:400], given)
     assert model.dropped_.mean() > 0.1
     P, accuracy = model.predict_proba(X[400:]), model.score(X[400:], y[400:])
-    own = model.estimators_[:5] if ensemble else [model.estimator_]  # the others saw what was dropped
+    own = model.estimators_[:5]  # the others saw what was dropped
     untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0)
     overconfident = untempered.max(axis=1).mean() - accuracy
     assert overconfident > 0.07
@@ -160,13 +149,6 @@ def test_outliers_are_dropped(base):
     plain = (base or HistGradientBoostingRegressor(random_state=0)).fit(X, y)
     fresh, truth, _ = waves(1000, 1)
     assert np.mean((model.predict(fresh) - truth) ** 2) < 0.5 * np.mean((plain.predict(fresh) - truth) ** 2)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_normal_noise_holds_no_outliers(seed):
-    X, f, rng = waves(600, seed)
-    model = RankedRangeRegressor(KNeighborsRegressor(15), random_state=0).fit(X, f + 0.3 * rng.normal(size=600))
-    assert model.dropped_.mean() < 0.01
 
 
 @pytest.mark.parametrize("by", ["feature", "target"])
@@ -269,17 +251,6 @@ def test_a_numeric_view_keeps_numbers_and_encodes_the_rest():
     assert numeric_view(X) is X
 
 
-def test_residuals_beyond_a_normal_are_the_outliers():
-    rng = np.random.default_rng(0)
-    residual = rng.normal(size=5000)
-    residual[:100] = rng.choice([-1, 1], 100) * 8.0
-    found = outlier_posterior(residual, expected=np.zeros(5000))
-    assert found.p_wrong[:100].min() > 0.95
-    assert (found.p_wrong[100:] >= 0.5).mean() < 0.003
-    assert found.interval[0] < 0.02 < found.interval[1]
-    assert np.abs(found.standardised[100:]).std() == pytest.approx(1.0, abs=0.45)
-
-
 def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
     residual = ndtri((np.arange(300) + 0.5) / 300)
     residual[[0, -1]] = -3.6, 3.6  # where a normal error has one row in a thousand, and chance may put two
@@ -296,27 +267,10 @@ def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
 # ---- find_label_issues with any X
 
 
-def test_label_issues_of_texts_and_tables():
-    X, y = texts()
-    given = noise.symmetric(y, 0.1, 0)
-    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
-    issues = find_label_issues(X, given, estimator=pipeline, random_state=0)
-    assert np.isin(np.flatnonzero(given != y), issues["row"]).mean() > 0.9
-    frame, y, given = mixed()
-    issues = find_label_issues(frame, given, estimator=columns(), random_state=0)
-    worst = issues["row"][: (given != y).sum()]
-    assert (given != y)[worst].mean() > 0.6
-
-
 def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_model():
     X, y = texts()
     with pytest.raises(ValueError, match="same number of rows, got 239 and 240"):
         find_label_issues(X[:-1], y, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()))
-
-
-def test_a_splitter_may_test_rows_unequally_often():
-    X, y = moons(100)
-    RankedRangeClassifier(GaussianNB(), cv=KFold(3), random_state=0).fit(X, y)
 
 
 def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():

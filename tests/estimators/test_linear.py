@@ -68,25 +68,11 @@ def test_aggregates_are_settings():
     assert losses["median"] <= losses["trimmed"] <= losses["average"] <= losses["top"] <= losses["maximum"]
 
 
-def test_weight_two_equals_the_row_twice():
-    weight = RNG.integers(0, 4, N)
-    weighted = AoRRClassifier(C=50.0, **FIXED).fit(X, Y, sample_weight=weight)
-    repeated = AoRRClassifier(C=50.0, **FIXED).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight))
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-9)
-    assert weighted.objective_ == pytest.approx(repeated.objective_)
-
-
 def test_order_of_rows_does_not_matter():
     order = RNG.permutation(N)
     np.testing.assert_array_equal(
         AoRRClassifier(**FIXED).fit(X, Y).coef_, AoRRClassifier(**FIXED).fit(X[order], Y[order]).coef_
     )
-
-
-def test_class_weight_multiplies_sample_weight():
-    by_class = AoRRClassifier(class_weight={"no": 2, "yes": 1}, **FIXED).fit(X, Y)
-    by_row = AoRRClassifier(**FIXED).fit(X, Y, sample_weight=np.where(Y == "no", 2, 1))
-    np.testing.assert_allclose(by_class.coef_, by_row.coef_)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

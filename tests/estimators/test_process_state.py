@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import warnings
 
 import numpy as np
@@ -122,24 +121,6 @@ def test_a_call_leaves_the_process_as_it_was(name, tmp_path, capsys):
     # What is imported now may bring thread pools of its own.
     after["threads"] = {pool: after["threads"][pool] for pool in before["threads"]}
     assert after == before
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_audits_side_by_side_leave_the_process_as_it_was(tmp_path):
-    pytest.importorskip("pyarrow")
-    with threadpool_limits(2):
-        before = _state()
-        folders = [tmp_path / str(i) for i in range(2)]
-        for folder in folders:
-            folder.mkdir()
-        threads = [
-            threading.Thread(target=_audit("kind", models="linear", seed=i), args=(f,)) for i, f in enumerate(folders)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert _state() == before
 
 
 def test_a_shared_context_is_made_by_the_first_and_undone_by_the_last():

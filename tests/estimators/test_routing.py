@@ -94,14 +94,6 @@ def similar_rows(n_patients=40, n_columns=30):
     return rows + 0.01 * rng.normal(size=rows.shape), patient, rng
 
 
-def test_similar_rows_of_one_group_do_not_vouch_for_each_other():
-    rows, patient, rng = similar_rows()
-    y = rng.integers(0, 2, 40)[patient]
-    free = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y)
-    parted = AoRRClassifier(m=0, C="auto", random_state=0).fit(rows, y, groups=patient)
-    assert parted.C_ < free.C_
-
-
 @pytest.mark.parametrize("validation", [0.3, 3])
 def test_label_rankers_hold_out_whole_groups(validation):
     rows, patient, rng = similar_rows()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
-import rankrange
-from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.core import threads
 
 RNG = np.random.default_rng(0)
@@ -63,18 +62,6 @@ def test_solvers_multiply_on_one_thread_and_put_back_what_was_there(two_threads,
     with threads_in_solvers() as inside:
         CALLS[name]()
     assert inside == (set() if name == "an error on the way" else {1})
-    assert blas_threads() == two_threads
-
-
-@pytest.mark.parametrize("name", ["suspects", "any model", "scan"])
-def test_calls_leave_the_threads_as_they_were(tmp_path, two_threads, name):
-    if name == "suspects":
-        find_label_issues(X, Y, trees=False, random_state=0)
-    elif name == "any model":
-        RankedRangeClassifier(AoRRClassifier(m=0), random_state=0).fit(X, Y)
-    else:
-        np.save(tmp_path / "X.npy", X), np.save(tmp_path / "y.npy", Y)
-        AoRRClassifier(m=0.1, k=1.0).fit(rankrange.scan(tmp_path / "X.npy", target=str(tmp_path / "y.npy")))
     assert blas_threads() == two_threads
 
 

@@ -130,13 +130,6 @@ def test_stratified_choice_runs_on_the_same_cuts():
     assert abs(shares[0] - shares[1]) <= 1 / (flipped == 1).sum()
 
 
-def test_quotas_are_whole_and_add_up():
-    found = quotas(np.array([7.0, 0.0]), np.array([[10.0, 5.0, 5.0], [10.0, 5.0, 5.0]]))
-    assert found.sum(axis=1).tolist() == [7, 0]
-    assert (np.abs(found[0] - [3.5, 1.75, 1.75]) < 1).all()
-    assert quotas(np.array([0.5]), np.array([[1.0, 3.0]])).tolist() == [[0.125, 0.375]]
-
-
 @pytest.mark.parametrize("weights", [None, np.arange(40) % 3 + 0.5])
 @pytest.mark.parametrize("kept", [0, 10])
 def test_the_stratified_objective_is_its_definition(weights, kept):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 
 from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
@@ -16,7 +16,7 @@ from rankrange.crossfit.models import Task, fit_folds, fit_rows
 from rankrange.crossfit.neighbours import neighbour_means
 from rankrange.crossfit.predictions import linear_predictions
 from rankrange.outliers import outlier_posterior, outlier_share
-from rankrange.outliers.scatter import local_scale, robust_scale
+from rankrange.outliers.scatter import robust_scale
 from rankrange.solvers.label_ranking import Blocks, LabelObjective, logistic_per_label, quasi_newton
 
 N = 120
@@ -73,21 +73,6 @@ def test_a_regressor_cannot_tell_a_weight_from_repeated_rows(m, weight):
     fits = [AoRRRegressor(m, C=10.0, random_state=0).fit(X, y, w)]
     fits.append(AoRRRegressor(m, C=10.0, random_state=0).fit(*repeated(w, X, y)))
     assert_same_fit(*fits, w)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_share_of_the_ordinary_fit_follows_weights(seed):
-    """How much the wrong labels count decides how much the fit of all rows counts."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(150, 2))
-    wrong = rng.random(150) < 0.15
-    y = ((X[:, 0] > 0) ^ wrong).astype(int)
-    w = np.where(wrong, 1.0, 4.0) if seed % 2 else np.where(wrong, 3.0, 1.0)
-    one, other = (AoRRClassifier(C=1.0, random_state=0) for _ in range(2))
-    one.fit(X, y, w)
-    other.fit(*repeated(w, X, y))
-    assert one.m_ > 0
-    assert one.ordinary_share_ == pytest.approx(other.ordinary_share_, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
@@ -215,26 +200,6 @@ def test_targets_of_no_weight_are_absent_whatever_they_are(value):
     assert (one.rate, one.interval) == (other.rate, other.interval)
     np.testing.assert_array_equal(one.p_wrong[there], other.p_wrong)
     np.testing.assert_array_equal(one.standardised[there], other.standardised)
-
-
-def test_local_scales_follow_weights():
-    """Rows that count twice have the scale that they have when they stand twice."""
-    rng = np.random.default_rng(0)
-    expected = np.linspace(1.0, 5.0, 400)
-    residual = expected * rng.normal(size=400)
-    w = np.full(400, 2.0)
-    np.testing.assert_allclose(
-        np.repeat(local_scale(residual, expected, w), 2),
-        local_scale(np.repeat(residual, 2), np.repeat(expected, 2), np.ones(800)),
-        rtol=0.3,
-    )
-
-
-def test_weights_reach_a_model_of_scikit_learn_by_name():
-    X, y, _ = rows()
-    w = np.random.default_rng(0).uniform(0.1, 2.0, N)
-    model = fit_rows(LogisticRegression(), Task(X, y, np.arange(2), w), np.arange(N))
-    np.testing.assert_allclose(model.coef_, LogisticRegression().fit(X, y, w).coef_)
 
 
 # ---- objectives and solvers ----------------------------------------------------------------------------------------
