@@ -36,7 +36,6 @@ LINEAR = {
     "m": ["auto", 0, 0.1, 3],
     "k": ["auto", 1.0, 0.9],
     "C": [1.0, 0.01, 100.0, np.inf, "auto"],
-    "fit_intercept": [True, False],
     "n_starts": [10, 0, 2],
     "tol": [1e-6, 1e-3],
     "random_state": [None, 0],
@@ -58,6 +57,7 @@ VALUES = {
         "m": ["auto", 0, 0.1, 3, "half"],
         "loss": ["squared", "squared", "absolute", "huber"],
         "step": [None, None, "reweight", "mm"],
+        "fit_intercept": [True, False],  # without one, LogisticRegression fails the check of class weights as well
         "aggregate": [None, None, SUPERQUANTILE],
     },
     TKMLClassifier: {
