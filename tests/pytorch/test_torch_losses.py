@@ -180,6 +180,8 @@ def test_class_weights_at_m_0_give_the_weighted_mean_of_pytorch():
     scores, target = 2 * torch.randn(60, 3, generator=seeded()), torch.arange(60) % 3
     found = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight))(scores, target)
     torch.testing.assert_close(found, nn.CrossEntropyLoss(weight=weight)(scores, target))
+    soft = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight))(input=scores, target=scores.softmax(1))
+    torch.testing.assert_close(soft, nn.CrossEntropyLoss(weight=weight)(scores, scores.softmax(1)))
     loss = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", weight=weight), "auto", n_samples=60)
     torch.testing.assert_close(
         loss(scores, target, torch.arange(60)), nn.CrossEntropyLoss(weight=weight)(scores, target)

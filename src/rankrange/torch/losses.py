@@ -241,6 +241,8 @@ class AoRRLoss(RangeLoss):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         base, index = self.base, None
+        if kwargs and isinstance(base, nn.Module):  # the names of PyTorch's criteria
+            args += tuple(kwargs.pop(name) for name in ("input", "target") if name in kwargs)
         if self.auto is not None:
             args, index = _split_index(args, kwargs, base is None)
         losses = args[0] if base is None else base(*args, **kwargs)
@@ -266,9 +268,9 @@ class AoRRLoss(RangeLoss):
         return value
 
     def _masses(self, args: tuple[Any, ...]) -> Tensor | None:
-        """The class weight of each sample; None without class weights."""
+        """The class weight of each sample; None without class weights, and for probabilities as in PyTorch's mean."""
         weights = class_weights(self.base)
-        if weights is None:
+        if weights is None or args[1].is_floating_point():
             return None
         target = args[1].reshape(-1)
         inside = (target >= 0) & (target < len(weights))
