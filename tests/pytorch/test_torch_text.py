@@ -163,6 +163,17 @@ def test_weights_and_cuts_describe_the_last_batch():
     torch.testing.assert_close(value.detach(), torch.tensor(rr.ranked_range(counted.numpy(), 0.2, 0.8)))
 
 
+@pytest.mark.parametrize("per", ["token", "sequence"])
+def test_weights_of_tokens_do_not_change_what_is_remembered(per):
+    hidden, weight, target = batch()
+    one, other = (rrt.LinearAoRRLoss("auto", per=per, warmup=0, n_documents=6) for _ in range(2))
+    for _ in range(3):
+        one(hidden, weight, target, index=torch.arange(6))
+        other(hidden, weight, target, index=torch.arange(6), token_weights=torch.full(target.shape, 3.0))
+    torch.testing.assert_close(one.history.rows[:6], other.history.rows[:6])
+    torch.testing.assert_close(other.last_weights, 3.0 * one.last_weights)
+
+
 def test_a_warm_up_averages_all_tokens_and_is_part_of_the_state():
     hidden, weight, target = batch()
     criterion = rrt.LinearAoRRLoss(0.3, warmup=0.5, total_batches=4)

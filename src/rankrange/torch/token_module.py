@@ -13,9 +13,9 @@ from .distributed import gather_rows, share_of_items
 from .losses import RangeLoss, warmup_batches
 from .noisy_labels import History, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
-from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
+from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_range import Ranking, TokenWeights, checked_names, mean_in_range, prepared
-from .token_scores import Head, Scores
+from .token_scores import Head
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -186,7 +186,8 @@ class LinearAoRRLoss(RangeLoss):
         )
         if self.training:
             noise.update(scores, tokens.counted, len(head.weight), self.group)
-            self._remember(tokens, scores, 1 - weights, index)
+            dropped = document_means(torch.sigmoid(scores.nll + log_noise), tokens)
+            self._remember(index, dropped, document_means(scores.nll, tokens))
         return value, weights
 
     def _by_document(
@@ -205,7 +206,7 @@ class LinearAoRRLoss(RangeLoss):
                     rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group)[0]
                     joined = torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
                 noise.update(joined)
-                self._remember(tokens, scores, 1 - weights, index, gains)
+                self._remember(index, 1 - inside, document_means(scores.nll, tokens), gains)
         position = weights.nonzero()[:, 0]  # their number is on the device, so this synchronises
         kept = Kept(position, weights[position], weights.sum())
         return kept_mean(tokens, head, scores, kept, self.group), weights
@@ -219,16 +220,10 @@ class LinearAoRRLoss(RangeLoss):
         return self.history.means(row, seen)[0][:, 2].to(gains.dtype)
 
     @torch.no_grad()
-    def _remember(
-        self, tokens: Tokens, scores: Scores, dropped: Tensor, index: Tensor | None, gains: Tensor | None = None
-    ) -> None:
-        """Store the dropped share, the mean loss and the gain of each document."""
+    def _remember(self, index: Tensor | None, *means: Tensor) -> None:
+        """Store the dropped share, the mean loss and perhaps the gain of each document."""
         if index is None or self.history is None:
             return
-        counted = tokens.counted.view(-1, tokens.length)
-        n = counted.sum(1).clamp(min=1)
-        means = [torch.where(counted, column.view_as(counted), 0.0).sum(1) / n for column in (dropped, scores.nll)]
-        means.append(torch.zeros_like(means[0]) if gains is None else gains)
         seen = torch.stack(means, 1).float().nan_to_num()
         row, _ = self.history.locate(index, seen)
         self.history.store(row, self.history.means(row, seen)[0], seen[:, 0] > 0.5, last_of_equal(row))

@@ -34,6 +34,12 @@ class Tokens(NamedTuple):
         return self.shape[-1]
 
 
+def document_means(values: Tensor, tokens: Tokens) -> Tensor:
+    """The mean over the counted tokens of each document; 0 without any."""
+    counted = tokens.counted.view(-1, tokens.length)
+    return torch.where(counted, values.view_as(counted), 0.0).sum(1) / counted.sum(1).clamp(min=1)
+
+
 class Kept(NamedTuple):
     """The tokens in the loss: distinct positions and their weights, 0 for unused positions."""
 

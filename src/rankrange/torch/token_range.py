@@ -26,7 +26,7 @@ from .cuts import ranks_on_device, sum_dtype
 from .distributed import gather_rows
 from .functional import as_range
 from .kernels import transforms_active
-from .token_passes import Kept, Tokens, kept_mean, mean_of_all, score_all
+from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_scores import Head, Scores
 
 if TYPE_CHECKING:
@@ -228,10 +228,8 @@ def choose(scores: Scores, tokens: Tokens, ranking: Ranking, group: ProcessGroup
     if ranking.per == "token":
         position, chosen, cut = _in_range(keys, counted, ranking.keep, group)
     else:
-        rows, inside = keys.view(-1, tokens.length), counted.view(-1, tokens.length)
-        sizes = inside.sum(1)
-        means = torch.where(inside, rows, 0.0).sum(1) / sizes.clamp(min=1)
-        sequence, chosen, cut = _in_range(means, sizes > 0, ranking.keep, group)
+        inside = counted.view(-1, tokens.length)
+        sequence, chosen, cut = _in_range(document_means(keys, tokens), inside.any(1), ranking.keep, group)
         position = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
         chosen = (chosen[:, None] & inside[sequence]).reshape(-1)
     weight = chosen * tokens.weights[position]
