@@ -272,12 +272,17 @@ def by_class(**settings):
     return rrt.AoRRLoss(cross_entropy(), **{"m": 0.25, "per_class": True, **settings})
 
 
+def documents():
+    return rrt.LinearAoRRLoss("auto", n_documents=2)
+
+
 SCORES, LABELS = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
 NO_GROUPS = torch.zeros(2, dtype=torch.long)
 TEXT = torch.zeros(2, 3, 4), torch.zeros(5, 4), torch.zeros(2, 3, dtype=torch.long)
 ERRORS = [
     (lambda: rrt.AoRRLoss(nn.CrossEntropyLoss()), "one loss per sample, got reduction='mean'"),
-    (lambda: rrt.AoRRLoss()(torch.tensor(1.0)), "one loss per sample, got a single number"),
+    (lambda: rrt.AoRRLoss()(torch.tensor(1.0)), "got a single number; compute one loss per sample"),
+    (lambda: rrt.AoRRLoss()(torch.arange(4)), r"floating point, got torch\.int64"),
     (lambda: rrt.AoRRLoss(m=3, k=0.9, ranking="stream"), r"m and k must be fractions, got m=3, k=0\.9"),
     (lambda: rrt.AoRRLoss(m=0, k=1, ranking="stream"), "m and k must be fractions"),
     (lambda: rrt.AoRRLoss(cross_entropy(weight=torch.ones(3)), 0.1, ranking="stream"), "class weights ranks within"),
@@ -311,14 +316,12 @@ ERRORS = [
     (lambda: rrt.LinearAoRRLoss(0.1).suspects(), "m='auto'"),
     (lambda: setattr(rrt.LinearAoRRLoss("auto"), "m", 0.1), "make a new loss"),
     (lambda: rrt.LinearAoRRLoss("auto")(*TEXT, index=torch.arange(2)), "pass n_documents"),
-    (
-        lambda: rrt.LinearAoRRLoss("auto", n_documents=2)(*TEXT, index=torch.tensor([0, 5])),
-        "below n_documents=2",
-    ),
+    (lambda: documents()(*TEXT, index=torch.tensor([0, 5])), "below n_documents=2"),
+    (lambda: documents()(*TEXT, index=torch.arange(3)), r"one integer per sample, shape \(2,\)"),
 ]
 
 
 @pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message for _, message in ERRORS])
 def test_errors_say_what_is_wrong(call, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call()

@@ -64,7 +64,7 @@ def ranked_range(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
-    rows = _as_rows(losses, dim)
+    rows = as_rows(losses, dim)
     if group is not None:
         if dim is not None:
             raise ValueError(f"a group ranks all its losses together, got dim={dim} as well; leave dim out")
@@ -247,7 +247,7 @@ def as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:
     return RankedRange(m, k)
 
 
-def _as_rows(losses: Tensor, dim: int | None) -> Tensor:
+def as_rows(losses: Tensor, dim: int | None) -> Tensor:
     """The losses with the ranked dimension last; without `dim` all losses as one row."""
     if not losses.is_floating_point():
         raise TypeError(f"losses must be floating point, got {losses.dtype}; convert with .float()")

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from ..core.ranges import Rank, RankedRange
 from .cuts import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, ranks_of, weighted_sum
 from .distributed import joint_ranked_range
-from .functional import select, tkml
+from .functional import as_rows, select, tkml
 from .kernels import transforms_active
-from .noisy_labels import NoisyLabels, has_classes
+from .noisy_labels import NoisyLabels, checked_index, has_classes
 from .stream import StreamingCuts
 
 if TYPE_CHECKING:
@@ -246,10 +246,8 @@ class AoRRLoss(RangeLoss):
         if self.auto is not None:
             args, index = _split_index(args, kwargs, base is None)
         losses = args[0] if base is None else base(*args, **kwargs)
-        if losses.dim() == 0:
-            raise ValueError("base must return one loss per sample, got a single number; use reduction='none'")
         last: dict[str, Any] = {"losses": losses.detach()}
-        flat = losses if losses.dim() == 1 else losses.reshape(-1)
+        flat = as_rows(losses, None)
         if self.warmup and self.batches.device != losses.device:
             self.to(losses.device)
         warm = self.batches < self.warmup if self.warmup else None
@@ -376,13 +374,7 @@ def _split_index(
         args, index = args[:n_own], args[n_own]
     if index is None:
         return args, None
-    n, index = args[0].shape[0], torch.as_tensor(index)
-    if index.shape != (n,) or index.is_floating_point() or index.dtype == torch.bool:
-        raise ValueError(
-            f"index must hold one integer per sample, shape ({n},), got {index.dtype} of shape {tuple(index.shape)}; "
-            "wrap the data set in rankrange.torch.WithIndex and pass the index that it returns"
-        )
-    return args, index.long()
+    return args, checked_index(index, args[0].shape[0])
 
 
 class WorstGroupLoss(nn.Module):

@@ -120,6 +120,17 @@ class History(GrowingModule):
         self.visits.index_copy_(0, row, self.visits[row] + 1)
 
 
+def checked_index(index: Any, n: int) -> Tensor:
+    """The indices of n samples or documents in the data set."""
+    index = torch.as_tensor(index)
+    if index.shape != (n,) or index.is_floating_point() or index.dtype == torch.bool:
+        raise ValueError(
+            f"index must hold one integer per sample, shape ({n},), got {index.dtype} of shape {tuple(index.shape)}; "
+            "wrap the data set in rankrange.torch.WithIndex and pass the index that it returns"
+        )
+    return index.long()
+
+
 def last_of_equal(row: Tensor) -> Tensor:
     """For each position the last one with the same row; writing its values at all of them is deterministic."""
     ordered, order = row.sort(stable=True)

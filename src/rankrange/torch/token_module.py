@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.ranges import Rank, RankedRange
 from .distributed import gather_rows, share_of_items
 from .losses import RangeLoss, warmup_batches
-from .noisy_labels import History, last_of_equal
+from .noisy_labels import History, checked_index, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_range import Ranking, TokenWeights, checked_names, mean_in_range, prepared
@@ -156,8 +156,10 @@ class LinearAoRRLoss(RangeLoss):
         ranking = Ranking.checked(RankedRange() if warm else self._keep, self.key, self.per, reference, target)
         if self.automatic and reference is not None:
             raise ValueError("m='auto' has no reference, got one; leave it out, or give a number for m")
-        if index is not None and self.automatic and self.history is None:
-            raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
+        if index is not None and self.automatic:
+            if self.history is None:
+                raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
+            index = checked_index(index, tokens.counted.numel() // max(tokens.length, 1))
         if self.automatic:
             self.to(tokens.hidden.device)
         if self.warmup and self.training:
