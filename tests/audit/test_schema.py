@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from rankrange.audit import audit_table  # noqa: E402
-from rankrange.audit.schema import _flagged  # noqa: E402
+from rankrange.audit import audit_table
+from rankrange.audit.schema import _flagged
 
 
 @pytest.fixture(scope="module")
