@@ -34,8 +34,12 @@ PACKAGES = ("core", "solvers", "crossfit", "label_noise", "inference", "estimato
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 TURNED = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult}
-# Tests whose folder or file has another name than their package.
-FOLDERS = {"torch": ["pytorch"], "shards": ["shards"], "label_noise": ["label_noise", "issues"]}
+# Tests of a package in folders or files of another name.
+ELSEWHERE = {
+    "torch": ["pytorch"],
+    "label_noise": ["label_noise", "issues"],
+    "tables": ["tables", "audit/test_files.py", "audit/test_table_inputs.py"],
+}
 # What all estimators run through: every file that fits one may notice a fault in it.
 BELOW = ("core", "solvers", "crossfit", "label_noise", "inference", "estimators")
 ESTIMATORS = re.compile(r"from rankrange import [^#]*(AoRR|TKML|PartialAUC|RankedRange|find_label_issues|regression)")
@@ -117,9 +121,9 @@ def package_of(path: Path) -> str:
 @cache
 def tests_of(package: str) -> tuple[list[str], list[str]]:
     """The mirrored folders and the other files that import from the package; then those that fit estimators."""
-    own = [f"tests/{name}" for name in FOLDERS.get(package, [package]) if (ROOT / "tests" / name).is_dir()]
+    own = [f"tests/{name}" for name in ELSEWHERE.get(package, [package]) if (ROOT / "tests" / name).exists()]
     files = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-    files = {name: text for name, text in files.items() if not name.startswith(tuple(f"{f}/" for f in [*own, *NEVER]))}
+    files = {name: text for name, text in files.items() if not name.startswith((*own, *NEVER))}
     imports = re.compile(rf"rankrange\.{package}\b|from rankrange import [^#]*\b{package}\b")
     near = sorted(name for name, text in files.items() if imports.search(text))
     far = sorted(name for name, text in files.items() if package in BELOW and ESTIMATORS.search(text))

@@ -31,6 +31,15 @@ def about(text):
     return [" ".join(words.split()) for words in pieces[::2]], [float(number) for number in pieces[1::2]]
 
 
+def check_printed(lines, block):
+    """`# -> text` is exact; in `# ~> text` numbers may differ by .03."""
+    promised = re.findall(r"# ([-~])> (.*?)(?: {3,}.*)?$", block, re.M)
+    assert len(lines) == len(promised), (lines, "a block says all that it prints")
+    for line, (kind, expected) in zip(lines, promised, strict=True):
+        (words, numbers), (of_page, near) = about(line), about(expected)
+        assert line == expected or (kind == "~" and words == of_page and numbers == pytest.approx(near, abs=0.03))
+
+
 def wins_with_scikit_learn(names):
     """Whether the robust models of the page beat the ordinary ones: the linear model, and the trees."""
     models = (("plain", "robust"), ("trees", "wrapped"))
@@ -56,26 +65,26 @@ def run(page, seed=0):
     names, printed = {"__name__": "page"}, []
     for block in blocks(page):
         block = block.replace("random_state=0", f"random_state={seed}").replace("seed(0)", f"seed({seed})")
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(compile(block, page, "exec"), names)
-        printed.append(output.getvalue().splitlines())
+        printed.append(printed_by(block, names))
     return names, printed
+
+
+def printed_by(block, names):
+    """The lines that a block of code prints with these names."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(block, "page", "exec"), names)
+    return output.getvalue().splitlines()
 
 
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if blocks(page) and page.name not in ELSEWHERE], ids=lambda page: page.stem
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
-    """`# -> text` is exact; in `# ~> text` numbers may differ by .03."""
     monkeypatch.chdir(tmp_path)
     names, printed = run(page)
     for block, lines in zip(blocks(page), printed, strict=True):
-        promised = re.findall(r"# ([-~])> (.*?)(?: {3,}.*)?$", block, re.M)
-        assert len(lines) == len(promised), (lines, "a block says all that it prints")
-        for line, (kind, expected) in zip(lines, promised, strict=True):
-            (words, numbers), (of_page, near) = about(line), about(expected)
-            assert line == expected or (kind == "~" and words == of_page and numbers == pytest.approx(near, abs=0.03))
+        check_printed(lines, block)
     if page in WINS:
         assert all(WINS[page](names))
 
