@@ -52,18 +52,19 @@ class Mutant(NamedTuple):
     """Where in a file which text becomes which."""
 
     path: Path
+    source: str
     node: ast.AST
     kind: str
     text: str
 
     def __str__(self) -> str:
-        before = " ".join((ast.get_source_segment(self.path.read_text("utf-8"), self.node) or "").split())
-        after = " ".join(self.text.split())
-        return f"{self.path.relative_to(ROOT)}:{self.node.lineno} {self.kind}: {before[:100]} -> {after[:100]}"
+        before = " ".join((ast.get_source_segment(self.source, self.node) or "").split())
+        place = f"{'/'.join(self.path.parts[self.path.parts.index('src') :])}:{self.node.lineno}"
+        return f"{place} {self.kind}: {before[:100]} -> {' '.join(self.text.split())[:100]}"
 
     def applied(self) -> str:
         """The source with the fault; ast counts columns in bytes."""
-        lines = self.path.read_bytes().splitlines(keepends=True)
+        lines = self.source.encode().splitlines(keepends=True)
         first, last = self.node.lineno - 1, self.node.end_lineno - 1
         head, tail = lines[first][: self.node.col_offset], lines[last][self.node.end_col_offset :]
         return b"".join([*lines[:first], head + self.text.encode() + tail, *lines[last + 1 :]]).decode()
@@ -71,10 +72,11 @@ class Mutant(NamedTuple):
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
     """All faults that can be planted in a file; annotations, messages of errors and docstrings have none."""
+    source = path.read_text(encoding="utf-8")
 
     def visit(node: ast.AST) -> Iterator[Mutant]:
         for kind, changed in changes(node):
-            yield Mutant(path, node, kind, changed if isinstance(changed, str) else f"({ast.unparse(changed)})")
+            yield Mutant(path, source, node, kind, changed if isinstance(changed, str) else f"({ast.unparse(changed)})")
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.Raise | ast.JoinedStr):
                 continue
@@ -82,7 +84,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
                 if isinstance(child, ast.AST):
                     yield from visit(child)
 
-    yield from visit(ast.parse(path.read_text(encoding="utf-8")))
+    yield from visit(ast.parse(source))
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | str]]:
@@ -112,10 +114,6 @@ def replaced(node: ast.AST, **fields: object) -> ast.AST:
     for name, value in fields.items():
         setattr(other, name, value)
     return other
-
-
-def package_of(path: Path) -> str:
-    return path.relative_to(ROOT / "src" / "rankrange").parts[0].removesuffix(".py")
 
 
 @cache
@@ -184,24 +182,25 @@ def main() -> None:
     parser.add_argument("--jobs", default="auto", help="processes of pytest")
     parser.add_argument("--list", action="store_true", help="only show what is drawn")
     given = parser.parse_args()
-    files = sorted(path for name in given.packages for path in (ROOT / "src" / "rankrange" / name).rglob("*.py"))
-    drawn = random.Random(given.seed).sample([mutant for path in files for mutant in mutants_of(path)], given.count)
-    if given.list:
-        print(*drawn, sep="\n")
-        return
     survivors = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:  # what is drawn stays as it is, whatever is edited meanwhile
         source = Path(folder, "src")
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+        package_of = {path: name for name in given.packages for path in (source / "rankrange" / name).rglob("*.py")}
+        possible = [mutant for path in sorted(package_of) for mutant in mutants_of(path)]
+        drawn = random.Random(given.seed).sample(possible, given.count)
+        if given.list:
+            print(*drawn, sep="\n")
+            return
         bench = Bench(source, given.jobs)
         for mutant in drawn:
-            start, target, noticed = time.monotonic(), source / mutant.path.relative_to(ROOT / "src"), False
-            for tests in tests_of(package_of(mutant.path))[: 1 if given.near else 2]:
+            start, noticed = time.monotonic(), False
+            for tests in tests_of(package_of[mutant.path])[: 1 if given.near else 2]:
                 if tests and not noticed:
                     bench.learn(tests)
-                    target.write_text(mutant.applied(), encoding="utf-8")
+                    mutant.path.write_text(mutant.applied(), encoding="utf-8")
                     noticed = bench.notices(tests)
-                    shutil.copyfile(mutant.path, target)
+                    mutant.path.write_text(mutant.source, encoding="utf-8")
             survivors += [] if noticed else [mutant]
             seconds = time.monotonic() - start
             print(f"{'noticed ' if noticed else 'SURVIVED'} {seconds:4.0f} s  {mutant}", flush=True)

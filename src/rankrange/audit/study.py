@@ -206,7 +206,6 @@ def audit_table(
     problems += bad_leverage_points(result, found, numbers) if found.task == "numbers" else []
     progress("collecting evidence for the page")
     shown = result.order[:SHOWN]
-    owners = [encoder.columns_[index]["name"] for index in encoder.owner_]
     on_page = table.select([] if side else rest[:SHOWN_COLUMNS])
     notes = [*found.notes, *result.notes, *ignored_groups(result), *group_notes(by_groups, str(group), result), *warned]
     return Audit(
@@ -228,7 +227,7 @@ def audit_table(
         source=held,
         row_names=names,
         review=review,
-        evidence=gather(features, on_page, X, found, result, owners, seed, side),
+        evidence=gather(features, on_page, X, found, result, encoder.owner_, seed, side),
     )
 
 

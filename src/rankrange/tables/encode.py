@@ -64,8 +64,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         The fitted parameters of each column that is used.
     forms_ : dict
         The format of each column, by which new tables are read.
-    owner_ : list of int
-        For each feature, the index of its column in `columns_`.
+    owner_ : list of str
+        The name of the column of each feature.
     feature_names_ : list of str
         A name for each feature.
     n_features_in_ : int
@@ -93,7 +93,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         if not self.columns_:
             reasons = "; ".join(f"{r.name}: {r.how}" for r in self.report_[:3])
             raise UserError(f"at least one column besides the target must be usable, got none ({reasons}); add columns")
-        self.owner_ = [index for index, column in enumerate(self.columns_) for _ in column["features"]]
+        self.owner_ = [column["name"] for column in self.columns_ for _ in column["features"]]
         self.feature_names_ = [name for column in self.columns_ for name in column["features"]]
         self.n_features_in_ = len(columns)
         return self
@@ -119,10 +119,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Fit the encoder to a table and encode it."""
         columns = _columns_of(X, dates=self.dates, decimal=self.decimal)
         return self.fit(columns).transform(columns)
-
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The names of the features, in the order of the columns of `transform`; `input_features` is not used."""
-        return np.array(self.feature_names_, dtype=object)
 
 
 def as_table(data: Any) -> Any:
