@@ -71,7 +71,7 @@ class Mutant(NamedTuple):
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """All faults that can be planted in a file; annotations, messages of errors and docstrings have none."""
+    """All faults that can be planted in a file; annotations, messages of errors, docstrings and strict= have none."""
     source = path.read_text(encoding="utf-8")
 
     def visit(node: ast.AST) -> Iterator[Mutant]:
@@ -79,6 +79,8 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
             yield Mutant(path, source, node, kind, changed if isinstance(changed, str) else f"({ast.unparse(changed)})")
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.Raise | ast.JoinedStr):
+                continue
+            if isinstance(node, ast.keyword) and node.arg == "strict":
                 continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):

@@ -57,6 +57,7 @@ def test_rare_values_are_pooled_and_unknown_ones_join_them():
     text = ["a"] * 50 + ["b"] * 50 + ["rare one", "rare two"]
     encoder = TableEncoder().fit({"t": text})
     assert encoder.feature_names_ == ["t = a", "t = b", "t = (other)"]
+    assert encoder.report_[0].how == "2 values, one 0/1 column each; 2 rare values in one column"
     np.testing.assert_array_equal(encoder.transform({"t": ["a", "rare one", "never seen"]})[:, 2], [0, 1, 1])
 
 
@@ -88,7 +89,7 @@ def test_dates_booleans_and_numbers_written_as_text_are_numbers():
     assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]
     steps = np.diff(encoder.transform(frame)[:, 0])
     np.testing.assert_allclose(steps, steps[0])
-    assert "1 cells that are not numbers" in encoder.report_[2].how
+    assert "1 cell of other texts counted as missing" in encoder.report_[2].how
 
 
 ISO = ["2024-01-31", "2024-02-29 08:30", "2024-03-01T10:00:00"]
@@ -199,7 +200,7 @@ def test_a_column_of_numbers_with_marks_is_encoded_like_the_same_column_with_emp
     np.testing.assert_array_equal(encoder.fit_transform(marked), TableEncoder().fit_transform(empty))
     assert encoder.report_[0].used
     assert encoder.report_[0].missing == 40
-    assert f"40 cells with '{mark}' count as missing" in encoder.report_[0].how
+    assert f"40 cells with '{mark}' counted as missing" in encoder.report_[0].how
 
 
 @pytest.mark.parametrize("form", ["${:.2f}", "{:.1f}%", "2024-01-{:02.0f}", "{:02.0f}.03.2024"])
@@ -222,4 +223,4 @@ def test_marks_among_texts_are_values():
     levels = ["none", "low", "high", "-"]
     encoder = TableEncoder().fit({"x": [levels[i % 4] for i in range(80)], "y": list(range(3)) * 26 + [0, 1]})
     assert set(encoder.columns_[0]["levels"]) == set(levels)
-    assert "count as missing" not in encoder.report_[0].how
+    assert "counted as missing" not in encoder.report_[0].how

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..pages.text import visible
+from ..pages.text import plural, visible
 from .columns import FEW, Column, read_columns
 
 # The largest number of values of a text column with their own 0/1 column, and the least number of rows of each.
@@ -176,18 +176,20 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
         "missing": bool(missing),
         "features": [name, *([f"{name} {MISSING}"] if missing else []), *([f"{name} {FAR}"] if outside else [])],
     }
-    how = "1 for yes, 0 for no" if yes else "days, standardised" if column.kind == "dates" else "standardised"
+    notes = ["1 for yes, 0 for no" if yes else "days, standardised" if column.kind == "dates" else "standardised"]
     filled = "the more frequent value" if yes else "the median"
-    how += f"; {missing:,} missing cells became {filled} and are marked" if missing else ""
+    if missing:
+        notes.append(f"{plural(missing, 'missing cell')} filled with {filled} and marked")
     if outside:
-        how += f"; {outside:,} values outside {limits[0]:.4g} to {limits[1]:.4g} became the median and are marked"
+        range_ = f"{limits[0]:.4g} to {limits[1]:.4g}"
+        notes.append(f"{plural(outside, 'value')} outside {range_} replaced by the median and marked")
     if column.strays is not None:
-        how += f"; {int(column.strays.sum()):,} cells that are not numbers count as missing"
+        notes.append(f"{plural(int(column.strays.sum()), 'cell')} of other texts counted as missing")
     if column.marks:
-        listed = ", ".join(f"'{visible(mark, 20)}'" for mark in list(column.marks)[:4])
+        shown = ", ".join(f"'{visible(mark, 20)}'" for mark in list(column.marks)[:4])
         more = " ..." if len(column.marks) > 4 else ""
-        how += f"; {sum(column.marks.values()):,} cells with {listed}{more} count as missing"
-    return settings, how
+        notes.append(f"{plural(sum(column.marks.values()), 'cell')} with {shown}{more} counted as missing")
+    return settings, "; ".join(notes)
 
 
 def _central_range(present: Array) -> tuple[float, float]:
@@ -280,12 +282,13 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     settings = {"kind": "text", "levels": chosen, "slots": slots, "features": features, "words": words}
     reduced = f"words and character n-grams, reduced to {width} numbers"
     if prose:
-        return settings, f"prose: {reduced}" + (f"; {missing:,} missing cells are zeros" if missing else "")
-    how = f"{len(chosen)} values, one 0/1 column each"
-    how += f"; {pooled:,} rare values share one column" if pooled else ""
-    how += f"; and {reduced}" if many else ""
-    how += f"; {missing:,} missing cells are a separate value" if missing else ""
-    return settings, how
+        notes = [f"prose: {reduced}"] + ([f"{plural(missing, 'missing cell')} encoded as zeros"] if missing else [])
+        return settings, "; ".join(notes)
+    notes = [f"{len(chosen)} values, one 0/1 column each"]
+    notes += [f"{plural(pooled, 'rare value')} in one column"] if pooled else []
+    notes += [f"and {reduced}"] if many else []
+    notes += [f"{plural(missing, 'missing cell')} as a separate value"] if missing else []
+    return settings, "; ".join(notes)
 
 
 def _encode_text(settings: dict[str, Any], column: Column, out: Array) -> None:
