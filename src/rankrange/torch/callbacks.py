@@ -206,8 +206,9 @@ class _IndexCollator:
 
 def _use_loss(trainer: Any, criterion: AoRRLoss | LinearAoRRLoss) -> None:
     """Make the trainer compute this loss; with tokens, evaluation does not change."""
-    original, tokens, options = trainer.compute_loss, isinstance(criterion, LinearAoRRLoss), {}
+    original, tokens = trainer.compute_loss, isinstance(criterion, LinearAoRRLoss)
     loss_of = _loss_of_tokens if tokens else _loss_of_classes
+    options: dict[str, Any] = {}
     if tokens:
         options = {"output_hidden_states": True, "use_cache": False}
         if "logits_to_keep" in inspect.signature(trainer.model.forward).parameters:

@@ -227,19 +227,9 @@ def _ranked_range_op(rows: Tensor, m: int, k: int, scale: float) -> tuple[Tensor
     return find_range(rows, m, k, scale)[:2]
 
 
-@torch.library.custom_op("rankrange::weigh", mutates_args=())
-def _weigh_op(rows: Tensor, cut: Tensor, scale: float, gradient: Tensor) -> Tensor:
-    return weigh(rows, cut, scale, gradient)
-
-
-@torch.library.custom_op("rankrange::tkml", mutates_args=())
-def _tkml_op(scores: Tensor, mask: Tensor, top_k: int, two_sided: bool) -> tuple[Tensor, Tensor]:
-    return find_scores(scores, mask, top_k, two_sided)
-
-
-@torch.library.custom_op("rankrange::spread", mutates_args=())
-def _spread_op(scores: Tensor, mask: Tensor, marks: Tensor, gradient: Tensor) -> Tensor:
-    return spread(scores, mask, marks, gradient)
+_weigh_op = torch.library.custom_op("rankrange::weigh", weigh, mutates_args=())
+_tkml_op = torch.library.custom_op("rankrange::tkml", find_scores, mutates_args=())
+_spread_op = torch.library.custom_op("rankrange::spread", spread, mutates_args=())
 
 
 @_ranked_range_op.register_fake
