@@ -19,6 +19,8 @@ from ..core.arrays import Array
 _INDEPENDENT = 1e-7
 # Exchanges with a smaller relative gain are rounding errors.
 _GAIN = 1e-10
+# The relative gain at which concentration steps on all rows end.
+_SETTLED = 1e-12
 # The number of kept and of dropped rows that are candidates for an exchange.
 _CANDIDATES = 100
 _MAX_STEPS = 300
@@ -120,6 +122,28 @@ class TrimmedSquares:
             B[moving], kept[moving], value[moving] = after
         return Fits(B, kept, value)
 
+    def settle(self, b: Array, most: int) -> tuple[Array, int, float]:
+        """Concentration steps from b until they gain nothing: the end point, their number, and what is left to gain.
+
+        There are at most `most` steps, each from the residuals at b, so that the last ones refine it.
+        """
+        steps, gap = 0, np.inf
+        while steps < most:
+            steps += 1
+            fits = self.keep(b[None])
+            Z, y = self.Z[fits.kept[0]], self.y[fits.kept[0]]
+            slope = Z.T @ (y - Z @ b) - self.P @ b
+            step = _solve(Z.T @ Z + self.P, slope)
+            gap = float(step @ slope)
+            if gap <= _SETTLED * fits.value[0]:
+                break
+            b = b + step
+        return b, steps, gap
+
+    def part(self, rows: Array) -> TrimmedSquares:
+        """The problem on a subset of the rows, of which the same share is kept."""
+        return TrimmedSquares(self.Z[rows], self.y[rows], max(round(self.h * len(rows) / self.n), 1), self.P)
+
     def exchange(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
         """Exchange a kept row for a dropped one, always the pair with the largest gain, until none gains.
 
@@ -162,6 +186,13 @@ class TrimmedSquares:
         change = (ri**2 * less - rj**2 * more + 2 * ri * rj * cross) / (more * less + cross**2)
         at = np.unravel_index(change.argmin(), change.shape)
         return (int(i[at[0]]), int(j[at[1]]), float(change[at])) if change[at] < -_GAIN * value else None
+
+
+def _solve(G: Array, g: Array) -> Array:
+    """G^-1 g, with coefficient 0 in the null space of G."""
+    values, vectors = np.linalg.eigh(G)
+    good = values > 1e-14 * values.max(initial=0.0)
+    return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
 
 
 def _least(score: Array, rows: Array) -> Array:

@@ -1,8 +1,8 @@
 """Least trimmed squares with or without a ridge penalty: for squared losses with k = n.
 
-Up to 1,000 rows are searched together (`elemental`). Up to 10,000 rows, a random subset is searched first, and its best
-fits are continued on all rows. With more, they are continued on a larger subset and then on all rows, by concentration
-steps only. For fixed kept rows the problem is quadratic, so the certificate is the gain of a final Newton step.
+Up to 1,000 rows are searched together (`elemental`). With more rows a random subset is searched first, its best
+fits are continued on at most 10,000 rows, and the lowest of these is settled on all rows. For fixed kept rows the
+problem is quadratic, so the certificate is the gain of a final Newton step.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 from .descent import Result
-from .elemental import TrimmedSquares, elemental_fits, improve, screen, smallest
+from .elemental import Fits, TrimmedSquares, elemental_fits, improve, screen
 
 # The number of rows for elemental starts, and for continuing the best of them.
 _FIRST, _SECOND = 1_000, 10_000
-# The same for larger data, which have fewer continued starts, and the relative gain at which their steps end.
-_FIRST_OF_MANY, _SECOND_OF_MANY, _CONTINUED_OF_MANY, _TOL_OF_MANY = 300, 4_000, 3, 1e-9
 # The number of elemental starts for each of n_starts, and the number that are continued.
 _ELEMENTAL, _CONTINUED = 50, 20
 # The number of rows for computing medians and the whitening.
 _MEDIAN_ROWS = 5_000
 # Singular values below this share of the largest are treated as 0.
 _RANK = 1e-10
-_BLOCK = 8192
 
 
 class Coordinates:
@@ -65,27 +62,16 @@ class Coordinates:
         return self.rows_of(self.X[which])
 
     def _whitening(self, Z: Array) -> Array:
-        """T, from the half of the rows Z nearest to the centre if it has the rank of all rows, otherwise from all of Z.
+        """T, from the half of the rows Z nearest to the centre if it has the rank of all rows, otherwise from all rows.
 
-        If Z is a sample without full rank, T is from the Gram matrix of all rows instead of from all of Z.
+        Z may be a sample of the rows.
         """
         length = np.einsum("ij,ij->i", Z, Z)
         half = _directions(Z[length <= np.median(length)])
         if half.shape[1] == Z.shape[1]:
             return half
-        whole = _directions(Z)
-        if whole.shape[1] < Z.shape[1] and len(Z) < len(self.X):
-            whole = _directions_of(self._gram() * (len(Z) / len(self.X)), len(Z))
+        whole = _directions(self.rows(slice(None)))
         return half if half.shape[1] == whole.shape[1] else whole
-
-    def _gram(self) -> Array:
-        """The Gram matrix of all rows in these coordinates; that of a subset may miss rare categories."""
-        p = len(self.T)
-        total = np.zeros((p, p))
-        for start in range(0, len(self.X), _BLOCK):
-            Z = self.rows(slice(start, start + _BLOCK))
-            total += Z.T @ Z
-        return total
 
     def as_given(self, b: Array) -> Array:
         """Transform coefficients in these coordinates to W (1, p) of the original columns."""
@@ -134,13 +120,6 @@ def _directions(Z: Array) -> Array:
     return V[good].T / s[good] * np.sqrt(len(Z))
 
 
-def _directions_of(gram: Array, n: int) -> Array:
-    """`_directions` from the Gram matrix of n rows, with half of the digits, because it squares the singular values."""
-    values, vectors = np.linalg.eigh(gram)
-    good = values > 1e-13 * values.max(initial=0.0)
-    return vectors[:, good] / np.sqrt(values[good]) * np.sqrt(n)
-
-
 def least_trimmed_squares(objective: Objective, start: Array | None, settings: Any) -> Result:
     """Minimise the mean of the n - m smallest squared residuals plus the penalty.
 
@@ -148,40 +127,46 @@ def least_trimmed_squares(objective: Objective, start: Array | None, settings: A
     `rankrange.solvers.Settings`.
     """
     at = Coordinates(objective.design.X, objective.design.fit_intercept, settings.rng)
-    y, h = objective.y.astype(np.float64), int(objective.kept)
-    P = at.penalty(objective.C_of_sum)
-    starts = [] if start is None else [at.inside(start)]
-    rows = _All(at, y, h, P)
-    ends = _ends(rows, starts, settings)
-    settings.log("search", rows.keep(ends[0])[1] / h)
-    few = len(y) <= _SECOND
-    b, steps, gap = rows.settle(ends[0], 1e-15 if few else _TOL_OF_MANY, settings.max_iter)
-    if few:
-        b, gap = rows.polish(b)
-    return _result(objective, rows, b, steps, gap, settings)
+    y = objective.y.astype(np.float64)
+    problem = TrimmedSquares(at.rows(slice(None)), y, int(objective.kept), at.penalty(objective.C_of_sum))
+    found = _searched(problem, [] if start is None else [at.inside(start)], settings)
+    settings.log("search", float(problem.keep(found.B).value[0]) / problem.h)
+    b, steps, gap = problem.settle(found.B[0], settings.max_iter)
+    W = at.as_given(b)
+    losses = objective.losses(objective.design.scores(W))
+    value = objective.value_at(W, losses)
+    settings.log("polish", value)
+    message = "the kept rows are fitted by least squares"
+    if value <= _rounding(y):
+        message, gap = f"exact fit: the {problem.h} kept rows lie on one hyperplane", 0.0
+    certificate = gap / (value * problem.h) if gap > 0 else 0.0
+    converged = certificate <= settings.tol or steps < settings.max_iter
+    if not converged:
+        message = f"the relative gap is {certificate:.2g} after {steps} steps"
+    return Result(W, value, steps, converged, message, settings.log.history, certificate, losses)
 
 
-def _ends(rows: _All, starts: list[Array], settings: Any) -> Array:
-    """The lowest fit (1, p) of a search on all rows; if these are more than 1,000, on a subset first.
-
-    The best fits of the subset are continued on all rows or, if these are more than 10,000, on a larger subset.
-    """
-    n, rng, n_elemental = len(rows.y), settings.rng, _ELEMENTAL * settings.n_starts
+def _searched(problem: TrimmedSquares, starts: list[Array], settings: Any) -> Fits:
+    """The lowest fit of a search on at most 10,000 rows, which begins on at most 1,000 of them."""
+    rng, n_elemental = settings.rng, _ELEMENTAL * settings.n_starts
+    n = len(problem.y)
+    order = np.arange(n) if n <= _FIRST else rng.permutation(n)[:_SECOND]
     # Passes over more rows cost more, and minima are closer together.
     ends, restarts = (
-        max(many * _FIRST // max(n, _FIRST), few) for many, few in ((n_elemental // 25, 2), (n_elemental // 2, 10))
+        max(many * _FIRST // max(len(order), _FIRST), few)
+        for many, few in ((n_elemental // 25, 2), (n_elemental // 2, 10))
     )
-    first, continued = (_FIRST, _CONTINUED) if n <= _SECOND else (_FIRST_OF_MANY, _CONTINUED_OF_MANY)
-    order = np.arange(n) if n <= _SECOND else rng.choice(n, _SECOND_OF_MANY, replace=False)
-    order = order if n <= first else rng.permutation(order)
-    small = rows.part(order[:first])
-    B = np.concatenate([_starts(small, starts), elemental_fits(small, n_elemental, rng)])
-    fits = screen(small, B, 2 * continued)
-    if n <= first:
-        return improve(small, fits, restarts if n_elemental else 0, ends, rng).B[:1]
-    large = rows.part(order)
-    fits = large.keep(np.concatenate([small.concentrate(fits).best(continued).B, *(b[None] for b in starts)]))
-    return (improve(large, fits, restarts, ends, rng) if n <= _SECOND else large.concentrate(fits, 5).best(1)).B[:1]
+    large = small = problem.part(order)
+    if n > _FIRST:
+        small = problem.part(order[:_FIRST])
+    fits = screen(
+        small, np.concatenate([_starts(small, starts), elemental_fits(small, n_elemental, rng)]), 2 * _CONTINUED
+    )
+    if n > _FIRST:
+        fits = large.keep(np.concatenate([small.concentrate(fits).best(_CONTINUED).B, *(b[None] for b in starts)]))
+    if n > _SECOND:
+        return large.concentrate(fits, 5).best(1)
+    return improve(large, fits, restarts if n_elemental or n > _FIRST else 0, ends, rng).best(1)
 
 
 def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
@@ -192,110 +177,6 @@ def _starts(problem: TrimmedSquares, starts: list[Array]) -> Array:
     length = np.einsum("ij,ij->i", problem.Z, problem.Z)
     cuts = [np.inf, *np.quantile(length, (0.5, 0.75))]
     return np.concatenate([problem.fit(np.array([length <= cut for cut in cuts])), *(b[None] for b in starts)])
-
-
-class _All:
-    """All rows of a problem, processed in blocks; their coordinates are not stored."""
-
-    def __init__(self, at: Coordinates, y: Array, h: int, P: Array) -> None:
-        self.at, self.y, self.h, self.P = at, y, h, P
-
-    def part(self, rows: Array) -> TrimmedSquares:
-        """The problem on a subset of the rows, of which the same share is kept."""
-        h = max(round(self.h * len(rows) / len(self.y)), 1)
-        return TrimmedSquares(self.at.rows(rows), self.y[rows], h, self.P)
-
-    def squares(self, b: Array) -> Array:
-        """Squared residuals of all rows."""
-        W = self.at.as_given(b)[0]
-        d = self.at.X.shape[1]
-        r = self.at.X @ W[:d] - self.y
-        if self.at.fit_intercept:
-            r += W[d]
-        return np.multiply(r, r, out=r)
-
-    def sums(self, rows: Array, sign: Array | None = None) -> tuple[Array, Array]:
-        """The Gram matrix and Z'y of some rows, each multiplied by its sign (None: 1)."""
-        p = self.at.T.shape[1]
-        G, g = np.zeros((p, p)), np.zeros(p)
-        for start in range(0, len(rows), _BLOCK):
-            part = rows[start : start + _BLOCK]
-            Z = self.at.rows(part)
-            signed = Z if sign is None else Z * sign[start : start + _BLOCK, None]
-            G += signed.T @ Z
-            g += signed.T @ self.y[part]
-        return G, g
-
-    def keep(self, b: Array) -> tuple[Array, float, float]:
-        """A mask of the kept rows, the objective times h, and the factor by which a concentration step is too short."""
-        squares = self.squares(b)
-        kept, value = smallest(squares[None], self.h)
-        cut = float(squares[kept[0]].max())
-        near = np.count_nonzero((squares > 0.81 * cut) & (squares < 1.21 * cut)) / 0.2
-        return kept[0], float(value[0] + b @ self.P @ b), 1.0 / max(1.0 - near / self.h, 0.1)
-
-    def settle(self, b: Array, tol: float, most: int) -> tuple[Array, int, float]:
-        """Concentration steps from b: the end point, the number of steps, and the possible gain with the kept rows.
-
-        They end when that gain is at most `tol` of the objective, when no step lowers it, or after `most` steps. Like
-        the value of `keep`, the gain is that of the objective times h. The density of residuals at the cut gives the
-        factor by which a step is too short. If there are enough rows to estimate the density (more than 10,000), a
-        longer step is tried as well. Sums are updated only for rows that enter or leave.
-        """
-        kept, value, stretch = self.keep(b)
-        G, g = self.sums(np.flatnonzero(kept))
-        gap, steps = np.inf, 0
-        while steps < most:
-            steps += 1
-            target = _solve(G + self.P, g)
-            gap = float((target - b) @ (G + self.P) @ (target - b))
-            if gap <= tol * value:
-                break
-            point, expected = b + stretch * (target - b), value - gap
-            step_result = self.keep(point) if len(self.y) > _SECOND else None
-            if step_result is None or step_result[1] > expected:  # the plain step achieves its gain
-                point, step_result = target, self.keep(target)
-            if not step_result[1] < value:
-                break
-            after, value, stretch = step_result
-            changed = np.flatnonzero(after != kept)
-            more, more_g = self.sums(changed, np.where(after[changed], 1.0, -1.0))
-            b, kept, G, g = point, after, G + more, g + more_g
-        return b, steps, gap
-
-    def polish(self, b: Array) -> tuple[Array, float]:
-        """Least squares on the rows that b keeps, by three refinement steps, and the gain of the last one, times h."""
-        rows = np.flatnonzero(self.keep(b)[0])
-        Z, y = self.at.rows(rows), self.y[rows]
-        G = Z.T @ Z + self.P
-        for _ in range(3):
-            slope = Z.T @ (y - Z @ b) - self.P @ b
-            step = _solve(G, slope)
-            b = b + step
-        return b, float(step @ slope)
-
-
-def _solve(G: Array, g: Array) -> Array:
-    """G^-1 g, with coefficient 0 in the null space of G."""
-    values, vectors = np.linalg.eigh(G)
-    good = values > 1e-14 * values.max(initial=0.0)
-    return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
-
-
-def _result(objective: Objective, rows: _All, b: Array, steps: int, gap: float, settings: Any) -> Result:
-    """The result; it has not converged if the steps ended at `max_iter` and the gap is above `tol`."""
-    W = rows.at.as_given(b)
-    losses = objective.losses(objective.design.scores(W))
-    value = objective.value_at(W, losses)
-    settings.log("polish", value)
-    message = "the kept rows are fitted by least squares"
-    if value <= _rounding(rows.y):
-        message, gap = f"exact fit: the {rows.h} kept rows lie on one hyperplane", 0.0
-    certificate = gap / (value * rows.h) if gap > 0 else 0.0
-    converged = certificate <= settings.tol or steps < settings.max_iter
-    if not converged:
-        message = f"the relative gap is {certificate:.2g} after {steps} steps"
-    return Result(W, value, steps, converged, message, settings.log.history, certificate, losses)
 
 
 def _rounding(y: Array) -> float:
