@@ -14,7 +14,6 @@ from ..core.cuts import Ranked
 from ..core.losses import Squared, is_convex, needs
 from ..core.objective import Objective
 from .descent import Log, Result, Settings, descend
-from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
 from .smoothing import smoothing
@@ -81,8 +80,7 @@ def _descend(objective: Objective, W: Array | None, settings: Settings) -> Resul
 def solve(objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective.
 
-    Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
-    original columns and rows.
+    Equal rows are merged first, if there are many; the result has the original rows.
 
     Parameters
     ----------
@@ -116,9 +114,5 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     """
     if not _nothing_to_prove(objective):
         needs(objective.loss, objective.n_outputs, "the solver", "Use another loss.")
-    p = objective.design.p
-    objective, columns = without_empty_columns(objective)
     objective, which = merged(objective)
-    start = start if start is None or columns is None else start[:, columns]
-    result = _search(objective, start, Settings() if settings is None else settings)
-    return with_empty_columns(undone(result, which), columns, p)
+    return undone(_search(objective, start, Settings() if settings is None else settings), which)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Design, Objective, Point
-from .descent import Metric, add_diagonal
+from .descent import Metric, add_diagonal, conjugate_gradients
 from .quadratic_net import quadratic_net
 
 # The Hessian is that of at most this many rows per column: more do not make the steps better.
@@ -205,38 +204,15 @@ def _curvatures(objective: Objective, Z: Array) -> list[Array]:
 
 def _by_products(objective: Objective, at: Point) -> Array:
     """The Newton step by conjugate gradients in the metric of one score, with products of X only."""
-    metric = Metric(_hessian_at(objective, at))
-    product = hessian_product(objective, at)
-    step, residual = np.zeros_like(at.gradient), -at.gradient
-    scaled = direction = metric.solve(residual)
-    size = first = float(np.vdot(residual, scaled))
-    for _ in range(_CG_STEPS):
-        bent = product(direction)
-        curved = float(np.vdot(direction, bent))
-        if curved <= 0 or size <= _CG_TOL**2 * first:
-            break
-        step = step + (size / curved) * direction
-        residual = residual - (size / curved) * bent
-        scaled = metric.solve(residual)
-        size, last = float(np.vdot(residual, scaled)), size
-        direction = scaled + (size / last) * direction
-    return step if step.any() else direction
+    solve = Metric(_hessian_at(objective, at)).solve
+    return conjugate_gradients(hessian_product(objective, at), -at.gradient, solve, _CG_TOL, _CG_STEPS)
 
 
 def hessian_product(objective: Objective, at: Point) -> Callable[[Array], Array]:
     """The function V (r, p) -> H V, where H is the Hessian of F for the weights at a point."""
-    design, q = objective.design, at.weights / objective.kept
-    operator: Any = None
+    design, q, squares = objective.design, at.weights / objective.kept, objective.penalty_diagonal()
     if objective.n_outputs == 1:
         h = curvature(objective, at.scores) * q
-    elif hasattr(objective.loss, "hessian_operator"):
-        operator = objective.loss.hessian_operator(objective.y, at.scores.T)
-    else:
-        h = curvature(objective, at.scores) * q
-
-    def product(V: Array) -> Array:
-        change = design.scores(V)
-        bent = change * h if operator is None else operator(change.T).T * q
-        return design.adjoint(bent) + V * objective.penalty_diagonal()
-
-    return product
+        return lambda V: design.adjoint(design.scores(V) * h) + V * squares
+    operator = objective.loss.hessian_operator(objective.y, at.scores.T)
+    return lambda V: design.adjoint(operator(design.scores(V).T).T * q) + V * squares

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from ..core.arrays import Array
 from ..core.losses import Envelope, needs
 from ..core.risks import Smooth, TopRisk, unchanging
-from .descent import Metric, relative
+from .descent import Metric, conjugate_gradients, relative
 from .duality import gap_above_risk
 from .inner.band import step_of_band
 from .quadratic_net import quadratic_net
@@ -51,9 +51,8 @@ _FARTHEST, _DOUBLINGS = 10.0, 6
 # The band, the rows that may cross the cut in a step: rows per parameter, and at most, at first; the largest factor by
 # which it widens before the problem is smoothed instead; and rows per parameter, and at least, of its Hessian.
 _BAND, _WIDEST, _HESSIAN_ROWS = (10, 500), 4, (200, 8000)
-# The first size of a working set of coefficients, which doubles in each step, and the share of the l1 penalty from
-# which the slope of a zero coefficient puts it there.
-_WORKING, _EDGE = 64, 0.8
+# The first size of a working set of coefficients, which doubles in each step.
+_WORKING = 64
 
 
 class Solution(NamedTuple):
@@ -397,9 +396,7 @@ def _direction(smoothing: _Smoothing, at: _At, gradient: Array, size: int, resid
     """The Newton step (r, p): by conjugate gradients, or over a working set of coefficients with an l1 penalty."""
     if smoothing.problem.l1_ratio:
         return _proximal_step(smoothing, at, gradient, size)
-    solve = _preconditioner(smoothing, at)
-    found = _conjugate_gradients(smoothing.product(at), -gradient, solve, residual)
-    return found if float(np.vdot(found, gradient)) < 0 else -solve(gradient)
+    return conjugate_gradients(smoothing.product(at), -gradient, _preconditioner(smoothing, at), residual, _CG_STEPS)
 
 
 def _band_hessian(smoothing: _Smoothing, at: _At) -> Array:
@@ -439,36 +436,21 @@ def _preconditioner(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
         return lambda G: metric.solve(G.reshape(1, -1)).reshape(G.shape)
     # One metric for all scores: a common shift of all scores, which changes no loss, stays one.
     h = smoothing.curvatures(at).mean(axis=0)
-    if len(at.risk.free) and at.risk.map is None:
+    if r > 1 and at.risk.map is None:
         h[at.risk.free] += at.risk.rates * (at.slope[:, at.risk.free] ** 2).mean(axis=0)
     matrix = _gram(smoothing, h, most)
-    if r == 1:
-        matrix += _of_weights(design, at.risk, at.slope[0])
+    if r == 1 and len(at.risk.free):
+        risk = at.risk.sampled(most)
+        factor = risk.factor(_unit_gradients(risk, design, at.slope[0]))
+        matrix += factor.T @ factor
     return Metric(matrix, 1e-13).solve
 
 
-def _of_weights(design: Any, risk: Smooth, slope: Array) -> Array:
-    """The part (p, p) of the Hessian of one score that comes from the change of the weights.
-
-    For rows it is without the squares of their own gradients, which belong to their curvatures.
-    """
-    if not len(risk.free):
-        return np.zeros((design.p, design.p))
-    if risk.map is not None:
-        factor = risk.factor(np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]]))
-        return factor.T @ factor
-    if not risk.block.any():  # the usual case: one block
-        pull = np.zeros((1, design.n))
-        pull[0, risk.free] = risk.rates * slope[risk.free]
-        total = design.adjoint(pull)[0]
-        return -np.outer(total, total / float(risk.rates.sum()))
-    mass = np.bincount(risk.block, weights=risk.rates)
-    blocks = sp.csr_matrix((risk.rates * slope[risk.free], (risk.block, risk.free)), (len(mass), design.n))
-    sums = np.empty((len(mass), design.p))
-    product = blocks @ design.X
-    sums[:, : design.d] = product.toarray() if sp.issparse(product) else product
-    sums[:, design.d :] = np.asarray(blocks.sum(axis=1))[:, : design.p - design.d]
-    return -(sums.T / np.maximum(mass, 1e-300)) @ sums
+def _unit_gradients(risk: Smooth, design: Any, slope: Array) -> Array:
+    """The gradients (free units, p) of the losses of the free units, for one score."""
+    if risk.map is None:
+        return design.dense(risk.free) * slope[risk.free, None]
+    return np.stack([design.adjoint(row.toarray() * slope)[0] for row in risk.map[risk.free]])
 
 
 def _centred_diagonal(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array]:
@@ -494,42 +476,16 @@ def _centred_diagonal(smoothing: _Smoothing, at: _At) -> Callable[[Array], Array
     return solve
 
 
-def _conjugate_gradients(
-    product: Callable[[Array], Array], right: Array, solve: Callable[[Array], Array], tol: float
-) -> Array:
-    """An approximate solution of product(V) = right from zero; it ends early if a curvature is not positive."""
-    V, residual = np.zeros_like(right), right.copy()
-    scaled = solve(residual)
-    direction = scaled
-    size = first = float(np.vdot(residual, scaled))
-    for _ in range(_CG_STEPS):
-        if not size > tol**2 * first:
-            break
-        bent = product(direction)
-        curvature = float(np.vdot(direction, bent))
-        if not curvature > 0:
-            break
-        V = V + (size / curvature) * direction
-        residual = residual - (size / curvature) * bent
-        scaled = solve(residual)
-        last, size = size, float(np.vdot(residual, scaled))
-        direction = scaled + (size / last) * direction
-    return V
-
-
 def _proximal_step(smoothing: _Smoothing, at: _At, gradient: Array, size: int) -> Array:
     """The step to the minimum of the quadratic model plus the penalty, over a working set of coefficients.
 
-    The set has the nonzero coefficients and those whose slopes are nearly as large as the l1 penalty allows at zero: up
-    to `size` or twice as many in total, the steepest.
+    The set has the nonzero coefficients and those with the largest slopes, at least `size` and as many again.
     """
     problem, d = smoothing.problem, smoothing.problem.design.d
     used = at.W[:, :d].ravel() != 0
     order = np.where(used, np.inf, np.abs(gradient[:, :d]).ravel())
-    chosen = np.flatnonzero(order > _EDGE * problem.l1_ratio / problem.C)
-    count = max(size, 2 * int(used.sum()))
-    if count < len(chosen):
-        chosen = np.sort(chosen[np.argpartition(-order[chosen], count)[:count]])
+    count = min(max(size, 2 * int(used.sum())), len(order))
+    chosen = np.sort(np.argpartition(-order, count - 1)[:count]) if count else np.zeros(0, dtype=np.intp)
     output, column = np.divmod(chosen, max(d, 1))
     n_penalised = len(chosen)
     if problem.design.fit_intercept:

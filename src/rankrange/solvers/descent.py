@@ -17,7 +17,7 @@ import scipy.linalg
 from ..core.arrays import Array
 from ..core.objective import Objective
 
-Batch = Callable[..., tuple[Array, Array]]
+Batch = Callable[[Array], tuple[Array, Array]]
 # Starts are compared every other iteration. One that is closer to a lower one than this share of F, measured by half
 # the squared distance in the metric, ends.
 _COMPARED_EVERY, _SAME = 2, 1e-4
@@ -213,6 +213,32 @@ def add_diagonal(matrix: Array, diagonal: Array) -> Array:
     return matrix
 
 
+def conjugate_gradients(
+    product: Callable[[Array], Array], right: Array, solve: Callable[[Array], Array], tol: float, most: int
+) -> Array:
+    """An approximate solution of product(V) = right, by at most `most` steps from zero.
+
+    `solve` is an approximate inverse; its solution is returned if a curvature is not positive at once. The steps end at
+    the share `tol` of the first residual, or if a later curvature is not positive.
+    """
+    V, residual = np.zeros_like(right), right
+    scaled = direction = solve(residual)
+    size = first = float(np.vdot(residual, scaled))
+    for _ in range(most):
+        if not size > tol**2 * first:
+            break
+        bent = product(direction)
+        curvature = float(np.vdot(direction, bent))
+        if not curvature > 0:
+            break
+        V = V + (size / curvature) * direction
+        residual = residual - (size / curvature) * bent
+        scaled = solve(residual)
+        last, size = size, float(np.vdot(residual, scaled))
+        direction = scaled + (size / last) * direction
+    return V if V.any() else direction
+
+
 def bounded_difference(matrix: Array, other: Array, least: float) -> Array:
     """A positive definite matrix minus another, bounded below by the share `least` of the first in every direction."""
     raised = add_diagonal(matrix.copy(), np.full(len(matrix), 1e-12 * float(np.diag(matrix).max())))
@@ -228,25 +254,20 @@ def descend(
     *,
     max_iter: int = 100,
     tol: float = 1e-10,
-    left: Callable[[Array], Array] | None = None,
     on_step: Callable[[float], None] | None = None,
-    numbered: bool = False,
 ) -> tuple[Array, Array, int]:
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
     `batch` returns the values (S,) and gradients (S, r, p). A start is finished after `max_iter` iterations, when a
-    step lowers its value by less than the share `tol`, when no step lowers it, or when `left`, which estimates the
-    possible decrease from the gradients, is at most 10 tol of its value. Several starts are also compared: one ends
-    early if it is close to a lower one in the `metric`, or if it is not likely to reach the third lowest value. With
-    `numbered` the starts have different objectives and are not compared: the batch is called as batch(W, which), where
-    `which` are their numbers. `metric` is the initial Hessian; None means the identity and no comparison of distances.
-    `on_step` is called with the lowest value after each iteration.
+    step lowers its value by less than the share `tol`, or when no step lowers it. Several starts are also compared: one
+    ends early if it is close to a lower one in the `metric`, or if it is not likely to reach the third lowest value.
+    `metric` is the initial Hessian; None means the identity and no comparison of distances. `on_step` is called with
+    the lowest value after each iteration.
     """
     W = np.array(starts, dtype=np.float64)
-    evaluate = batch if numbered else lambda W, which: batch(W)
     solve = None if metric is None else metric.solve
     unfinished = np.arange(len(W))  # the numbers of the starts that are not finished
-    values, gradients = evaluate(W, unfinished)
+    values, gradients = batch(W)
     ends, end_values, before = W.copy(), values.copy(), values.copy()
     pairs: deque[tuple[Array, Array, Array]] = deque(maxlen=_PAIRS)
     for iteration in range(max_iter):
@@ -259,9 +280,7 @@ def descend(
         step = np.ones(len(W))
         if metric is None and not iteration:
             step /= np.maximum(1.0, np.sqrt(_inner(gradients, gradients)))
-        moved, new_values, new_gradients = _backtrack(
-            evaluate, W, values, gradients, direction, slope, step, unfinished
-        )
+        moved, new_values, new_gradients = _backtrack(batch, W, values, gradients, direction, slope, step)
         gained = values - new_values
         s, y = moved - W, new_gradients - gradients
         W, values, gradients = moved, new_values, new_gradients
@@ -269,14 +288,12 @@ def descend(
         if on_step is not None:
             on_step(float(end_values.min()))
         active = gained > tol * np.abs(values)
-        if metric is not None and not numbered and len(W) > 1 and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
+        if metric is not None and len(W) > 1 and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
             active &= ~is_duplicate(ends, end_values, metric)[unfinished]
-        if not numbered and iteration % _WINDOW == _WINDOW - 1 and len(end_values) > _LOWEST:
+        if iteration % _WINDOW == _WINDOW - 1 and len(end_values) > _LOWEST:
             reachable = values - _SPEED_UP * (max_iter - iteration - 1) / _WINDOW * (before[unfinished] - values)
             active &= reachable <= np.partition(end_values, _LOWEST - 1)[_LOWEST - 1]
             before = end_values.copy()
-        if left is not None:
-            active &= left(gradients) > 10 * tol * np.abs(values)
         if not active.any():
             return ends, end_values, iteration + 1
         curvature = _inner(s, y)
@@ -329,14 +346,7 @@ def inverse_hessian(
 
 
 def _backtrack(
-    evaluate: Batch,
-    W: Array,
-    values: Array,
-    gradients: Array,
-    direction: Array,
-    slope: Array,
-    step: Array,
-    numbers: Array,
+    batch: Batch, W: Array, values: Array, gradients: Array, direction: Array, slope: Array, step: Array
 ) -> tuple[Array, Array, Array]:
     """Shorten the steps of starts that have not decreased enough, up to 25 times; one that never does stays in place.
 
@@ -346,7 +356,7 @@ def _backtrack(
     waiting = np.arange(len(W))
     for _ in range(25):
         trial = W[waiting] + step[waiting, None, None] * direction[waiting]
-        trial_values, trial_gradients = evaluate(trial, numbers[waiting])
+        trial_values, trial_gradients = batch(trial)
         done = trial_values <= values[waiting] + 1e-4 * step[waiting] * slope[waiting]
         if len(done) == len(W) and done.all():  # the usual case: no results to combine
             return trial, trial_values, trial_gradients
