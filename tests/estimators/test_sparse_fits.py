@@ -84,7 +84,8 @@ def test_a_hinge_of_which_all_kept_rows_lie_on_the_margin_ends_with_a_certificat
 def test_cutting_again_in_each_step_never_raises_the_objective_and_proves_the_end():
     X, y = words(500, 600)
     rng = np.random.default_rng(1)
-    design = Design(X, True).unfactored()
+    design = Design(X, True)
+    design.factored = False
     objective = Objective(design, np.where(y == 1, 1.0, -1.0), LOSSES["logistic"](), 40.0, 1, m=60, k=300)
     for seed in range(3):
         W = np.random.default_rng(seed).normal(size=(1, 601))

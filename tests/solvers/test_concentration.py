@@ -32,8 +32,8 @@ def test_no_step_increases_the_objective(name, sparse, l1_ratio):
     if sparse:
         import scipy.sparse as sp
 
-        design = Design(sp.csr_array(objective.design.X), True)
-        objective = replace(objective, design=design.unfactored())
+        objective = replace(objective, design=Design(sp.csr_array(objective.design.X), True))
+        objective.design.factored = False
     W = np.random.default_rng(1).normal(size=(objective.n_outputs, objective.design.p))
     values = [objective.value(W)]
     for rounds in (1, 2, 4, 8):

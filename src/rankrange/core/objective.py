@@ -16,7 +16,6 @@ the difference of two such functions.
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -30,8 +29,8 @@ from .risks import TopRisk
 
 # Number of rows of X in a block, for products that need a temporary copy.
 _BLOCK = 4096
-# A p x p matrix is built and factored up to this p.
-MAX_FACTORED = 1000
+# A p x p matrix is built and factored up to this p; with sparse rows products with X are faster for more columns.
+MAX_FACTORED, MAX_FACTORED_SPARSE = 1000, 200
 
 
 class Design:
@@ -43,7 +42,8 @@ class Design:
         self.n, self.d = X.shape
         self.p = self.d + fit_intercept
         self.sparse = sp.issparse(X)
-        self.factored = self.p <= MAX_FACTORED  # whether solvers build and factor p x p matrices
+        # Whether solvers build and factor p x p matrices.
+        self.factored = self.p <= (MAX_FACTORED_SPARSE if self.sparse else MAX_FACTORED)
 
     @cached_property
     def _transposed(self) -> Any:
@@ -147,7 +147,7 @@ class Design:
         return (left.T * h) @ right
 
     def spread(self, h: Array, rows: Array | None = None) -> Array:
-        """`gram`, or only its diagonal (p,) if `factored` is False, as with more than 1000 columns."""
+        """`gram`, or only its diagonal (p,) if `factored` is False, as with many columns."""
         if self.factored:
             return self.gram(h, rows)
         if rows is not None:
@@ -186,12 +186,6 @@ class Design:
     def largest_norm(self) -> float:
         """The largest Euclidean norm of a column."""
         return float(np.sqrt(self.squares(np.ones(self.n)).max(initial=0.0)))
-
-    def unfactored(self) -> Design:
-        """The same design for solvers that only use products with X."""
-        other = copy(self)
-        other.factored = False
-        return other
 
     def take(self, rows: Array) -> Design:
         """The design of a subset of the rows."""

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from ..compatibility import Interval, StrOptions, check_sample_weight
 from ..core.arrays import Array
 from ..core.cuts import Ranked, cuts_of
-from ..core.objective import Design, Objective
+from ..core.objective import MAX_FACTORED_SPARSE, Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
 from ..core.threads import threads_for
@@ -26,7 +26,6 @@ from ..crossfit.choose import Choice, adapt_k, choose_m, loses_a_class
 from ..crossfit.held_out import choose_C, follow_penalties
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import Result, Settings, solve
-from ..solvers.polish import PRODUCTS_FROM
 from .aggregated import aggregates_of, by_groups, check_aggregate, cuts_by_group, group_table, uses_m
 from .streamed import fit_streamed, is_streamed, on_device, tensor_scores
 from .weights import as_count, canonical_rows, is_whole, product_of, scale_of, unit_of
@@ -451,7 +450,7 @@ def group_codes(groups: Any, X: Any) -> tuple[Array, Array] | None:
 
 def _many_columns(X: Any) -> bool:
     """Whether X is sparse, mostly zeros, and so wide that solvers should only form products with it."""
-    return sp.issparse(X) and X.shape[1] >= PRODUCTS_FROM and 10 * X.nnz <= X.shape[0] * X.shape[1]
+    return sp.issparse(X) and X.shape[1] >= MAX_FACTORED_SPARSE and 10 * X.nnz <= X.shape[0] * X.shape[1]
 
 
 def seed_of(random_state: Any) -> int:

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.objective import Design, Objective
+from ..core.objective import Objective
 from .concentration import concentrate
 from .convex import minimise
 from .descent import Log, Result, cut_is_clean, finish, relative
 
-# With more columns than this, sparse rows and one score per row, products with X are faster than a factored Hessian.
-PRODUCTS_FROM = 200
 # The tolerance of smooth problems with an l1 penalty.
 _EXACT = 1e-10
 
@@ -29,11 +27,6 @@ def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Res
         zero = np.zeros((objective.n_outputs, objective.design.p))
         W = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
     return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
-
-
-def by_products(design: Design, n_outputs: int) -> bool:
-    """Whether products with sparse rows are faster than a factored Hessian."""
-    return design.sparse and design.p > PRODUCTS_FROM and n_outputs == 1
 
 
 def bilevel(
@@ -70,8 +63,6 @@ def bilevel(
         The final point and its certificate.
     """
     log = Log() if log is None else log
-    if by_products(objective.design, objective.n_outputs):
-        objective = replace(objective, design=objective.design.unfactored())
     Z = objective.design.scores(W)
     s = objective.losses(Z)
     value, n_iter = objective.value_at(W, s), 0

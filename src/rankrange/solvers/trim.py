@@ -21,7 +21,7 @@ from ..core.cuts import Ranked
 from ..core.objective import Design, Objective
 from .concentration import concentrate, hessian
 from .descent import Log, Metric, Result, add_diagonal, descend, relative
-from .polish import PRODUCTS_FROM, bilevel, minimise_convex
+from .polish import bilevel, minimise_convex
 
 # Largest number of rows for a rough metric.
 _METRIC_ROWS = 20_000
@@ -64,8 +64,6 @@ def search(objective: Objective, start: Array | None, settings: Any) -> Result:
 def near_minimum(objective: Objective, start: Array | None, settings: Any) -> Array:
     """Coefficients (r, p) near the lowest minimum that is found for m > 0; parameters as in `search`."""
     rng, max_iter = settings.rng, settings.max_iter
-    if objective.design.sparse and objective.design.p > PRODUCTS_FROM and objective.n_outputs == 1:
-        objective = replace(objective, design=objective.design.unfactored())
     sample = subsample(objective, sample_rows(objective), rng)
     centred = Centred.of(sample)
     part, near = centred.objective, low_leverage_rows(centred.objective)
