@@ -230,16 +230,6 @@ def test_wide_sparse_rows_of_which_many_tie_at_the_cut_end_with_a_certificate():
     assert fit.certificate_ <= 1e-6
 
 
-@pytest.mark.parametrize(("loss", "k"), [("logistic", 0.05), ("logistic", 0.5), ("hinge", 0.5), ("hinge", 0.9)])
-def test_sparse_rows_that_are_only_multiplied_have_the_minimum_of_dense_ones(loss, k):
-    X, y = text_like(800, 250, noise=1.0)
-    ours = AoRRClassifier(m=0, k=k, loss=loss, random_state=0).fit(X, y)
-    dense = AoRRClassifier(m=0, k=k, loss=loss, random_state=0).fit(X.toarray(), y)
-    assert ours.certificate_ <= 1e-6
-    assert dense.certificate_ <= 1e-6
-    assert ours.objective_ == pytest.approx(dense.objective_, rel=2e-6)
-
-
 def test_a_class_that_is_cut_whole_does_not_spoil_the_bound():
     """Its intercept falls without end. Without it each loss is smaller, so that the bound of the others holds."""
     rng = np.random.default_rng(0)

@@ -1,14 +1,10 @@
 """Newton steps: the small problem is a conic solver's, the bound holds, no step rises, trivial minima are minima."""
 
-from dataclasses import replace
-
 import cvxpy as cp
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from rankrange import AoRRClassifier
-from rankrange.core.aggregates import Stratified
 from rankrange.core.losses import LOSSES, Logistic, Softmax
 from rankrange.core.objective import Design, Objective
 from rankrange.solvers.descent import Log
@@ -83,26 +79,6 @@ def test_the_certificate_bounds_what_is_left_with_the_same_rows_cut(name, m, k, 
     if m == 0:
         assert result.converged
         assert result.value == pytest.approx(best, rel=1e-5)
-
-
-@pytest.mark.parametrize("by_class", [False, True])
-@pytest.mark.parametrize(("m", "k"), [(0, 300), (0, 150), (30, 300), (30, 250), (60, 200)])
-def test_no_step_raises_the_objective(m, k, by_class):
-    objective = problem(n=300, d=5, m=m, k=k, seed=5)
-    if by_class:
-        objective = replace(objective, aggregate=Stratified((objective.y > 0).astype(np.intp)))
-    log = Log()
-    result = bilevel(objective, np.full((1, 6), 0.3), log=log)
-    values = np.array([value for _, value in log.history])
-    assert (np.diff(values) < 0).all()
-    assert result.value <= values[-1] + 1e-15
-
-
-def test_the_average_equals_scikit_learn():
-    objective = problem(n=500, d=4, k=500, C=500.0)
-    ours = bilevel(objective, np.zeros((1, 5)), tol=1e-12)
-    theirs = LogisticRegression(C=1.0, tol=1e-10).fit(objective.design.X, objective.y)
-    np.testing.assert_allclose(ours.w[0], [*theirs.coef_[0], *theirs.intercept_], atol=1e-6)
 
 
 @pytest.mark.parametrize(("loss", "classes"), [("logistic", 2), ("logistic", 3), ("hinge", 2)])

@@ -18,12 +18,6 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 
 Batch = Callable[[Array], tuple[Array, Array]]
-# Starts are compared every other iteration. One that is closer to a lower one than this share of F, measured by half
-# the squared distance in the metric, ends.
-_COMPARED_EVERY, _SAME = 2, 1e-4
-# After each window of 10 iterations, a start ends if it could not reach the third lowest value by decreasing twice as
-# fast as in this window.
-_WINDOW, _SPEED_UP, _LOWEST = 10, 2.0, 3
 # The number of pairs of steps and changes of the gradient that L-BFGS keeps.
 _PAIRS = 10
 
@@ -187,11 +181,6 @@ class Metric:
         solved, _ = scipy.linalg.lapack.dpotrs(self._factor, flat.T)
         return solved.T.reshape(G.shape) / self._scale
 
-    def root(self, W: Array) -> Array:
-        """H^(1/2) applied to the last axis of W. Euclidean distances of the results are distances in the metric."""
-        scaled = W * self._scale
-        return scaled if self._factor is None else scaled @ self._factor.T
-
 
 def cholesky(matrix: Array, least: float) -> Array:
     """The upper Cholesky factor with the first ridge of `least`, 1e-7, 1e-4, 1 that works; the identity if none."""
@@ -259,16 +248,14 @@ def descend(
     """Minimise from each start (S, r, p); returns the end points, their values, and the iterations of the longest run.
 
     `batch` returns the values (S,) and gradients (S, r, p). A start is finished after `max_iter` iterations, when a
-    step lowers its value by less than the share `tol`, or when no step lowers it. Several starts are also compared: one
-    ends early if it is close to a lower one in the `metric`, or if it is not likely to reach the third lowest value.
-    `metric` is the initial Hessian; None means the identity and no comparison of distances. `on_step` is called with
-    the lowest value after each iteration.
+    step lowers its value by less than the share `tol`, or when no step lowers it. `metric` is the initial Hessian; None
+    means the identity. `on_step` is called with the lowest value after each iteration.
     """
     W = np.array(starts, dtype=np.float64)
     solve = None if metric is None else metric.solve
     unfinished = np.arange(len(W))  # the numbers of the starts that are not finished
     values, gradients = batch(W)
-    ends, end_values, before = W.copy(), values.copy(), values.copy()
+    ends, end_values = W.copy(), values.copy()
     pairs: deque[tuple[Array, Array, Array]] = deque(maxlen=_PAIRS)
     for iteration in range(max_iter):
         direction = -inverse_hessian(gradients, pairs, solve)
@@ -288,12 +275,6 @@ def descend(
         if on_step is not None:
             on_step(float(end_values.min()))
         active = gained > tol * np.abs(values)
-        if metric is not None and len(W) > 1 and iteration % _COMPARED_EVERY == _COMPARED_EVERY - 1:
-            active &= ~is_duplicate(ends, end_values, metric)[unfinished]
-        if iteration % _WINDOW == _WINDOW - 1 and len(end_values) > _LOWEST:
-            reachable = values - _SPEED_UP * (max_iter - iteration - 1) / _WINDOW * (before[unfinished] - values)
-            active &= reachable <= np.partition(end_values, _LOWEST - 1)[_LOWEST - 1]
-            before = end_values.copy()
         if not active.any():
             return ends, end_values, iteration + 1
         curvature = _inner(s, y)
@@ -304,18 +285,6 @@ def descend(
             unfinished, W, values, gradients = unfinished[active], W[active], values[active], gradients[active]
             pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in pairs), _PAIRS)
     return ends, end_values, max_iter
-
-
-def is_duplicate(W: Array, values: Array, metric: Metric) -> Array:
-    """Which points W (S, r, p) are so close to a lower one, in the metric, that both lead to the same minimum."""
-    order = np.argsort(values, kind="stable")
-    roots = metric.root(W[order]).reshape(len(W), -1)
-    squares = np.einsum("sp,sp->s", roots, roots)
-    near = 0.5 * (squares[:, None] + squares - 2.0 * roots @ roots.T) <= _SAME * np.abs(values[order])
-    duplicate = np.zeros(len(W), dtype=bool)
-    for i in range(1, len(W)):
-        duplicate[order[i]] = (near[i, :i] & ~duplicate[order[:i]]).any()
-    return duplicate
 
 
 def _inner(a: Array, b: Array) -> Array:
