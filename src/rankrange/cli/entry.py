@@ -18,7 +18,7 @@ from ..pages.text import visible
 from . import run_apply, run_audit, run_demo
 
 _COMMANDS: dict[str, Any] = {"audit": run_audit, "apply": run_apply, "demo": run_demo}
-_PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "skops")
+_PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "shtab", "skops")
 _DESCRIPTION = """\
 Learning with the ranked range: find the rows of a table that are wrong, and train models that ignore them.
 
@@ -84,12 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _PrintCompletion(argparse.Action):
-    """Print the completion script of a shell and exit; without the package shtab, exit with code 2."""
+    """Print the completion script of a shell and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        try:
-            import shtab
-        except ImportError:
-            parser.exit(2, "rankrange: completion needs shtab, which is not installed; run: pip install shtab\n")
+        import shtab
+
         print(shtab.complete(parser, shell=rest[1]))
         parser.exit(0)

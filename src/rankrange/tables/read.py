@@ -54,15 +54,14 @@ class Source:
     data: Any = None  # the pyarrow Dataset, unless it is CSV
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
-    def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Read all or some columns as a typed pyarrow Table; in CSV, markers in `MISSING` are null.
+    def read(self) -> Any:
+        """Read the table as a typed pyarrow Table; in CSV, markers in `MISSING` are null.
 
         Raises a UserError if the file cannot be read or has no rows.
         """
-        wanted = list(self.names if columns is None else columns)
         try:
-            table = self._table(wanted)
-        except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
+            table = self._table()
+        except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
         broken = [field.name for field in table.schema if self.kind == "CSV" and str(field.type) == "binary"]
         if broken:
@@ -91,18 +90,18 @@ class Source:
             elif not self.parts:
                 texts, null = dict.fromkeys(wanted, pa.string()), [] if as_written else MISSING
                 yield from pyarrow.csv.open_csv(*self._csv(wanted, column_types=texts, null_values=null))
-        except (OSError, ValueError, EOFError, zlib.error, MemoryError) as error:
+        except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
 
-    def _table(self, columns: list[str]) -> Any:
+    def _table(self) -> Any:
         import pyarrow as pa
         import pyarrow.csv
 
         if self.data is not None:
-            return self.data.to_table(columns=columns)
+            return self.data.to_table()
         if not self.parts:
-            return pyarrow.csv.read_csv(*self._csv(columns, null_values=MISSING))
-        tables = [part.read(columns) for part in self.parts]
+            return pyarrow.csv.read_csv(*self._csv(self.names, null_values=MISSING))
+        tables = [part.read() for part in self.parts]
         try:
             return pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -239,7 +238,7 @@ def _unreadable(path: Path, error: BaseException) -> UserError:
         )
     if isinstance(error, PermissionError):
         return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
-    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "zlib" in text:
+    if isinstance(error, EOFError | zlib.error) or re.search("gzip|zlib|compressed", text):
         return UserError(f"a gzip file must be complete, got {path}, which ends early or is damaged; copy it again")
     first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
     return UserError(f"cannot read {path}: {first}; check the file, or save it as CSV again")
