@@ -8,11 +8,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from rankrange.crossfit import trees
+from rankrange.crossfit import predictions, trees
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, predict_with
 from rankrange.crossfit.neighbours import neighbour_means
-from rankrange.crossfit.predictions import linear_predictions
 from rankrange.crossfit.simple_models import smooth_functions
 
 N, CLASSES = 180, 3
@@ -31,6 +30,14 @@ def of_trees(name):
     def predict(X, codes, folds, mass):
         with mock.patch.object(trees, "_ROUNDS", (5,)):  # the round at which boosting stops is chosen on all rows
             return trees.tree_predictions(X, codes, CLASSES, folds, np.random.default_rng(0))[name]
+
+    return predict
+
+
+def of_linear(place):
+    def predict(X, codes, folds, mass):
+        with mock.patch.object(predictions, "wrong_share", return_value=0.1):  # one share to cut for all folds
+            return predictions.linear_predictions(X, codes, CLASSES, folds, mass)[place]
 
     return predict
 
@@ -55,10 +62,10 @@ def of_model(model):
 
 
 # Members that keep to the folds they are given, and those that leave out one row at a time; how much their predictions
-# may move: fits are solved to a tolerance, and what is cut and how much is penalised is chosen on all rows.
+# may move: fits are solved to a tolerance, and the penalty is chosen on all rows.
 BY_FOLD = {
-    "ordinary": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[0], 2e-3),
-    "trimmed": (lambda X, codes, folds, mass: linear_predictions(X, codes, CLASSES, folds, mass)[1], 2e-2),
+    "ordinary": (of_linear(0), 2e-3),
+    "trimmed": (of_linear(1), 2e-2),
     "neighbours": (of_neighbours, 1e-12),
     "forest": (of_forest(0), 1e-12),
     "large leaves": (of_forest(1), 1e-12),

@@ -40,8 +40,3 @@ def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Ge
     missed = float(weight @ (found.mean.argmax(axis=1) != codes) / weight.sum())
     most = missed + WIDTH * float(np.sqrt(missed * (1.0 - missed) / weight.sum()))
     return found.share, found.interval[0], min(1.0, max(found.interval[1], most))
-
-
-def wrong_rate(logs: Array, codes: Array, mass: Array | None = None) -> float:
-    """The estimated share of wrong labels from the out-of-fold log probabilities (n, classes) of one model."""
-    return LabelNoiseModel().fit({"model": np.exp(logs)}, codes, mass).share

@@ -18,8 +18,8 @@ from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..core.transition import wrong_rate
 from ..core.two_values import sides
+from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
 from .models import Task, fit_folds
@@ -64,15 +64,20 @@ def trimmed_fits(
     objective = with_C(objective, C)
     ordinary = fits_dropping(objective, folds, [0.0]).W[0]
     report(f"{len(folds)} ordinary fits, C = {C:g}")
-    scores = folds.average([log_probabilities(Z)[0] for _, Z in out_of_fold(objective, folds, ordinary[None])])
+    P = np.exp(folds.average([log_probabilities(Z)[0] for _, Z in out_of_fold(objective, folds, ordinary[None])]))
     # rows that are in no training set have high leverage and are ignored
     predicted = folds.tested & folds.train.any(axis=0)
-    rate = wrong_rate(scores[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
+    rate = wrong_share(P[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
     share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
     path = fits_dropping(objective, folds, [0.0, 0.5 * share, share], ordinary)
     fits = FoldFits(path.shares[[0, 2]], path.W[[0, 2]], path.upper[[0, 2]], path.C)
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
     return fits, out_of_fold(objective, folds, fits.W)
+
+
+def wrong_share(P: Array, codes: Array, mass: Array | None = None) -> float:
+    """The estimated share of wrong labels, from the out-of-fold probabilities (n, classes) of one model."""
+    return LabelNoiseModel().fit({"model": P}, codes, mass).share
 
 
 def log_probabilities(Z: Array) -> Array:

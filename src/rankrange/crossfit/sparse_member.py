@@ -16,11 +16,10 @@ from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
-from ..core.transition import wrong_rate
 from ..solvers.concentration import concentrate
 from ..solvers.convex import minimise
 from .folds import Folds
-from .predictions import log_probabilities
+from .predictions import log_probabilities, wrong_share
 
 # The number of penalties of the path, and the ratio of the smallest to the largest.
 _PENALTIES, _EPS = 12, 0.03
@@ -54,12 +53,13 @@ def sparse_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Ma
     rows = np.arange(len(codes))
     predicted = folds.tested & folds.train.any(axis=0)
     best = max(range(_PENALTIES), key=lambda j: float(logs[j][rows, codes][predicted].mean()))
-    share = min(wrong_rate(logs[best][predicted], codes[predicted]), _MOST)
+    ordinary = np.exp(logs[best])
+    share = min(wrong_share(ordinary[predicted], codes[predicted]), _MOST)
     trimmed = []
     for part, path in zip(parts, paths, strict=True):
         cut = replace(part, C=part.C * steps[best], aggregate=Stratified(part.strata))
         trimmed.append(concentrate(cut.ranked(round(share * part.design.n), part.k), path[best], tol=_TOL)[0])
-    return {"sparse": np.exp(logs[best]), "sparse robust": np.exp(_logs(X, trimmed, folds))}
+    return {"sparse": ordinary, "sparse robust": np.exp(_logs(X, trimmed, folds))}
 
 
 def _largest_C_without_coefficients(X: Array, codes: Array, n_classes: int) -> float:

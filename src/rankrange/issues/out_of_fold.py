@@ -13,12 +13,11 @@ from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
 from ..core.arrays import Array
-from ..core.transition import wrong_rate
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.neighbours import neighbour_means, of_unit_variance
 from ..crossfit.numeric import numeric_view
-from ..crossfit.predictions import log_probabilities, logistic_objective, trimmed_fits
+from ..crossfit.predictions import log_probabilities, logistic_objective, trimmed_fits, wrong_share
 from ..estimators import AoRRClassifier
 from ..label_noise import mixture_weights
 
@@ -227,10 +226,10 @@ class Predictions(NamedTuple):
         In each repeat the cut is the quantile of the losses above which there are as many rows as estimated wrong
         labels, at least one.
         """
-        n, rate = len(codes), wrong_rate(logs.mean(axis=0), codes)
+        n, P = len(codes), np.exp(logs.mean(axis=0))
         losses = -logs[:, np.arange(n), codes]
-        cuts = np.quantile(losses, 1.0 - max(rate, 1.0 / n), axis=1, keepdims=True)
-        return cls({name: np.exp(logs.mean(axis=0))}, losses, np.broadcast_to(cuts, losses.shape))
+        cuts = np.quantile(losses, 1.0 - max(wrong_share(P, codes), 1.0 / n), axis=1, keepdims=True)
+        return cls({name: P}, losses, np.broadcast_to(cuts, losses.shape))
 
 
 def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predictions:
