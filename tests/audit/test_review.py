@@ -23,7 +23,6 @@ from test_report import open_page  # noqa: E402
 
 from rankrange.audit import Decision, Decisions, apply_decisions, audit_file, audit_table, read_decisions  # noqa: E402
 from rankrange.audit.decisions import contents_of_row, join_labels  # noqa: E402
-from rankrange.audit.report import _about  # noqa: E402
 from rankrange.audit.review import Review, _learnt, match  # noqa: E402
 from rankrange.audit.target import RowNames, find_target  # noqa: E402
 from rankrange.errors import UserError  # noqa: E402
@@ -226,10 +225,9 @@ def test_the_curve_says_how_many_of_the_expected_errors_have_been_seen(audited):
         r"After (\d+) rows you have seen (\d+)% of the (\S+) expected errors", page
     ).groups()
     wrong = audit.result.wrong
-    assert float(total) == pytest.approx(wrong.sum(), rel=0.01)
+    assert float(total) == pytest.approx(wrong.sum(), abs=0.51)
     first = [wrong[np.flatnonzero(audit.target.rows == s.row - 1)[0]] for s in audit.suspects(int(rows))]
     assert int(percent) == pytest.approx(100 * sum(first) / wrong.sum(), abs=0.51)
-    assert [_about(count) for count in (28_898.4, 1_000.0, 99.94, 3.14)] == ["28,898", "1,000", "99.9", "3.14"]
 
 
 # ---- carrying out ----------------------------------------------------------------------------------------------------

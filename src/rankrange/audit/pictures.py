@@ -75,11 +75,9 @@ def loss_bars(result: TaskResult) -> dict[str, list[float]]:
     }
 
 
-def found_curve(result: TaskResult) -> dict[str, list[float]]:
-    """The "share" of all expected errors in the first "rows" of the list, for 0 and up to 100 numbers of rows."""
-    seen = np.cumsum([0.0, *result.wrong[result.order]]) / max(float(result.wrong.sum()), 1e-12)
-    counts = np.unique(np.linspace(0, len(seen) - 1, 101).astype(int))
-    return {"rows": counts.tolist(), "share": seen[counts].tolist()}
+def found_curve(result: TaskResult) -> Array:
+    """Array (listed + 1,): the share of all expected errors in the first 0, 1, 2, ... rows of the list."""
+    return np.cumsum([0.0, *result.wrong[result.order]]) / max(float(result.wrong.sum()), 1e-12)
 
 
 def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list[int]]]:

@@ -6,11 +6,12 @@ import base64
 import shlex
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from markupsafe import Markup
 
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
-from ..pages.text import number, percent, visible
+from ..pages.text import percent, visible
 from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
@@ -52,14 +53,15 @@ def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
 
 def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> Markup:
     values = _values(audit, limit, rows)
-    suspects = enumerate(values["suspects"])
     data = {
         "curve": _rounded(audit.cut_curve()),
         "rows": len(audit.result.wrong),
         "start": _slider_start(audit),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
-        "suspects": [_packed(audit, index, suspect, identified, rows) for index, suspect in suspects],
+        "suspects": [
+            _packed(audit, index, suspect, identified, rows) for index, suspect in enumerate(audit.suspects(limit))
+        ],
         "columns": [visible(name, _TEXT) for name in audit.cells],
         "facts": [] if audit.observed else _FACTS,
         "total": audit.n_listed,
@@ -73,26 +75,21 @@ def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> M
 
 def _values(audit: Audit, limit: int, rows: bool) -> dict[str, Any]:
     j = audit.result
-    suspects = audit.suspects(limit)
-    if not rows:
-        suspects = [suspect._replace(why=j.expected[rank]) for rank, suspect in enumerate(suspects)]
     cuts = [("λ", j.lam if j.k < len(j.wrong) else None), ("λ̂", j.lam_hat if j.m else None)]
     return {
         "audit": audit,
         "j": j,
         "sentences": audit.sentences(),
-        "suspects": suspects,
+        "suspects": [_shown(audit, suspect, rows) for suspect in audit.suspects(limit)],
         "with_rows": rows and bool(audit.cells or audit.images),
         "chart": histogram(audit.distribution(), cuts),
         "measures": [(m, whiskers(m)) for m in j.measures],
         "without_suspects": without_suspects(audit),
         "above": int((j.losses > j.lam_hat).sum()) if j.m else 0,
         "percent": percent,
-        "p_of": lambda suspect: _p_of(audit, suspect),
         "unused": [column for column in audit.columns if not column.used],
         "missing": sum(column.missing for column in audit.columns),
         "share": lambda part, whole: f"{100 * part / whole:.1f}%" if whole else "0%",
-        "shown_labels": lambda suspect: shown_labels(audit, suspect),
     }
 
 
@@ -121,21 +118,13 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
 
 
 def _review_curve(audit: Audit) -> dict[str, Any]:
-    """The curve of errors found during a review, and a sentence with its value at a round number of rows."""
-    curve, wrong = found_curve(audit.result), audit.result.wrong
-    rows, shares = curve["rows"], curve["share"]
-    last = int(rows[-1])
-    enough = next((int(r) for r, s in zip(rows, shares, strict=True) if s >= 0.8 * shares[-1]), last)
-    stop = next((n for n in (10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if enough <= n < last), last)
-    found = float(wrong[audit.result.order[:stop]].sum() / max(float(wrong.sum()), 1e-12))
-    sentence = f"After {stop:,} rows you have seen {found:.0%} of the {_about(float(wrong.sum()))} expected errors"
-    rest = f"; after all {last:,} listed, {shares[-1]:.0%}." if stop < last else "."
-    return {**rising(rows, shares), "says": sentence + rest}
-
-
-def _about(count: float) -> str:
-    """An expected count as text, with decimals if it is small."""
-    return f"{count:,.0f}" if count >= 100 else number(count, 3)
+    """The curve of errors found during a review, and a sentence with its value where most of the errors are found."""
+    seen, total = found_curve(audit.result), float(audit.result.wrong.sum())
+    rows = np.unique(np.linspace(0, len(seen) - 1, 101).astype(int))
+    stop, last = int(np.searchsorted(seen, 0.8 * seen[-1])), len(seen) - 1
+    sentence = f"After {stop:,} rows you have seen {seen[stop]:.0%} of the {total:,.0f} expected errors"
+    rest = f"; after all {last:,} listed, {seen[-1]:.0%}." if stop < last else "."
+    return {**rising(rows.tolist(), seen[rows].tolist()), "says": sentence + rest}
 
 
 def _mapped(audit: Audit) -> dict[str, Any]:
@@ -176,17 +165,27 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
     return found
 
 
-def shown_labels(audit: Audit, suspect: Suspect) -> tuple[str, str]:
-    """The given and the suggested target as text.
+def _shown(audit: Audit, suspect: Suspect, rows: bool) -> dict[str, Any]:
+    """A listed row as it is shown. For a multi-label target, the suggestion lists labels to add and to remove.
 
-    For a multi-label target, the second lists labels to add and to remove.
+    Without `rows`, the reason has no cells.
     """
-    if audit.target.task != "labels":
-        return visible(suspect.given, _TEXT), visible(suspect.suggested, _TEXT)
-    given, suggested = _labels_of(audit, suspect)
-    plus, minus = [x for x in suggested if x not in given], [x for x in given if x not in suggested]
-    parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
-    return visible(suspect.given, _TEXT), visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
+    suggested = visible(suspect.suggested, _TEXT)
+    if audit.target.task == "labels":
+        given, new = _labels_of(audit, suspect)
+        plus, minus = [x for x in new if x not in given], [x for x in given if x not in new]
+        parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
+        suggested = visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
+    return {
+        "rank": suspect.rank,
+        "row": plain_name(suspect.row),
+        "given": visible(suspect.given, _TEXT),
+        "suggested": suggested,
+        "p": round(suspect.probability if audit.observed else suspect.p_wrong, 4),
+        "loss": float(f"{suspect.loss:.4g}"),
+        "action": suspect.action,
+        "why": visible(suspect.why if rows else audit.result.expected[suspect.rank - 1], 600),
+    }
 
 
 def _slider_start(audit: Audit) -> int:
@@ -200,16 +199,8 @@ def _slider_start(audit: Audit) -> int:
 
 
 def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRows, rows: bool) -> dict[str, Any]:
-    given, suggested = shown_labels(audit, suspect)
     packed: dict[str, Any] = {
-        "rank": suspect.rank,
-        "row": plain_name(suspect.row),
-        "given": given,
-        "suggested": suggested,
-        "p": round(_p_of(audit, suspect), 4),
-        "loss": float(f"{suspect.loss:.4g}"),
-        "action": suspect.action,
-        "why": visible(suspect.why, 600),
+        **_shown(audit, suspect, rows),
         "contents": identified.contents[index],
         "cell": identified.given[index],
         "to": _new_cell(audit, suspect, identified.given[index]),
@@ -226,11 +217,6 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
     if index < len(evidence.near):
         packed["near"] = [_near(audit, near) for near in evidence.near[index]]
     return packed
-
-
-def _p_of(audit: Audit, suspect: Suspect) -> float:
-    """The probability to show: that the target is wrong or, of observed outcomes, that models gave it."""
-    return suspect.probability if audit.observed else suspect.p_wrong
 
 
 def _near(audit: Audit, near: Near) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _better(audit: Audit) -> str:
     change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
     change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
     if first.gain.low <= 0:
-        return f"{model} does not predict better than the ordinary one: {change}."
+        return f"{model} is not clearly better than the ordinary one: {change}."
     drawback = f", but {' and '.join(worse)} get{'s' * (len(worse) == 1)} worse" if worse else ""
     return f"{model} predicts better than the ordinary one: {change}{drawback}."
 

@@ -11,6 +11,7 @@ import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -42,7 +43,7 @@ from .regression import bad_leverage_points, study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .sentences import group_notes, ignored_groups
-from .target import RowNames, Target, check_folds, find_target, group_numbers, time_periods
+from .target import TASKS, RowNames, Target, check_folds, find_target, group_numbers, time_periods
 from .task_result import Group, TaskResult, groups_of
 
 _STUDIES: dict[str, Callable[..., TaskResult]] = {
@@ -50,7 +51,7 @@ _STUDIES: dict[str, Callable[..., TaskResult]] = {
     "numbers": study_regression,
     "labels": study_multilabel,
 }
-# Five folds up to this many numbers (rows x features x outputs), three up to five times as many, otherwise two.
+# Five folds up to this many numbers (rows x features x outputs), otherwise three.
 _FIVE_FOLDS_UP_TO = 2e7
 
 
@@ -168,6 +169,7 @@ def audit_table(
     start, progress = perf_counter(), progress or (lambda words: None)
     _check_choice("models", models, MODELS)
     _check_choice("labels", labels, LABELS)
+    _check_choice("task", task, ("auto", *TASKS))
     if estimator is not None and pred_probs is not None:
         raise UserError("labels are predicted by estimator= or by pred_probs=, got both; leave one of them out")
     names, table = row_names or RowNames(index_of(table), int(source is not None)), as_table(table)
@@ -289,11 +291,10 @@ def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) 
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     n, classes = len(found.y), found.task == "classes"
     n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    size = n * (X.shape[1] + 1) * n_outputs
-    n_folds = 5 if size <= _FIVE_FOLDS_UP_TO else 3 if size <= 5 * _FIVE_FOLDS_UP_TO else 2
+    n_folds = 5 if n * (X.shape[1] + 1) * n_outputs <= _FIVE_FOLDS_UP_TO else 3
     groups: Array | None
     if clock is not None:
-        groups = time_periods(clock, max(n_folds, 3))
+        groups = time_periods(clock, n_folds)
         folds = Folds.forward(groups)
     else:
         groups = None if group is None else group_numbers(group, n_folds)
@@ -401,10 +402,6 @@ def _prediction_settings(
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str], labels: str) -> dict[str, str]:
-    import pyarrow
-    import scipy
-    import sklearn
-
     return {
         "task": target.task,
         "target": ", ".join(target.columns),
@@ -415,7 +412,5 @@ def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence
         "seed": str(plan.seed),
         "rankrange": __version__,
         "Python": platform.python_version(),
-        "NumPy, SciPy, scikit-learn, pyarrow": ", ".join(
-            (np.__version__, scipy.__version__, sklearn.__version__, pyarrow.__version__)
-        ),
+        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "pyarrow")},
     }

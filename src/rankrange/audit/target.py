@@ -80,8 +80,6 @@ def find_target(
     separates labels within one cell, and `reading` has the options `dates` and `decimal` of `read_columns`. Classes and
     labels that are too rare are left out.
     """
-    if task not in ("auto", *TASKS):
-        raise UserError(f"task must be one of auto, {', '.join(TASKS)}, got {task!r}; leave it out to detect it")
     if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
         what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
         raise UserError(

@@ -183,7 +183,8 @@ def ranking(score: Array, wrong: Array, probability: Array, least: int, *, obser
 
     A negative score is never listed. Observed outcomes are ranked by their probability, and at least 20 are listed.
     """
-    score, least = (1.0 - probability, LISTED) if observed else (score, least)
+    if observed:
+        score, least = -np.log(np.maximum(probability, 1e-300)), LISTED
     flagged = probability < SURPRISING if observed else wrong >= POSSIBLE
     order = np.argsort(-score, kind="stable")
     return np.asarray(order[flagged[order] | ((np.arange(len(order)) < least) & (score[order] >= 0))])

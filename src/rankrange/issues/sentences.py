@@ -58,7 +58,7 @@ def remark(given: Any, suggested: Any, p_given: float, p_suggested: float, p_wro
         return ""
     if p_given > p_suggested:
         return f"; but '{given}' is often wrong in this table, so '{suggested}' is likelier"
-    return "; models that learn from wrong labels are less certain than their errors are rare"
+    return "; models that learn from wrong labels are less certain than they should be"
 
 
 def headline(issues: Any) -> str:
