@@ -18,7 +18,6 @@ from ..label_noise import LIKELY, POSSIBLE, actions
 from ..outliers import Widths, outlier_posterior, robust_scale, sizes
 from ..pages.text import number
 from .plan import Plan, Progress
-from .problems import RowProblem
 from .target import Target
 from .task_result import (
     SURPRISING,
@@ -35,8 +34,6 @@ from .task_result import (
 _GROUPS = 5
 # The largest number of rows for boosted trees, and the number of extra trees, for which there may be half as many.
 _BOOSTED_ON, _EXTRA_TREES = 40_000, 60
-# The largest number of features for which bad leverage points are found.
-_MAX_FEATURES = 50
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
@@ -178,22 +175,3 @@ def _groups(y: Array, dropped: Array, wrong: Array, losses: Array) -> list[Group
     bins = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
     names = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
     return groups_of(names, bins, dropped, wrong, losses)
-
-
-def bad_leverage_points(result: TaskResult, target: Target, numbers: Array) -> list[RowProblem]:
-    """Rows with outlying features and a large residual of the robust linear fit; none with more than 50 features."""
-    fitted = result.model.regressor_
-    if not 0 < fitted.n_features_in_ <= _MAX_FEATURES or getattr(fitted, "_training", None) is None:
-        return []
-    if fitted.k_ != len(target.y):
-        return []
-    found = fitted.diagnostics()
-    unit = float(result.model.transformer_.scale_[0]) * fitted.scale_
-    problems = []
-    for i in np.flatnonzero(found.kinds == "bad leverage point").tolist():
-        off, row = number(abs(float(found.residuals[i])) * unit, 4), int(numbers[i])
-        sentence = f"row {row:,} has outlying features, and its target is off the robust linear fit by {off}"
-        strength = min(1.0, 0.5 + 0.02 * abs(float(found.residuals[i])))
-        name = ", ".join(target.columns)
-        problems.append(RowProblem("bad leverage point", (row,), name, target.text_of(i), "", sentence, strength))
-    return problems

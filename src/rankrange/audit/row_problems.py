@@ -1,4 +1,4 @@
-"""Checks of rows apart from a wrong target, each with a sentence of evidence. None needs a model of the target."""
+"""Checks of rows apart from a wrong target, each with a sentence of evidence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from ..core.arrays import Array
-from ..pages.text import visible
+from ..pages.text import number, visible
 from ..tables.columns import FEW, Column, read_columns
 from .duplicates import SAMPLE, find_duplicates, find_near_duplicates
 from .plan import SAMPLE as TREE_SAMPLE
@@ -31,11 +31,12 @@ _MAX_LISTED, _MAX_LEAVES = 1000, 200
 
 
 class CheckedRows(NamedTuple):
-    """The input of every check: columns, target, and row numbers to report."""
+    """The input of every check: columns, target, row numbers to report, and the robust model of the target."""
 
     columns: list[Column]
     target: Target
     numbers: Array
+    model: Any = None
 
 
 class Check(NamedTuple):
@@ -48,15 +49,20 @@ class Check(NamedTuple):
 
 
 def find_row_problems(
-    table: Any, target: Target, *, row_numbers: Array | None = None, checks: Sequence[Check] | None = None
+    table: Any,
+    target: Target,
+    *,
+    row_numbers: Array | None = None,
+    model: Any = None,
+    checks: Sequence[Check] | None = None,
 ) -> list[RowProblem]:
     """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
     `table` has the used columns for the rows of `target`: a pyarrow Table or a list of `Column`. `row_numbers` are by
-    default positions from 1, and `checks` those of `CHECKS`.
+    default positions from 1, and `checks` those of `CHECKS`. Without the robust `model`, none is made that needs it.
     """
     numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, numbers)
+    rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, numbers, model)
     found = [problem for check in checks or CHECKS for problem in check.find(rows, check.parameter)]
     order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
@@ -292,6 +298,25 @@ def explained_share(column: Column, target: Target) -> float:
     return 1.0 - float(errors) / max(float(most), 1e-12)
 
 
+# ---- bad leverage points ---------------------------------------------------------------------------------------------
+
+
+def _find_bad_leverage_points(rows: CheckedRows, most: float) -> list[RowProblem]:
+    fitted = getattr(rows.model, "regressor_", None)  # the model of a numeric target
+    # A fit that drops small losses has no diagnostics.
+    if fitted is None or not 0 < fitted.n_features_in_ <= most or fitted.k_ != len(rows.target.y):
+        return []
+    found, unit = fitted.diagnostics(), float(rows.model.transformer_.scale_[0]) * fitted.scale_
+    problems = []
+    for i in np.flatnonzero(found.kinds == "bad leverage point").tolist():
+        size, row, given = abs(float(found.residuals[i])), int(rows.numbers[i]), rows.target.text_of(i)
+        off = number(size * unit, 4)
+        sentence = f"row {row:,} has outlying features, and its target is off the robust linear fit by {off}"
+        strength, column = min(1.0, 0.5 + 0.02 * size), rows.target.columns[0]
+        problems.append(RowProblem("bad leverage point", (row,), column, given, "", sentence, strength))
+    return problems
+
+
 # ---- the table of checks ---------------------------------------------------------------------------------------------
 
 # To add a check, write a function and add an entry. `problems.KINDS` may name its kind of problem.
@@ -334,5 +359,12 @@ CHECKS: tuple[Check, ...] = (
         "A column alone removes at least this share of the errors of a constant prediction of the target.",
         0.95,
         _find_leaks,
+    ),
+    Check(
+        "bad leverage point",
+        "A row has outlying features and a large residual of the robust linear fit to a numeric target, which has at "
+        "most this many features.",
+        50,
+        _find_bad_leverage_points,
     ),
 )

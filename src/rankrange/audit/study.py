@@ -39,7 +39,7 @@ from .evidence import SHOWN, SHOWN_COLUMNS, cells_of, gather, pixels_of
 from .findings import Audit
 from .multilabel import study_multilabel
 from .plan import LABELS, MODELS, Plan, Progress
-from .regression import bad_leverage_points, study_regression
+from .regression import study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .sentences import group_notes, ignored_groups
@@ -204,8 +204,7 @@ def audit_table(
     by_groups = [] if blocks[0] is None else _by_group(table.column(str(group)), blocks[0], result)
     progress("checking rows for other problems")
     numbers = names.numbers(found.rows)
-    problems = find_row_problems(features, found, row_numbers=numbers)
-    problems += bad_leverage_points(result, found, numbers) if found.task == "numbers" else []
+    problems = find_row_problems(features, found, row_numbers=numbers, model=result.model)
     progress("collecting evidence for the page")
     shown = result.order[:SHOWN]
     on_page = table.select([] if side else rest[:SHOWN_COLUMNS])
