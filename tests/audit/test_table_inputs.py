@@ -34,7 +34,7 @@ def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
 
 
 @pytest.mark.parametrize("option", ["group", "time"])
-def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
+def test_group_and_time_may_be_patterns_of_one_column(option):
     rng = np.random.default_rng(0)
     table = {
         "x": rng.normal(size=60),
@@ -50,10 +50,6 @@ def test_group_and_time_may_be_patterns_of_one_column(tmp_path, capsys, option):
         UserError, match=rf"{option}= must be one column, got 'part\*', which matches 'part a', 'part b'"
     ):
         audit_table(table, "kind", **{option: "part*"})
-    assert audited(tmp_path, table, f"--{option}", "*b") == audited(tmp_path, table, f"--{option}", "part b")
-    capsys.readouterr()
-    assert cli.main(["audit", str(tmp_path / "table.csv"), "--target", "kind", f"--{option}", "part*"]) == 2
-    assert f"--{option} must be one column" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ If a CSV file is written as CSV, rows without a change are copied byte for byte,
 from __future__ import annotations
 
 import codecs
-import contextlib
 import gzip
 from collections import Counter
 from dataclasses import dataclass
@@ -147,12 +146,10 @@ def _labels_in(source: Source, target: list[str]) -> tuple[list[set[str]], int]:
     labels: list[set[str]] = [set() for _ in target]
     n_rows = 0
     for batch in source.batches(target, as_written=True):
-        for texts, name in zip(labels, target, strict=True):
-            column = batch.column(name)
-            with contextlib.suppress(NotImplementedError):  # lists of labels
-                column = column.unique()
-            texts.update("" if v is None else str(v) for v in column.to_pylist())
-        n_rows += batch.num_rows
+        rows = texts_of(batch)
+        n_rows += len(rows)
+        for texts, column in zip(labels, zip(*rows, strict=True), strict=False):  # a batch may have no rows
+            texts.update(column)
     return labels, n_rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,10 +54,13 @@ def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
 
 def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> Markup:
     values = _values(audit, limit, rows)
+    curve = audit.cut_curve()
+    # The slider starts at the cut of the model or, if it drops no row, at the number of likely wrong rows.
+    start = np.abs(np.array(curve["count"]) - (audit.result.m or audit.n_likely or 1)).argmin()
     data = {
-        "curve": _rounded(audit.cut_curve()),
+        "curve": _rounded(curve),
         "rows": len(audit.result.wrong),
-        "start": _slider_start(audit),
+        "start": int(start),
         "axis": {key: values["chart"][key] for key in ("log_low", "log_high", "left", "right")},
         "side": audit.image_side,
         "suspects": [
@@ -141,28 +145,21 @@ def _mapped(audit: Audit) -> dict[str, Any]:
 
 def _overview(audit: Audit) -> list[dict[str, Any]]:
     """The columns with their pictures, and a text alternative for screen readers."""
-    reports = {column.name: column for column in audit.columns}
-    unusual: dict[str | None, int] = {}
+    reports, unusual = {column.name: column for column in audit.columns}, Counter[str | None]()
     for problem in audit.row_problems:
-        unusual[problem.column] = unusual.get(problem.column, 0) + len(problem.rows)
-    found = []
-    for picture in audit.evidence.columns:
-        if picture.name not in reports or not picture.counts:
-            continue
-        report = reports[picture.name]
-        values = f"values {', '.join(picture.values)}" if picture.values else f"{picture.ends[0]} to {picture.ends[1]}"
-        found.append(
-            {
-                "name": picture.name,
-                "kind": report.kind,
-                "missing": report.missing,
-                "unusual": unusual.get(picture.name, 0),
-                "ends": picture.ends,
-                "says": f"bars of {picture.name}: {values}",
-                **stacked(picture.counts),
-            }
-        )
-    return found
+        unusual[problem.column] += len(problem.rows)
+    return [
+        {
+            "name": picture.name,
+            "kind": reports[picture.name].kind,
+            "missing": reports[picture.name].missing,
+            "unusual": unusual[picture.name],
+            "ends": picture.ends,
+            "says": f"bars of {picture.name}: {', '.join(picture.values) or ' to '.join(picture.ends)}",
+            **stacked(picture.counts),
+        }
+        for picture in audit.evidence.columns
+    ]
 
 
 def _shown(audit: Audit, suspect: Suspect, rows: bool) -> dict[str, Any]:
@@ -186,16 +183,6 @@ def _shown(audit: Audit, suspect: Suspect, rows: bool) -> dict[str, Any]:
         "action": suspect.action,
         "why": visible(suspect.why if rows else audit.result.expected[suspect.rank - 1], 600),
     }
-
-
-def _slider_start(audit: Audit) -> int:
-    """Initial position of the slider: the cut of the model or, if it drops none, the number of likely wrong rows.
-
-    It is the index of the nearest cut of `Audit.cut_curve`.
-    """
-    counts = audit.cut_curve()["count"]
-    wanted = audit.result.m or audit.n_likely or 1
-    return min(range(len(counts)), key=lambda i: abs(counts[i] - wanted))
 
 
 def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRows, rows: bool) -> dict[str, Any]:
