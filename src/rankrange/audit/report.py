@@ -17,7 +17,7 @@ from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import without_suspects
+from .sentences import suggestion, without_suspects
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -163,21 +163,12 @@ def _overview(audit: Audit) -> list[dict[str, Any]]:
 
 
 def _shown(audit: Audit, suspect: Suspect, rows: bool) -> dict[str, Any]:
-    """A listed row as it is shown. For a multi-label target, the suggestion lists labels to add and to remove.
-
-    Without `rows`, the reason has no cells.
-    """
-    suggested = visible(suspect.suggested, _TEXT)
-    if audit.target.task == "labels":
-        given, new = _labels_of(audit, suspect)
-        plus, minus = [x for x in new if x not in given], [x for x in given if x not in new]
-        parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
-        suggested = visible("  ".join(parts) or suspect.suggested, 2 * _TEXT)
+    """A listed row as it is shown; without `rows`, the reason has no cells."""
     return {
         "rank": suspect.rank,
         "row": plain_name(suspect.row),
         "given": visible(suspect.given, _TEXT),
-        "suggested": suggested,
+        "suggested": visible(suggestion(audit, suspect), 2 * _TEXT),
         "p": round(suspect.probability if audit.observed else suspect.p_wrong, 4),
         "loss": float(f"{suspect.loss:.4g}"),
         "action": suspect.action,
@@ -223,15 +214,9 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
     separator = audit.target.separator
     if audit.target.task != "labels" or not separator:
         return suspect.suggested
-    given, suggested = _labels_of(audit, suspect)
+    given, suggested = (split_labels(text, separator) for text in (suspect.given, suspect.suggested))
     stays = [part for part in split_labels(cell, separator) if part not in given or part in suggested]
     return join_labels([*stays, *(label for label in suggested if label not in stays)], separator)
-
-
-def _labels_of(audit: Audit, suspect: Suspect) -> tuple[list[str], list[str]]:
-    """The given and the suggested labels."""
-    separator = audit.target.separator
-    return split_labels(suspect.given, separator), split_labels(suspect.suggested, separator)
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:

@@ -11,12 +11,13 @@ from ..issues.sentences import percent as share_of
 from ..label_noise import LIKELY
 from ..pages.text import number, percent, plural, visible
 from ..tables.columns import FEW
+from .decisions import split_labels
 from .problems import problems_in_words
 from .target import row_text
 from .task_result import Group, TaskResult
 
 if TYPE_CHECKING:
-    from .findings import Audit
+    from .findings import Audit, Suspect
 
 
 class Words(NamedTuple):
@@ -47,6 +48,16 @@ def listed_in_words(audit: Audit) -> str:
     if not audit.n_suspects:
         return f"the {plural(more, 'row')} that rank highest, none of them a {one}"
     return plural(audit.n_suspects, one) + (f" and the next {plural(more, 'row')} of the ranking" if more else "")
+
+
+def suggestion(audit: Audit, suspect: Suspect) -> str:
+    """The suggested target; for a multi-label target, the labels to add and to remove."""
+    if audit.target.task != "labels":
+        return suspect.suggested
+    given, new = (split_labels(text, audit.target.separator) for text in (suspect.given, suspect.suggested))
+    plus, minus = [x for x in new if x not in given], [x for x in given if x not in new]
+    parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
+    return "  ".join(parts) or suspect.suggested
 
 
 def _found(audit: Audit) -> str:
@@ -93,6 +104,8 @@ def _next(audit: Audit) -> str:
             f"If you review rows, begin with {row}: its {word} is {first.given!r}, which is wrong with a probability "
             f"of {percent(first.p_wrong)}."
         )
+    if audit.result.task == "labels":
+        return f"Look at {row} first: its labels are {first.given!r}; suggested: {suggestion(audit, first)}."
     fits = "fits better" if first.p_wrong >= LIKELY else "may fit better"
     return f"Look at {row} first: its {word} is {first.given!r}, and {first.suggested!r} {fits}."
 

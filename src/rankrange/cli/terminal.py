@@ -143,13 +143,14 @@ def _scores(audit: Audit) -> Any:
 
 
 def _suspects(audit: Audit, top: int) -> Any:
+    from ..audit.sentences import suggestion
     from ..audit.target import row_text
 
     off = "loss" if audit.result.residuals is None else "off by"
     columns = {"row": True, "given": False, audit.words.suggested: False, audit.words.p: True, off: True}
     table = _table(columns if audit.observed else {**columns, "action": False})
     for s in audit.suspects(top):
-        given, other = (visible(text, _WIDTH_OF_TEXT) for text in (s.given, s.suggested))
+        given, other = (visible(text, _WIDTH_OF_TEXT) for text in (s.given, suggestion(audit, s)))
         size = f"{s.loss:.3g}" if s.residual is None else number(s.residual, 4)
         p = percent(s.probability if audit.observed else s.p_wrong)
         table.add_row(row_text(s.row), given, other, p, size, *([] if audit.observed else [s.action]))
