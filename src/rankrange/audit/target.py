@@ -135,7 +135,6 @@ def _looks_like_classes(column: Column) -> bool:
 def _classes(name: str, cells: Any) -> Target:
     """The classes of a column, sorted: whole numbers by size, other cells as texts. A mark is a class of its own."""
     column = Column.of(name, cells, TEXT)
-    assert column.codes is not None
     numbers = np.array([plain_number(level) for level in column.levels])
     if len(numbers) and (numbers % 1 == 0).all():
         values, code_of = np.unique(numbers, return_inverse=True)
@@ -166,7 +165,6 @@ def _indicators(table: Any, columns: list[str]) -> Target:
     masks, complete = [], np.ones(table.num_rows, dtype=bool)
     for name in columns:
         column = Column.of(name, table.column(name), TEXT)
-        assert column.codes is not None
         meanings = np.array([*map(yes_or_no, column.levels), 0.0])
         odd = [level for level, meaning in zip(column.levels, meanings, strict=False) if np.isnan(meaning)]
         if odd:
@@ -251,7 +249,7 @@ def _without_rare(target: Target) -> Target:
 
 def group_numbers(column: Column, least: int = 1) -> Array:
     """The group number of each row; a row without a group is its own group. Fewer groups than `least` are an error."""
-    codes = np.unique(column.cells, return_inverse=True)[1] if column.codes is None else column.codes
+    codes = np.unique(column.cells, return_inverse=True)[1] if not column.levels else column.codes
     codes = np.where(column.missing, -1, codes)
     groups = np.where(codes < 0, codes.max() + np.cumsum(codes < 0), codes)
     if (count := len(np.unique(groups))) < least:

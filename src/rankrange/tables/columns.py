@@ -37,8 +37,8 @@ class Column:
     # are neither, such as lists.
     kind: str
     values: Array | None = None  # numbers, NaN if missing; dates are days since 1970; None for texts and other cells
-    # Of texts, also if they were read as numbers: positions in `levels`, -1 if missing. Other cells have 0.
-    codes: Array | None = None
+    # Of texts, also if they were read as numbers: positions in `levels`, -1 if missing. Others: 0, numbers none.
+    codes: Array = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     levels: list[str] = field(default_factory=list)  # the distinct texts as written, in the order of their first cells
     form: str = TEXT  # the format of the texts (`find_form`), by which another table is read in the same way
 
@@ -86,25 +86,22 @@ class Column:
     @property
     def cells(self) -> Array:
         """The numbers, or the codes of the texts."""
-        cells = self.codes if self.values is None else self.values
-        return np.empty(0) if cells is None else cells
+        return self.codes if self.values is None else self.values
 
     def take(self, rows: Array) -> Column:
         """The column of these rows."""
-        values, codes = (None if cells is None else cells[rows] for cells in (self.values, self.codes))
-        return replace(self, values=values, codes=codes)
+        values = None if self.values is None else self.values[rows]
+        return replace(self, values=values, codes=self.codes[rows] if len(self.codes) else self.codes)
 
     @cached_property
     def missing(self) -> Array:
         """Mask of the cells without a value, including texts that are no number in a column of numbers."""
-        if self.values is not None:
-            return np.isnan(self.values)
-        return np.zeros(0, dtype=bool) if self.codes is None else self.codes < 0
+        return self.codes < 0 if self.values is None else np.isnan(self.values)
 
     @cached_property
     def strays(self) -> Array | None:
         """Mask of the texts in a column of numbers that are neither numbers nor marks; None without such texts."""
-        if self.values is None or self.codes is None:
+        if self.values is None or not self.levels:
             return None
         stray = np.array([*(not is_mark(level) for level in self.levels), False])[self.codes] & self.missing
         return stray if stray.any() else None
@@ -113,7 +110,7 @@ class Column:
     def marks(self) -> dict[str, int]:
         """The markers of missing cells in a column of numbers, stripped, and the number of cells with each."""
         found: dict[str, int] = {}
-        if self.values is None or self.codes is None:
+        if self.values is None or not self.levels:
             return found
         counts = np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels)).tolist()
         for level, count in zip(self.levels, counts, strict=True):
@@ -140,13 +137,13 @@ class Column:
 
     def texts(self) -> list[str]:
         """The cells as texts; missing ones are ""."""
-        return [] if self.codes is None else [*map([*self.levels, ""].__getitem__, self.codes.tolist())]
+        return [*map([*self.levels, ""].__getitem__, self.codes.tolist())]
 
     def cell_text(self, row: int) -> str:
         """The cell of a row as text; a missing text is "", a missing number "(missing)"."""
         if self.values is not None:
             return self.value_text(float(self.values[row]))
-        return "" if self.codes is None or self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
+        return "" if self.codes[row] < 0 else visible(self.levels[self.codes[row]], 60)
 
     def value_text(self, value: float, digits: int = 5) -> str:
         """A number of the column as text; dates are formatted as dates, and NaN as "(missing)"."""

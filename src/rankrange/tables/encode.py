@@ -255,7 +255,7 @@ def _same_kind(settings: dict[str, Any], column: Column) -> Array:
 def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     """The parameters of a text column, and the encoding in words; None and the reason if it is left out."""
     name, codes, levels = column.name, column.codes, column.levels
-    if column.kind == "other" or codes is None:
+    if column.kind == "other":
         return None, "its cells are neither numbers nor text"
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     n_known, missing = int(counts.sum()), int((codes < 0).sum())
@@ -294,7 +294,7 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
 def _encode_text(settings: dict[str, Any], column: Column, out: Array) -> None:
     codes, levels = column.codes, column.levels
     index_of = {level: i for i, level in enumerate(settings["levels"])}
-    if codes is None or (levels and set(levels) <= {"True", "False"} and not set(levels) & set(index_of)):
+    if levels and set(levels) <= {"True", "False"} and not set(levels) & set(index_of):
         examples = ", ".join(settings["levels"][:3])
         raise ValueError(
             f"column {column.name!r} must hold texts as in the fit ({examples}), got true and false; convert it"
