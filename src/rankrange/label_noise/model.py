@@ -37,12 +37,9 @@ _EM_STEPS = 100
 _SHARPNESS = 4.0
 # Hypotheses with a smaller probability are left out.
 _NEGLIGIBLE = 1e-4
-# The posterior is overconfident, so this part of it on either side is outside the 95% interval of the share. It was
-# chosen, with `hidden_errors`, by the interval score (width + 40 times the distance outside) on development tables.
-_TAIL = 0.0025
-# Parts of the contradicted labels that may be wrong if overlap hides errors. They exceed 1, because models that learn
-# from wrong labels agree with some of them; 1.2 was chosen like the tail.
-_PARTS = 1.2 * (np.arange(10) + 0.5) / 10
+# If errors are hidden, these parts of the labels that may be wrong unnoticed are equally likely. All of them have the
+# probability .05, so the upper limit of the interval is at least the contradicted share.
+_PARTS = np.arange(1, 11) / 10
 
 
 class RowPosterior(NamedTuple):
@@ -427,7 +424,9 @@ class _Hypotheses(NamedTuple):
         Its limits are quantiles of a mixture: a point at 0, a normal distribution for each shared rate, and one for
         each value of the latent variables. The binomial variance of the share is added. Errors near class boundaries
         look like overlap, so a part of the other `contradicted` labels is added to each, from the prior
-        `hidden_errors`. Limits lie on a grid of steps of 0.0005; a lower limit of one step is reported as 0.
+        `hidden_errors`. If more labels of a class are contradicted than confirmed, the class may have lost most of its
+        labels to another one, and models agree with the wrong ones: the difference counts once more. Limits lie on a
+        grid of steps of 0.0005; a lower limit of one step is reported as 0.
         """
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
         by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
@@ -447,12 +446,14 @@ class _Hypotheses(NamedTuple):
         centres, deviations, chances = centres[likely], deviations[likely], chances[likely]
         parts = np.append(0.0, _PARTS)[:, None]
         hidden = np.append(1.0 - prior.hidden_errors, np.full(len(_PARTS), prior.hidden_errors / len(_PARTS)))
-        error = np.sqrt(contradicted * (1.0 - contradicted) / n)
-        centres = centres + parts * np.maximum(contradicted - centres, 0.0)
+        signs = np.where(predicted == codes, -mass, mass)
+        unnoticed = min(1.0, contradicted + float(np.bincount(codes, signs).clip(0.0).sum()) / n)
+        error = np.sqrt(unnoticed * (1.0 - unnoticed) / n)
+        centres = centres + parts * np.maximum(unnoticed - centres, 0.0)
         deviations = np.hypot(np.maximum(1.0 - parts, 0.0) * deviations, parts * error) + 1e-9
         grid = np.linspace(0.0, 1.0, 2001)
         below = hidden @ (ndtr((grid[:, None, None] - centres) / deviations) @ chances).T
-        low, high = np.searchsorted(below, [_TAIL, 1.0 - _TAIL]).clip(0, 2000)
+        low, high = np.searchsorted(below, [0.025, 0.975]).clip(0, 2000)
         return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
 
 
