@@ -458,3 +458,18 @@ def test_arguments_of_another_type_are_refused_by_name():
         LabelNoiseModel(prior={"no_error": 0.5})
     with pytest.raises(ValueError, match="drop_cost must be a positive"):
         Costs(drop=0.0)
+
+
+def test_the_interval_includes_errors_of_a_class_that_lost_most_of_its_labels():
+    """Three quarters of the third class have the label of the second one, so models agree with the wrong labels."""
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 3, 900)
+    given_labels = np.where((true == 2) & (rng.random(900) < 0.75), 1, true)
+    P = np.full((900, 3), 0.02)
+    P[true == 0, 0] = 0.96
+    P[true == 1, 1] = 0.96
+    P[true == 2] = [0.02, 0.74, 0.24]
+    posterior = LabelNoiseModel().fit({"model": P}, given_labels)
+    wrong = (given_labels != true).mean()
+    assert posterior.contradicted < 0.5 * wrong
+    assert posterior.interval[0] <= wrong <= posterior.interval[1]

@@ -18,16 +18,8 @@ from xml.sax.saxutils import quoteattr
 from ..errors import UserError
 from ..pages.text import visible
 
-# The fields that identify the row of a task, with their types; "separator" and "suggested" may follow.
-_ABOUT: dict[str, Any] = {
-    "row": str,
-    "given": str,
-    "contents": str,
-    "table": str,
-    "task": str,
-    "target": list,
-    "p_wrong": (int, float),
-}
+# The fields that identify the row of a task; "separator" and "suggested" may follow.
+_ABOUT = ("row", "given", "contents", "table", "task", "target", "p_wrong")
 NONE_OF_THEM = "(none)"
 # Names of the controls, and the key of the fields that identify the row of a task.
 _LABEL, _ROW, _KEY = "label", "row", "rankrange"
@@ -250,10 +242,8 @@ def _read_json(path: Path) -> list[Any]:
         records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"an export must be JSON in UTF-8, got other bytes in {path}; export it again") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"cannot read {path} as JSON ({visible(str(error), 80)}); export it again") from error
+        raise UserError(f"cannot read {path} as JSON in UTF-8 ({visible(error, 80)}); export it again") from error
     if not _check(records, list, "an export", str(path)):
         raise UserError(f"an export has at least one record, got none in {path}; export it again")
     return list(records)
@@ -277,20 +267,20 @@ def _about(found: Any, where: str) -> dict[str, Any]:
             f"a task must have the fields that rankrange wrote, got none named '{absent[0]}' in {where}; export the "
             "project that was made from an export of rankrange, with all its data"
         )
-    about = {"separator": "", "suggested": [], **found}
-    lists = [*_check(about["suggested"], list, "suggested", where), *_check(about["target"], list, "target", where)]
-    if not all(isinstance(about[name], kind) for name, kind in _ABOUT.items()) or not all(
-        isinstance(text, str) for text in [about["separator"], *lists]
-    ):
-        raise UserError(f"the fields of a task must be texts and p_wrong a number, got others in {where}")
-    if about["task"] not in _CONTROL:
-        raise UserError(
-            f"task must be classes, numbers or labels, got '{visible(about['task'], 40)}' in {where}; export the "
-            "project again"
-        )
-    if isinstance(about["p_wrong"], bool) or not 0.0 <= about["p_wrong"] <= 1.0:
-        raise UserError(f"p_wrong must be from 0 to 1, got {about['p_wrong']} in {where}; export the project again")
-    return {**{name: about[name] for name in (*_ABOUT, "separator", "suggested")}, "p_wrong": float(about["p_wrong"])}
+    about = {name: {"separator": "", "suggested": [], **found}[name] for name in (*_ABOUT, "separator", "suggested")}
+    texts = [value for name, value in about.items() if name not in ("target", "suggested", "p_wrong")]
+    for name in ("target", "suggested"):
+        texts += _check(about[name], list, name, where)
+    p_wrong = about["p_wrong"]
+    if not all(isinstance(text, str) for text in texts):
+        fault = "the fields of a task must be texts, got another type"
+    elif about["task"] not in _CONTROL:
+        fault = f"task must be classes, numbers or labels, got '{visible(about['task'], 40)}'"
+    elif isinstance(p_wrong, bool) or not isinstance(p_wrong, int | float) or not 0.0 <= p_wrong <= 1.0:
+        fault = f"p_wrong must be from 0 to 1, got '{visible(p_wrong, 40)}'"
+    else:
+        return {**about, "p_wrong": float(p_wrong)}
+    raise UserError(f"{fault} in {where}; export the project again")
 
 
 def _answer(annotation: dict[str, Any], about: dict[str, Any], where: str, others: set[str]) -> Answer:

@@ -73,11 +73,8 @@ class Data:
                 )
             X = numeric_view(X) if any_X else X
         present, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-        if classes is not None:
-            classes = _all_classes(classes, present)
-            codes = np.searchsorted(classes, present)[codes]
-        else:
-            classes = present
+        classes = present if classes is None else _all_classes(classes, present)
+        codes = np.searchsorted(classes, present)[codes]
         if len(classes) < 2:
             raise ValueError(f"need at least two classes in y, got only {classes.tolist()}; check y")
         if not has_probabilities and counts.min() < 2:
@@ -120,9 +117,8 @@ def _labels(name: str, y: Any) -> Array:
             f"{name} must have one label per row, got the text {y!r}; pass the column itself, as in X[{y!r}]"
         )
     given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
-    absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
-    if given.dtype.kind == "O":
-        absent = np.array([_is_missing(value) for value in given.ravel()], dtype=bool)
+    mixed = given.dtype.kind == "O"
+    absent = np.array([_is_missing(value) for value in given.ravel()]) if mixed else given != given  # NaN alone differs
     if absent.any():
         raise ValueError(
             f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at "
@@ -162,22 +158,6 @@ def _as_numbers(X: Any) -> Any:
         )
     try:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False)
-        entries = X.data if sp.issparse(X) else X
-        if np.isinf(entries).any():
-            raise ValueError(
-                "X must be finite, got infinite values; replace them with NaN, drop the rows, or clip them"
-            )
-        if sp.issparse(X):
-            if np.isnan(entries).any():
-                raise ValueError(
-                    "a sparse X must not have missing values (NaN), got some; fill them, or pass a dense X, in "
-                    "which they are filled with the median"
-                )
-            return X
-        missing = np.isnan(X)
-        if missing.all():
-            raise ValueError("X must have at least one number, got only missing values (NaN); check how it was read")
-        return numeric_view(X) if missing.any() else X
     except ValueError as error:
         if "could not convert string" not in str(error) and "dtype='numeric'" not in str(error):
             raise
@@ -185,6 +165,20 @@ def _as_numbers(X: Any) -> Any:
             f"X must be numeric if no estimator is given, got texts ({str(error)[:99]}); pass estimator= a pipeline "
             "that takes them, or use rankrange.audit.audit_table for a table of any columns"
         ) from error
+    entries = X.data if sp.issparse(X) else X
+    if np.isinf(entries).any():
+        raise ValueError("X must be finite, got infinite values; replace them with NaN, drop the rows, or clip them")
+    missing = np.isnan(entries)
+    if not missing.any():
+        return X
+    if sp.issparse(X):
+        raise ValueError(
+            "a sparse X must not have missing values (NaN), got some; fill them, or pass a dense X, in which they are "
+            "filled with the median"
+        )
+    if missing.all():
+        raise ValueError("X must have at least one number, got only missing values (NaN); check how it was read")
+    return numeric_view(X)
 
 
 def _relabelled(learn_from: Any, classes: Array, n: int) -> Array:
@@ -233,32 +227,22 @@ class Predictions(NamedTuple):
 
 
 def given_predictions(pred_probs: Any, data: Data, classes: Any = None) -> Predictions:
-    """Validate the probabilities of the user, whose columns are in the order of `classes`, if these are given."""
-    P = check_array(_in_order(pred_probs, data.classes), dtype=np.float64, ensure_2d=False)
-    if classes is not None and not hasattr(pred_probs, "columns") and P.shape[1:] == (len(data.classes),):
-        P = P[:, np.argsort(_labels("classes", classes), kind="stable")]
-    shape = (len(data.codes), len(data.classes))
+    """Validate the probabilities of the user, whose columns are named, or in the order of `classes`, or sorted."""
+    shape, wanted = (len(data.codes), len(data.classes)), data.classes.tolist()
+    named = set(getattr(pred_probs, "columns", ())) == set(wanted)
+    P = check_array(pred_probs[wanted] if named else pred_probs, dtype=np.float64, ensure_2d=False)
     if P.shape != shape:
         raise ValueError(
             f"pred_probs must have one row per label and one column per class, shape {shape}, got {P.shape}; columns "
             "are in the order of the sorted classes of y; if y lacks some of the classes, pass classes="
         )
+    if classes is not None and not named:
+        P = P[:, np.argsort(_labels("classes", classes), kind="stable")]
     if (P < 0).any() or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
         raise ValueError(
             "pred_probs must be probabilities: none negative, and each row must sum to 1; divide each row by its sum"
         )
     return Predictions.of_model(np.log(np.maximum(P, 1e-12))[None], data.codes)
-
-
-def _in_order(pred_probs: Any, classes: Array) -> Any:
-    """Sort the columns of a data frame if their names are the classes; return other values unchanged."""
-    names = list(getattr(pred_probs, "columns", ()))
-    wanted = classes.tolist()
-    return (
-        pred_probs[wanted]
-        if names != wanted and len(names) == len(wanted) and set(names) == set(wanted)
-        else pred_probs
-    )
 
 
 def estimator_predictions(
@@ -292,8 +276,7 @@ def check_settings(estimator: AoRRClassifier, ignored: tuple[str, ...] = (*IGNOR
     if estimator.loss != "logistic":
         raise ValueError(f"an AoRRClassifier needs loss='logistic' to give probabilities, got {estimator.loss!r}")
     for name in ignored:
-        value = getattr(estimator, name)
-        if value:
+        if value := getattr(estimator, name):
             raise ValueError(
                 f"find_label_issues does not use {name} of an AoRRClassifier, got {name}={value!r}; leave it out"
             )

@@ -29,6 +29,7 @@ def with_high_leverage(posterior: LabelNoisePosterior, codes: Array, high_levera
     p_true[rows, codes[rows]] = 1.0 - p_wrong[rows]
     share = (1.0 - part) * float(p_wrong[~high_leverage].mean()) + part * outer
     low, high = ((1.0 - part) * a + part * b for a, b in zip(posterior.interval, ends, strict=True))
+    low = low if low * len(codes) >= 0.5 else 0.0  # less than half a row
     return replace(posterior, p_wrong=p_wrong, p_true=p_true, share=share, interval=(low, high))
 
 

@@ -424,9 +424,9 @@ class _Hypotheses(NamedTuple):
         Its limits are quantiles of a mixture: a point at 0, a normal distribution for each shared rate, and one for
         each value of the latent variables. The binomial variance of the share is added. Errors near class boundaries
         look like overlap, so a part of the other `contradicted` labels is added to each, from the prior
-        `hidden_errors`. If more labels of a class are contradicted than confirmed, the class may have lost most of its
-        labels to another one, and models agree with the wrong ones: the difference counts once more. Limits lie on a
-        grid of steps of 0.0005; a lower limit of one step is reported as 0.
+        `hidden_errors`. If models confirm less than a fourth of the labels of a class, most of its members may have
+        another label, with which models agree: each contradicted label that is not offset by a third of a confirmed
+        one stands for up to two of them. Limits lie on a grid of steps of 0.0005; a lower limit of one step is 0.
         """
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
         by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
@@ -446,10 +446,10 @@ class _Hypotheses(NamedTuple):
         centres, deviations, chances = centres[likely], deviations[likely], chances[likely]
         parts = np.append(0.0, _PARTS)[:, None]
         hidden = np.append(1.0 - prior.hidden_errors, np.full(len(_PARTS), prior.hidden_errors / len(_PARTS)))
-        signs = np.where(predicted == codes, -mass, mass)
-        unnoticed = min(1.0, contradicted + float(np.bincount(codes, signs).clip(0.0).sum()) / n)
-        error = np.sqrt(unnoticed * (1.0 - unnoticed) / n)
-        centres = centres + parts * np.maximum(unnoticed - centres, 0.0)
+        unconfirmed = np.bincount(codes, np.where(predicted == codes, -3.0 * mass, mass)).clip(0.0).sum() / n
+        most = min(1.0, contradicted + 2.0 * float(unconfirmed))
+        error = np.sqrt(most * (1.0 - most) / n)
+        centres = centres + parts * np.maximum(most - centres, 0.0)
         deviations = np.hypot(np.maximum(1.0 - parts, 0.0) * deviations, parts * error) + 1e-9
         grid = np.linspace(0.0, 1.0, 2001)
         below = hidden @ (ndtr((grid[:, None, None] - centres) / deviations) @ chances).T

@@ -49,7 +49,7 @@ class NoisePrior:
     hidden_errors : float
         Probability that overlap of the classes hides errors. They are then an unknown part, from a tenth to all, of
         the labels that predictions contradict without confidence, and of labels that models agree with because a class
-        has lost most of its labels. This widens the interval of the share only.
+        has lost most of its own. This widens the interval of the share only.
     dirichlet_rows : float
         Weight, in rows, of the two Dirichlet priors: equal weights of the members, and equal probabilities of the wrong
         labels of a true class.

@@ -23,7 +23,7 @@ from ..crossfit import predictions
 from ..crossfit.folds import Folds
 from ..crossfit.trees import TREE_MEMBERS, FoldTrees
 from ..estimators import AoRRClassifier
-from ..issues.find import P_WRONG_IN_SCORE, as_dense, find_label_issues
+from ..issues.find import P_WRONG_IN_SCORE, add_fdr, as_dense, find_label_issues
 from ..issues.out_of_fold import IGNORED, check_settings
 from ..issues.suspects import LabelIssues
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, actions
@@ -218,7 +218,7 @@ class Inference:
 def _public(table: Array) -> Array:
     """The rows, most suspect first, with the columns that users see."""
     table = _by_score(table)
-    table["fdr"] = np.cumsum(1.0 - table["p_wrong"]) / np.arange(1, len(table) + 1)
+    add_fdr(table)
     return drop_fields(table, ["score", "likely"], usemask=False)
 
 

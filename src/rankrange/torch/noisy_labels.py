@@ -337,7 +337,7 @@ class NoisyLabels(GrowingModule):
 
 def _discounted(found: LabelIssues, factor: Any) -> LabelIssues:
     """Multiply each p_wrong by its factor, and compute the ranking, the actions, the fdr and the suspects again."""
-    from ..issues.find import P_WRONG_IN_SCORE
+    from ..issues.find import P_WRONG_IN_SCORE, add_fdr
     from ..label_noise import SURE, actions
 
     p_wrong = found.p_wrong * factor
@@ -350,7 +350,7 @@ def _discounted(found: LabelIssues, factor: Any) -> LabelIssues:
     ranked["action"] = np.where(chosen == "", "look", chosen)
     table = ranked[chosen != ""]
     for part in (ranked, table):
-        part["fdr"] = np.cumsum(1.0 - part["p_wrong"]) / np.arange(1, len(part) + 1)
+        add_fdr(part)
     return replace(found, table=table, ranked=ranked, p_wrong=p_wrong, score=score)
 
 
