@@ -118,7 +118,9 @@ def test_the_reasons_of_an_audit_explain_it_too():
     given = noise.symmetric(y, 0.2, random_state=0)
     P = np.where(y[:, None] == np.arange(2), 0.85, 0.15) + 0.02 * rng.normal(size=400)[:, None] * [1, -1]
     table = {"x": rng.normal(size=400).tolist(), "y": [f"class {c}" for c in given]}
-    suspects = [s for s in audit_table(table, "y", pred_probs=P).suspects(400) if s.p_wrong >= 0.5]
+    audit = audit_table(table, "y", pred_probs=P)
+    np.testing.assert_array_equal(audit.p_wrong, find_label_issues(y=table["y"], pred_probs=P).p_wrong)
+    suspects = [s for s in audit.suspects(400) if s.p_wrong >= 0.5]
     assert len(suspects) > 50
     assert all("less certain" in suspect.why for suspect in suspects)
 

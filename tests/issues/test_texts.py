@@ -55,6 +55,9 @@ def test_wrong_labels_of_texts_are_found_without_any_features(seed):
     assert [name for name, _, _ in issues.members] == ["text"]
     found = average_precision_score(given != true, issues.score)
     assert found >= max(0.9, by_logistic_regression(texts, given, given != true, seed) - 0.01)
+    flagged, wrong = issues.p_wrong >= 0.5, given != true
+    assert flagged[wrong].mean() >= 0.8  # what a reader sees at once is flagged
+    assert flagged[~wrong].mean() <= 0.01
 
 
 def test_texts_join_the_ensemble_of_features_that_say_nothing():
