@@ -196,7 +196,7 @@ class LabelNoiseModel:
         p_true[np.arange(len(codes)), codes] = 1.0 - share
         p_wrong[predicted], p_true[predicted] = found
         contradicted = float(mass[rows] @ (P.argmax(axis=1) != codes[rows]) / mass[rows].sum())
-        interval = hypotheses.interval(self.prior, rule, P, codes[rows], mass[rows], share, contradicted)
+        interval = hypotheses.interval(self.prior, rule, P, codes[rows], mass[rows], share)
         gains = {name: _gain(Q, codes[rows], mass[rows]) for name, Q in {**training, "ensemble": P}.items()}
         return LabelNoisePosterior(
             p_wrong,
@@ -410,23 +410,14 @@ class _Hypotheses(NamedTuple):
         return float(self.none.sum() + self.by_class @ self.rates[:, :, 0].prod(axis=0))
 
     def interval(
-        self,
-        prior: NoisePrior,
-        rule: _Rule,
-        P: Array,
-        codes: Array,
-        mass: Array,
-        share: float,
-        contradicted: float,
+        self, prior: NoisePrior, rule: _Rule, P: Array, codes: Array, mass: Array, share: float
     ) -> tuple[float, float]:
         """The 95% interval of the share. The upper limit is at least share + 3 / n (rule of three).
 
         Its limits are quantiles of a mixture: a point at 0, a normal distribution for each shared rate, and one for
         each value of the latent variables. The binomial variance of the share is added. Errors near class boundaries
-        look like overlap, so a part of the other `contradicted` labels is added to each, from the prior
-        `hidden_errors`. If models confirm less than a fourth of the labels of a class, most of its members may have
-        another label, with which models agree: each contradicted label that is not offset by a third of a confirmed
-        one stands for up to two of them. Limits lie on a grid of steps of 0.0005; a lower limit of one step is 0.
+        look like overlap, so a part of the labels that `_most_hidden` counts is added to each, from the prior
+        `hidden_errors`. Limits lie on a grid of steps of 0.0005; a lower limit of one step is reported as 0.
         """
         predicted, n, weights = P.argmax(axis=1), float(mass.sum()), rule.weights
         by_rate, part = np.zeros(weights.shape), np.bincount(predicted, weights=mass, minlength=len(weights)) / n
@@ -446,8 +437,7 @@ class _Hypotheses(NamedTuple):
         centres, deviations, chances = centres[likely], deviations[likely], chances[likely]
         parts = np.append(0.0, _PARTS)[:, None]
         hidden = np.append(1.0 - prior.hidden_errors, np.full(len(_PARTS), prior.hidden_errors / len(_PARTS)))
-        unconfirmed = np.bincount(codes, np.where(predicted == codes, -3.0 * mass, mass)).clip(0.0).sum() / n
-        most = min(1.0, contradicted + 2.0 * float(unconfirmed))
+        most = _most_hidden(predicted == codes, codes, mass, len(weights))
         error = np.sqrt(most * (1.0 - most) / n)
         centres = centres + parts * np.maximum(most - centres, 0.0)
         deviations = np.hypot(np.maximum(1.0 - parts, 0.0) * deviations, parts * error) + 1e-9
@@ -455,6 +445,20 @@ class _Hypotheses(NamedTuple):
         below = hidden @ (ndtr((grid[:, None, None] - centres) / deviations) @ chances).T
         low, high = np.searchsorted(below, [0.025, 0.975]).clip(0, 2000)
         return (0.0 if low <= 1 else float(grid[low])), float(min(1.0, max(grid[high], share + 3.0 / n)))
+
+
+def _most_hidden(confirmed: Array, codes: Array, mass: Array, n_classes: int) -> float:
+    """The largest share of wrong labels if errors are hidden: the contradicted labels, and those that models learnt.
+
+    If models confirm less than a fourth of the labels of a class, most of its members may have another label, with
+    which models agree. Each contradicted label of the class that is not offset by a third of a confirmed one then
+    stands for up to two of them. Labels are random at a share of 1 - 1 / n_classes.
+    """
+    contradicted, confirmed = (
+        np.bincount(codes, mass * part, n_classes) / mass.sum() for part in (~confirmed, confirmed)
+    )
+    learnt = 2.0 * np.maximum(contradicted - 3.0 * confirmed, 0.0).sum()
+    return float(max(contradicted.sum(), min(contradicted.sum() + learnt, 1.0 - 1.0 / n_classes)))
 
 
 def _learn(prior: NoisePrior, P: Array, codes: Array, mass: Array) -> tuple[_Rule, _Hypotheses]:
