@@ -72,38 +72,15 @@ class PiecewiseLinear(Loss, Protocol):
         """The derivative of the sum of the margins, weighted by a (n, J), with respect to z."""
 
 
-def is_convex(loss: Loss) -> bool:
-    """Whether the loss is convex in its scores; it is unless it sets `convex = False`."""
-    return bool(getattr(loss, "convex", True))
-
-
-def needs(loss: Loss, n_outputs: int, who: str, remedy: str) -> None:
-    """Raise a TypeError if the loss lacks what an exact solver needs: convexity, and margins or curvature.
-
-    Parameters
-    ----------
-    loss : Loss
-        The loss.
-    n_outputs : int
-        Scores per row.
-    who, remedy : str
-        The caller and the remedy, for the message.
-    """
-    if not is_convex(loss):
-        raise TypeError(f"{who} needs a convex loss; {type(loss).__name__} is not convex. {remedy}")
-    missing = missing_methods(loss, n_outputs)
-    if missing:
-        raise TypeError(f"{who} needs a loss with {' and '.join(missing)}; {type(loss).__name__} has none. {remedy}")
-
-
-def missing_methods(loss: Loss, n_outputs: int) -> list[str]:
-    """The names of the methods of an exact solver, for margins or curvature, that the loss does not have."""
-    wanted: tuple[str, ...]
-    if isinstance(loss, PiecewiseLinear):
-        wanted = ("margins_matrix",) if n_outputs > 1 else ()
-    else:
-        wanted = ("hessian_operator",) if n_outputs > 1 else ("curvature",)
-    return [name for name in wanted if not hasattr(loss, name)]
+def needs(loss: Loss, n_outputs: int) -> None:
+    """Raise a TypeError if the loss lacks what the solver needs: convexity, and margins or second derivatives."""
+    linear, name = hasattr(loss, "margins"), type(loss).__name__
+    if not getattr(loss, "convex", True):
+        raise TypeError(f"the solver needs a convex loss; {name} is not convex. Use another loss.")
+    several = "margins_matrix" if linear else "hessian_operator"
+    wanted = several if n_outputs > 1 else "margins" if linear else "curvature"
+    if not hasattr(loss, wanted):
+        raise TypeError(f"the solver needs a loss with {wanted}; {name} has none. Use another loss.")
 
 
 def softplus(t: Array) -> Array:

@@ -369,31 +369,15 @@ class Objective(_Problem):
 
         If r = 1 and the aggregate is the ranked range, all sets share their products with X.
         """
-        if len(Ws) == 1:
-            value, gradient = self.value_and_gradient(Ws[0])
-            return np.array([value]), gradient[None]
-        if not isinstance(self.aggregate, Ranked):
+        if len(Ws) == 1 or self.n_outputs > 1 or not isinstance(self.aggregate, Ranked):
             points = [self.value_and_gradient(W) for W in Ws]
             return np.array([value for value, _ in points]), np.array([gradient for _, gradient in points])
-        if self.n_outputs > 1:
-            return self._batch_of_several(Ws)
         W, design = Ws[:, 0], self.design
         s, slope = self.loss.value_and_derivative(self.y, np.ascontiguousarray(design.scores(W)))
         chosen = select_rows(s, self.m, self.k, self.sample_weight)
         slope *= chosen.weights
         values = chosen.total / self.kept + np.array([self.penalty(w) for w in Ws])
         return values, (design.adjoint(slope) / self.kept + self.penalty_gradient(W))[:, None]
-
-    def _batch_of_several(self, Ws: Array) -> tuple[Array, Array]:
-        """`batch` for r > 1: losses and cuts of all sets at once, products with X one by one."""
-        Z = np.concatenate([self.design.scores(W) for W in Ws], axis=1)
-        s, slope = self.loss.value_and_derivative(np.tile(self.y, len(Ws)), Z.T)
-        chosen = select_rows(s.reshape(len(Ws), -1), self.m, self.k, self.sample_weight)
-        parts = (slope.T * chosen.weights.reshape(-1)).reshape(self.n_outputs, len(Ws), -1)
-        values = chosen.total / self.kept + np.array([self.penalty(W) for W in Ws])
-        return values, np.array(
-            [self.design.adjoint(parts[:, start]) / self.kept + self.penalty_gradient(W) for start, W in enumerate(Ws)]
-        )
 
     def rows(self, rows: Array, m: float, k: float) -> Objective:
         """The objective on a subset of the rows with the given ranks and the same C relative to the mean."""

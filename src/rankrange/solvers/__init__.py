@@ -1,8 +1,8 @@
 """The solver of the AoRR objective: `solve(objective, start, settings)` returns the lowest point found.
 
 An objective is a point of the product of loss, aggregate, penalty and rows. Aggregates with a convex upper bound go to
-`smoothing`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`; others are descended
-without a certificate. Every convex problem is solved by `convex`. May import: `core`.
+`smoothing`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`. Every convex problem
+is solved by `convex`. May import: `core`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.cuts import Ranked
-from ..core.losses import Squared, is_convex, needs
+from ..core.losses import Squared, needs
 from ..core.objective import Objective
-from .descent import Log, Result, Settings, descend
+from .descent import Log, Result, Settings
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
 from .smoothing import smoothing
@@ -32,10 +32,8 @@ _MAX_COLUMNS = 200
 
 
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
-    if hasattr(objective.aggregate, "majorant") and is_convex(objective.loss):
+    if hasattr(objective.aggregate, "majorant"):
         return smoothing(objective, start, settings)
-    if _nothing_to_prove(objective):
-        return _descend(objective, start, settings)
     if _is_least_trimmed(objective):
         return least_trimmed_squares(objective, start, settings)
     return search(objective, start, settings)
@@ -56,25 +54,6 @@ def _is_least_trimmed(objective: Objective) -> bool:
         and not objective.l1_ratio
         and (objective.m > 0 or not np.isfinite(objective.C))
     )
-
-
-def _nothing_to_prove(objective: Objective) -> bool:
-    """Whether no exact method of the ranked range applies: the aggregate has no `caps`, or the loss is not convex."""
-    return not hasattr(objective.aggregate, "caps") or not is_convex(objective.loss)
-
-
-def _descend(objective: Objective, W: Array | None, settings: Settings) -> Result:
-    """Quasi-Newton descent from W (zero if None) and from small random points: the lowest result, uncertified."""
-    log, max_iter, shape = settings.log, settings.max_iter, (objective.n_outputs, objective.design.p)
-    starts = [np.zeros(shape) if W is None else W]
-    starts += [settings.rng.normal(scale=0.1, size=shape) for _ in range(settings.n_starts)]
-    log("start", objective.value(starts[0]))
-    ends, values, n_iter = descend(objective.batch, np.array(starts), None, max_iter=max_iter, tol=0.01 * settings.tol)
-    best = int(np.argmin(values))
-    log("descent", values[best])
-    done = n_iter < max_iter
-    end = "the steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
-    return Result(ends[best], float(values[best]), n_iter, done, f"{end}; there is no certificate", log.history)
 
 
 def solve(objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
@@ -99,7 +78,7 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     Raises
     ------
     TypeError
-        If a convex loss has neither curvature nor margins.
+        If the loss is not convex, or has neither curvature nor margins.
 
     Examples
     --------
@@ -112,7 +91,6 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     >>> print(line.round(3) + 0.0)  # the slope and the intercept of all points but one
     [[2. 0.]]
     """
-    if not _nothing_to_prove(objective):
-        needs(objective.loss, objective.n_outputs, "the solver", "Use another loss.")
+    needs(objective.loss, objective.n_outputs)
     objective, which = merged(objective)
     return undone(_search(objective, start, Settings() if settings is None else settings), which)

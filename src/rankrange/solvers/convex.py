@@ -119,7 +119,7 @@ def minimise(
     Solution
         The best point, with the relative gap that is proved; infinite if nothing is.
     """
-    needs(problem.loss, problem.n_outputs, "the convex solver", "Use another loss.")
+    needs(problem.loss, problem.n_outputs)
     W = np.zeros((problem.n_outputs, problem.design.p)) if W is None else W
     Z = problem.design.scores(W) if scores is None else scores
     smoothing = _Smoothing(problem, W, Z, weights)

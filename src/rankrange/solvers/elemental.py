@@ -15,8 +15,6 @@ import numpy as np
 
 from ..core.arrays import Array
 
-# A row is linearly independent of earlier rows if this share of its length remains after projection.
-_INDEPENDENT = 1e-7
 # Exchanges with a smaller relative gain are rounding errors.
 _GAIN = 1e-10
 # The relative gain at which concentration steps on all rows end.
@@ -24,8 +22,6 @@ _SETTLED = 1e-12
 # The number of kept and of dropped rows that are candidates for an exchange.
 _CANDIDATES = 100
 _MAX_STEPS = 300
-# The largest number of further draws for each row of an elemental start.
-_MAX_REDRAWS = 20
 # The number of rounds of restarts, and of fits whose kept rows are used for restarts.
 _ROUNDS, _PARENTS = 3, 4
 
@@ -200,41 +196,15 @@ def _least(score: Array, rows: Array) -> Array:
 
 
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
-    """Exact fits (count, p) of p random rows each. A row that is linearly dependent on earlier ones is drawn again.
+    """Fits (count, p) of p random rows each, exact if these are linearly independent; of h / 2 rows if these are fewer.
 
-    With dummy columns of rare categories, most subsets drawn without this check are singular. A subset without p
-    independent rows after many draws gets the minimum-norm solution. If p > h / 2, exact fits would hardly differ from
-    each other, and a start is the penalised fit of h / 2 random rows instead.
+    A category without any of these rows has coefficients near 0, which the concentration steps that follow correct.
     """
-    if 2 * problem.p > problem.h:
-        order = np.argsort(rng.random((count, problem.n)), axis=1)
-        sets = np.zeros((count, problem.n), dtype=bool)
-        np.put_along_axis(sets, order[:, : (problem.h + 1) // 2], True, axis=1)
-        return np.concatenate([problem.fit(part) for part in np.array_split(sets, max(1, count // 50))])
-    Z, n, p = problem.Z, problem.n, problem.p
-    rows, basis = np.zeros((count, p), dtype=np.intp), np.zeros((count, p, p))
-    found = np.zeros(count, dtype=np.intp)
-    for _ in range(p + _MAX_REDRAWS * p):
-        short = np.flatnonzero(found < p)
-        if not len(short):
-            break
-        candidate = rng.integers(n, size=len(short))
-        z = Z[candidate]
-        for _ in range(2):  # twice, because of rounding errors with nearly dependent rows
-            z = z - ((basis[short] @ z[:, :, None]).transpose(0, 2, 1) @ basis[short])[:, 0]
-        length = np.linalg.norm(z, axis=1)
-        new = length > _INDEPENDENT * np.linalg.norm(Z[candidate], axis=1)
-        taking = short[new]
-        basis[taking, found[taking]] = z[new] / length[new, None]
-        rows[taking, found[taking]] = candidate[new]
-        found[taking] += 1
-    complete = found == p
-    B = np.empty((count, p))
-    B[complete] = np.linalg.solve(Z[rows[complete]], problem.y[rows[complete], None])[:, :, 0]
-    for s in np.flatnonzero(~complete):
-        chosen = rows[s, : found[s]]
-        B[s] = np.linalg.lstsq(Z[chosen], problem.y[chosen], rcond=None)[0]
-    return B
+    size = min(problem.p, (problem.h + 1) // 2)
+    order = np.argpartition(rng.random((count, problem.n)), size - 1, axis=1)
+    sets = np.zeros((count, problem.n), dtype=bool)
+    np.put_along_axis(sets, order[:, :size], True, axis=1)
+    return np.concatenate([problem.fit(part) for part in np.array_split(sets, max(1, count // 50))])
 
 
 def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
