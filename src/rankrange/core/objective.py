@@ -52,53 +52,32 @@ class Design:
 
     def scores(self, W: Array) -> Array:
         """Scores (r, n) of all rows for the parameters W (r, p), in the dtype of X."""
-        if (
-            self.d > MAX_FACTORED and not self.sparse
-        ):  # many columns: products with zeros would take longer than to look for them
+        if self.d > MAX_FACTORED and not self.sparse:  # it takes longer to multiply with zeros than to look for them
             used = np.flatnonzero(W[:, : self.d].any(axis=0))
             if 8 * len(used) < self.d:
                 few = np.column_stack([W[:, used], W[:, self.d :]])
                 return Design(self.columns(used), self.fit_intercept).scores(few)
-        if len(W) == 1:
-            return self.scores_of_one(W[0])[None]
-        Z = (self.X @ W[:, : self.d].astype(self.X.dtype, copy=False).T).T
+        coef = W[:, : self.d].astype(self.X.dtype, copy=False)
+        Z = (self.X @ coef[0])[None] if len(W) == 1 else (self.X @ coef.T).T
         if self.fit_intercept:
             Z += W[:, self.d :].astype(Z.dtype, copy=False)
         return Z
 
-    def scores_of_one(self, w: Array) -> Array:
-        """Scores (n,) of all rows for the parameters w (p,) of one score."""
-        z = self.X @ w[: self.d].astype(self.X.dtype, copy=False)
-        if self.fit_intercept:
-            z += float(w[self.d])
-        return z
-
     def adjoint(self, R: Array) -> Array:
         """sum_i R[:, i] x_i for R (r, n): an array (r, p), the adjoint of `scores`."""
         out = np.empty((len(R), self.p))
-        if len(R) == 1 and self.n <= _BLOCK and not self.sparse:
-            out[0, : self.d] = R[0].astype(self.X.dtype, copy=False) @ self.X
-        elif not self.sparse and (self.X.dtype != R.dtype or R.dtype != np.float64):
-            out[:, : self.d] = self._by_blocks(R)
-        elif len(R) == 1:
-            out[0, : self.d] = self._transposed @ R[0]
-        elif self.sparse:
-            out[:, : self.d] = (self._transposed @ R.T).T
-        else:
+        if self.sparse:
+            out[:, : self.d] = self._transposed @ R[0] if len(R) == 1 else (self._transposed @ R.T).T
+        elif self.X.dtype == R.dtype == np.float64:
             out[:, : self.d] = R @ self.X
+        else:  # in blocks, so that X is not copied and sums over blocks are float64
+            out[:, : self.d] = 0.0
+            for start in range(0, self.n, _BLOCK):
+                part = slice(start, start + _BLOCK)
+                out[:, : self.d] += R[:, part].astype(self.X.dtype, copy=False) @ self.X[part]
         if self.fit_intercept:
             out[:, self.d] = R.sum(axis=1, dtype=np.float64)
         return out
-
-    def _by_blocks(self, R: Array) -> Array:
-        """R X in the dtype of X, in blocks: X is not copied, and sums over blocks are float64."""
-        if self.n <= _BLOCK:
-            return R.astype(self.X.dtype, copy=False) @ self.X
-        total = np.zeros((len(R), self.d))
-        for start in range(0, self.n, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            total += R[:, part].astype(self.X.dtype, copy=False) @ self.X[part]
-        return total
 
     def gram(self, h: Array, rows: Array | None = None) -> Array:
         """sum_i h_i x_i x_i' (p, p) over all rows, or over `rows`, with one h_i >= 0 for each; without a copy of X."""
@@ -146,14 +125,9 @@ class Design:
             return (left.T @ right.multiply(h[:, None]).tocsc()).toarray()
         return (left.T * h) @ right
 
-    def spread(self, h: Array, rows: Array | None = None) -> Array:
+    def spread(self, h: Array, rows: Array) -> Array:
         """`gram`, or only its diagonal (p,) if `factored` is False, as with many columns."""
-        if self.factored:
-            return self.gram(h, rows)
-        if rows is not None:
-            h, shown = np.zeros(self.n), h
-            h[rows] = shown
-        return self.squares(h)
+        return self.gram(h, rows) if self.factored else self.squares(np.bincount(rows, h, self.n))
 
     def squares(self, h: Array) -> Array:
         """The diagonal of `gram` (p,)."""
