@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
+from sklearn.linear_model import Ridge
 
-from rankrange import AoRRClassifier, AoRRRegressor, noise
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeRegressor, noise
 from rankrange.core.aggregates import Stratified, quotas
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
@@ -97,6 +99,17 @@ def test_k_never_falls_to_m():
 def test_a_regression_has_no_accuracy_to_adapt_to():
     with pytest.raises(ValueError, match="'k' parameter of AoRRRegressor must be"):
         AoRRRegressor(k="adaptive").fit(np.eye(5), np.arange(5.0))
+
+
+@pytest.mark.parametrize("model", [AoRRRegressor(0), RankedRangeRegressor(Ridge())])
+def test_a_target_of_objects_is_converted_and_must_not_be_missing(model):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    y = X[:, 0].astype(object)
+    np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), clone(model).fit(X, X[:, 0]).predict(X))
+    for value, message in ((None, "contains NaN"), ("high", "y must be numeric: .*high.* use a classifier")):
+        y[3] = value
+        with pytest.raises(ValueError, match=message):
+            clone(model).fit(X, y)
 
 
 def rare():

@@ -15,6 +15,7 @@ from ..crossfit.models import FittedFolds, Task
 from ..label_noise import LIKELY
 from ..outliers import outlier_posterior, sizes
 from .any_model import RankedRangeModel, Splits, WrongRows
+from .linear import numeric_target
 
 # If many targets are wrong, fits without the worst of them find more. The largest number of further rounds, and the
 # growth of the share of outliers that starts a second one.
@@ -84,7 +85,7 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
 
     def _targets(self, y: Any) -> tuple[Array, Array | None]:
-        return np.asarray(check_y(y, y_numeric=True, estimator=self), dtype=np.float64), None
+        return np.asarray(check_y(numeric_target(y), y_numeric=True, estimator=self), dtype=np.float64), None
 
     def _losses(self, fit: FittedFolds, task: Task) -> Array:
         return np.abs(task.y - fit.out_of_fold)

@@ -18,7 +18,7 @@ from ..core.losses import OF_SEVERAL, losses_for
 from ..core.objective import Design, Objective
 from ..core.transition import joined, probabilities_of
 from ..inference.table import Summary
-from ..solvers import Result, Settings, solve
+from ..solvers import Result
 from .linear import AoRRLinear, Rows, check_loss, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
 from .streamed import ScoresRows, by_chunks, is_tensor, like, on_host
 from .summaries import logistic_summary
@@ -265,12 +265,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         )
         if self.m != "auto":
             return
-        loss, n_outputs = self._loss()
-        total = float(X.shape[0] if mass is None else mass.sum())
-        design = Design(X, bool(self.fit_intercept))
-        settings: dict[str, Any] = {"m": 0, "k": total, "sample_weight": mass, "l1_ratio": self._l1}
-        objective = Objective(design, y, loss, self.C_ * total / share, n_outputs, **settings)
-        self._ordinary_line = solve(objective, None, Settings(tol=1e-3)).w
+        self._ordinary_line = self._ordinary_fit(X, y, mass, share)[1]
         both = self._both_probabilities(X[sample])
         self.ordinary_share_ = float(min(np.linspace(0.0, 1.0, 21), key=lambda part: cost(joined(*both, part))))
 

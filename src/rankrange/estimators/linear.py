@@ -317,17 +317,20 @@ class AoRRLinear(BaseEstimator):
         # cut and are partly kept are not dropped.
         self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
+    def _ordinary_fit(self, X: Any, y: Array, mass: Array | None, share: float = 1.0) -> tuple[Objective, Array]:
+        """The objective without trimming of rows with a `share` of the weight of all training rows, and its minimum."""
+        loss, n_outputs = self._loss()
+        design, total = Design(X, bool(self.fit_intercept)), float(X.shape[0] if mass is None else mass.sum())
+        settings: dict[str, Any] = {"m": 0, "k": total, "sample_weight": mass, "l1_ratio": self._l1}
+        objective = Objective(design, y, loss, self.C_ * total / share, n_outputs, **settings)
+        return objective, solve(objective, None, Settings(tol=1e-3)).w
+
     def _store_groups(self, rows: Rows) -> None:
         """Set `groups_`, the loss of each group under the ordinary fit and this one; only for aggregates of groups."""
         if not by_groups(self.aggregate) or rows.groups is None:
             return
-        loss, n_outputs = self._loss()
-        total = float(rows.X.shape[0] if rows.mass is None else rows.mass.sum())
-        design = Design(rows.X, bool(self.fit_intercept))
-        objective = Objective(
-            design, rows.y, loss, self.C_ * total, n_outputs, m=0, k=total, sample_weight=rows.mass, l1_ratio=self._l1
-        )
-        ordinary = design.scores(solve(objective, None, Settings(tol=1e-3)).w)
+        objective, W = self._ordinary_fit(rows.X, rows.y, rows.mass)
+        ordinary = objective.design.scores(W)
         robust = (rows.X @ self._dense_coef().T + self.intercept_).T
         self.groups_ = group_table(*rows.groups, objective, self.dropped_, ordinary, robust)
 
@@ -425,6 +428,16 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
     y_val = column_or_1d(y_val)
     check_consistent_length(X_val, y_val)
     return X_val, y_val
+
+
+def numeric_target(y: Any) -> Any:
+    """Convert texts and objects to floats. None becomes NaN, which scikit-learn's validation of objects would accept."""
+    if y is None or np.asarray(y).dtype.kind not in "OUS":
+        return y
+    try:
+        return np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must be numeric: {error}; use a classifier for labels") from None
 
 
 def weights_of(sample_weight: Any, X: Any) -> Array | None:

@@ -19,7 +19,7 @@ from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import Line, RobustFit, finish
 from ..inference.table import Summary
-from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, weights_of
+from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, numeric_target, weights_of
 from .streamed import ScoresRows, by_chunks
 from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
 from .weights import is_whole
@@ -157,9 +157,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         self.l1_ratio = l1_ratio
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
-        check_numeric_target(y)
         formats: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        X, y = validate_data(self, X, y, y_numeric=True, ensure_min_samples=2, **formats)
+        X, y = validate_data(self, X, numeric_target(y), y_numeric=True, ensure_min_samples=2, **formats)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -249,8 +248,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             if self.loss != "squared" or training is None or self.k_ != len(training[1]):
                 raise AttributeError(
                     "scale and standard errors need the training rows of a fit with loss='squared', k=1.0, l1_ratio=0, "
-                    "aggregate=None, dense X and no sample_weight; a model that was loaded or fitted on a device does not "
-                    "have them: fit in memory and call summary() before saving"
+                    "aggregate=None, dense X and no sample_weight; a model that was loaded or fitted on a device does "
+                    "not have them: fit in memory and call summary() before saving"
                 )
             X, y = training
             alpha = 0.5 if isinstance(self.m, str) and self.m == "half" else getattr(self, "_alpha", None)
@@ -408,18 +407,3 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
 def _scales(fit: RobustFit) -> dict[str, Any]:
     """What is kept of a robust fit without its rows."""
     return {name: getattr(fit, name) for name in ("method", "scale", "raw_scale", "covariance")}
-
-
-def check_numeric_target(y: Any) -> None:
-    """Raise an error if y holds strings that are not numbers. Unlike scikit-learn's, its message names y."""
-    for value in np.ravel(np.asarray(y, dtype=object)) if np.asarray(y).dtype.kind in "OUS" else ():
-        if isinstance(value, str) and not _is_number(value):
-            raise ValueError(f"y must be numeric, got the string {value!r}; use a classifier for labels")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
