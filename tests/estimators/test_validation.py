@@ -101,7 +101,7 @@ def test_a_regression_has_no_accuracy_to_adapt_to():
         AoRRRegressor(k="adaptive").fit(np.eye(5), np.arange(5.0))
 
 
-@pytest.mark.parametrize("model", [AoRRRegressor(0), RankedRangeRegressor(Ridge())])
+@pytest.mark.parametrize("model", [AoRRRegressor(0), RankedRangeRegressor(Ridge(), random_state=0)])
 def test_a_target_of_objects_is_converted_and_must_not_be_missing(model):
     X = np.random.default_rng(0).normal(size=(30, 2))
     y = X[:, 0].astype(object)

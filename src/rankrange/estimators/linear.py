@@ -431,7 +431,7 @@ def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tup
 
 
 def numeric_target(y: Any) -> Any:
-    """Convert texts and objects to floats. None becomes NaN, which scikit-learn's validation of objects would accept."""
+    """Convert texts and objects to floats. None becomes NaN, which validation refuses; it accepts None."""
     if y is None or np.asarray(y).dtype.kind not in "OUS":
         return y
     try:
