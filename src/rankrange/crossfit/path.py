@@ -159,5 +159,5 @@ def out_of_fold(objective: Objective, folds: Folds, W: Array) -> list[tuple[Arra
         rows = np.flatnonzero(test)
         design = objective.design.take(rows)
         flat = design.scores(np.ascontiguousarray(W[:, fold]).reshape(-1, design.p))
-        parts.append((rows, np.ascontiguousarray(flat).reshape(len(W), -1, len(rows))))
+        parts.append((rows, np.ascontiguousarray(flat).reshape(len(W), W.shape[2], len(rows))))
     return parts

@@ -219,7 +219,10 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
             return of_two[self.loss](), 1
         if self.loss not in OF_SEVERAL:
             others = ", ".join(map(repr, OF_SEVERAL))
-            raise ValueError(f"loss={self.loss!r} is for two classes, got {n_classes}; use one of {others}")
+            raise ValueError(  # the first sentence is the one that scikit-learn's checks ask for
+                "Only binary classification is supported. "
+                f"loss={self.loss!r} is for two classes, got {n_classes}; use one of {others}"
+            )
         return OF_SEVERAL[self.loss](), n_classes
 
     def _finish(self, rows: Rows) -> None:
@@ -321,6 +324,11 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         [0.  1.3]
         """
         return logistic_summary(self, level)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.loss in OF_SEVERAL
+        return tags
 
     @by_chunks
     def decision_function(self, X: Any) -> Any:
