@@ -88,27 +88,14 @@ setattr(FormulaRegressor.__init__, "__signature__", _with_formula(AoRRRegressor.
 
 @dataclass(frozen=True)
 class FormulaColumns:
-    """The columns of a fitted formula.
-
-    `spec` is formulaic's specification, `levels` has the training values of the columns that are categories, and
-    `intercept` is whether the formula has an intercept.
-    """
+    """The columns of a fitted formula: formulaic's specification, and whether the formula has an intercept."""
 
     spec: Any
-    levels: dict[str, set[Any]]
     intercept: bool
 
     def columns_of(self, data: Any) -> Any:
         """The columns of the formula for new rows; a missing cell or an unknown category raises a ValueError."""
         _check_cells(data, self.spec.required_variables)
-        for name, levels in self.levels.items():
-            new = sorted(set(data[name].unique()) - levels, key=str)
-            if new:
-                raise ValueError(
-                    f"column {name!r} has the value {_plain(new[0])!r}, which no training row has, in "
-                    f"{int(data[name].isin(new).sum())} rows; leave these rows out, or add rows with this value to "
-                    "the training data"
-                )
         return _columns(_model_matrix(self.spec, data))
 
 
@@ -231,11 +218,7 @@ def _by_formula(formula: Any, data: Any, *, with_target: bool) -> tuple[Any, Arr
     y = _target(formula, parsed, data) if with_target else None
     _check_cells(data, parsed.rhs.required_variables)
     made = _model_matrix(parsed.rhs, data)
-    return (
-        _columns(made),
-        y,
-        FormulaColumns(made.model_spec, _levels(made.model_spec, data), "Intercept" in made.columns),
-    )
+    return _columns(made), y, FormulaColumns(made.model_spec, "Intercept" in made.columns)
 
 
 def _target(formula: str, parsed: Any, data: Any) -> Array:
@@ -261,22 +244,6 @@ def _check_cells(data: Any, names: Any) -> None:
             )
 
 
-def _levels(spec: Any, data: Any) -> dict[str, set[Any]]:
-    """The training values of the columns that the formula uses as categories, such as b in C(b).
-
-    A column that is transformed before it is a category, such as b in C(b > 2), is left out.
-    """
-    kinds = {factor: state for factor, (kind, state) in spec.encoder_state.items() if kind.value == "categorical"}
-    found = {}
-    for factor, variables in spec.factor_variables.items():
-        columns = [str(name) for name in variables if name in data.columns]
-        if str(factor) in kinds and len(columns) == 1:
-            values = set(data[columns[0]].unique())
-            if values <= set(kinds[str(factor)].get("categories", ())):
-                found[columns[0]] = values
-    return found
-
-
 def _model_matrix(maker: Any, data: Any) -> Any:
     """The model matrix of a formula. An unknown category raises an error; formulaic would encode it as the baseline."""
     from formulaic.errors import DataMismatchWarning
@@ -287,12 +254,9 @@ def _model_matrix(maker: Any, data: Any) -> Any:
             return maker.get_model_matrix(data, na_action="raise")
         except DataMismatchWarning as warning:
             raise ValueError(
-                f"a category has values that no training row has; leave these rows out: {warning}"
+                f"a category must have values of the training rows; leave the other rows out, or add rows with their "
+                f"value to the training data: {warning}"
             ) from None
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _columns(matrix: Any) -> Any:
