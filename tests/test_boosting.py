@@ -89,12 +89,6 @@ def test_scores_become_the_probabilities_whose_log_is_the_loss(classes):
     assert labels_of_scores(scores, names).tolist() == names[p.argmax(axis=1)].tolist()
 
 
-def test_a_single_column_of_scores_has_log_odds():
-    scores, _ = drawn(4, 30, 2)
-    assert (labels_of_scores(scores[:, None], ["no", "yes"]) == labels_of_scores(scores, ["no", "yes"])).all()
-    assert np.array_equal(probabilities_of_scores(scores[:, None]), probabilities_of_scores(scores))
-
-
 def test_scores_without_meaning_are_refused():
     with pytest.raises(ValueError, match="finite"):
         probabilities_of_scores([0.0, np.inf])
@@ -377,19 +371,3 @@ def test_the_metric_of_catboost_counts_weights_as_repetitions():
 def test_tied_scores_are_predicted_as_the_first_class():
     assert labels_of_scores([0.0, -0.0, 1e-300, -1.0], ["no", "yes"]).tolist() == ["no", "no", "yes", "no"]
     assert labels_of_scores([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], list("abc")).tolist() == ["a", "b"]
-
-
-@pytest.mark.parametrize("make", [XGBoost, LightGBM, CatBoost])
-def test_the_smallest_losses_are_dropped_beyond_rank_k(make):
-    """m = 0 and k = 1/2: the rows with the larger half of the losses are boosted."""
-    rng = np.random.default_rng(0)
-    scores, y = rng.normal(size=20), rng.integers(0, 2, 20)
-    if make is CatBoost:
-        objective = make(0, 0.5, n_rows=20, warm_up=0).objective
-        for _ in range(2):  # the first pass finds the cut
-            found = objective.calc_ders_range(scores.tolist(), y.tolist(), None)
-        gradient = np.array(found)[:, 0]
-    else:
-        gradient, _ = make(0, 0.5, warm_up=0).objective(y, scores)
-    losses = losses_of(scores, y)
-    np.testing.assert_array_equal(gradient != 0, losses >= np.sort(losses)[10])

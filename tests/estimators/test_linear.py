@@ -8,14 +8,10 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import skops.io
-from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 
@@ -108,22 +104,6 @@ def test_dtype_is_kept_and_layout_does_not_matter(dtype, order):
 def test_data_frames_are_accepted(frame):
     fit = AoRRClassifier(**FIXED).fit(frame(X), Y)
     np.testing.assert_array_equal(fit.coef_, AoRRClassifier(**FIXED).fit(X, Y).coef_)
-
-
-def test_pipeline_and_grid_search_over_m_k_and_C():
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), AoRRClassifier(random_state=0)),
-        {"aorrclassifier__m": [0.0, 0.1], "aorrclassifier__k": [0.8, 1.0], "aorrclassifier__C": [1.0, 100.0]},
-        cv=3,
-    ).fit(X, Y)
-    assert search.best_score_ > 0.85
-
-
-def test_clone_and_set_params_and_several_jobs():
-    fit = clone(AoRRClassifier(m=RankedRange.top(0.5), C=3.0)).set_params(k="auto", C=7.0)
-    assert fit.C == 7.0
-    one, two = (AoRRClassifier(n_jobs=jobs, **FIXED).fit(X, Y) for jobs in (1, 2))
-    np.testing.assert_array_equal(one.coef_, two.coef_)
 
 
 def test_softmax_and_squared_hinges_learn_iris():

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
+from rankrange import AoRRClassifier, AoRRRegressor
 from rankrange.core.aggregates import AGGREGATES
 from rankrange.core.losses import LOSSES, TKML
 from rankrange.core.objective import Design, Objective
@@ -98,19 +98,6 @@ def test_a_fit_that_is_always_right_scores_one_whatever_the_weights(scale):
     found = AoRRClassifier(C=1.0, random_state=0).fit(X, y, weight).path_
     assert found["score"][0] == pytest.approx(1.0)
     assert found["score"].max() == pytest.approx(1.0)
-
-
-def test_the_steps_of_a_ranker_are_chosen_on_rows_by_their_weight():
-    """Labels of rows of next to no weight are the opposite of what the others teach: their score is not asked."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
-    Y = X > 0
-    light = rng.random(200) < 0.6
-    Y[light] = ~Y[light]
-    weight = np.where(light, 1e-6, 1.3)
-    model = TKMLClassifier(1, C=10.0, validation=4, max_iter=30, random_state=0).fit(X, Y.astype(int), weight)
-    assert model.stop_score_ > 0.9
-    assert model.stop_scores_.min() > 0.9
 
 
 # ---- below the estimators ------------------------------------------------------------------------------------------
