@@ -42,7 +42,8 @@ LINEAR = {
     "n_jobs": [None, 2],
     "l1_ratio": [0.0, 0.0, 0.5, 1.0],
 }
-ANY_MODEL = {"m": ["auto", 0, 0.1], "k": [1.0, 0.9], "cv": [5, 2], "ensemble": [True, False], "n_jobs": [None, 2]}
+# A check compares weights with repeated rows, of which a number of folds draws others: a given m then drops other rows.
+ANY_MODEL = {"m": ["auto", 0], "cv": [5, 2], "ensemble": [True, False], "n_jobs": [None, 2]}
 # Values of the parameters, of which each draw takes one.
 VALUES = {
     AoRRClassifier: LINEAR
