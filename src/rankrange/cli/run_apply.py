@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..pages.text import visible
-from .options import APPLY, FILES, add_argument, add_options
+from .options import APPLY, FILES, add_argument, add_options, python_name
 
 HELP = "apply decisions to the rows of a table"
 DESCRIPTION = """\
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     by_reviewer = read_reviews(reviews)
     merged = merge_decisions(by_reviewer)
-    source = open_table(arguments.file, **{name: getattr(arguments, name) for name in FILES})
+    source = open_table(arguments.file, **{name: getattr(arguments, name) for name in map(python_name, FILES)})
     changes = changes_of(merged.decisions, source, new_labels=arguments.new_labels)
     files: dict[Path, Any] = {arguments.out: fixed_contents(source, changes, arguments.out)}
     if arguments.conflicts is not None:

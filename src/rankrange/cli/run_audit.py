@@ -99,7 +99,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     for option, given in how.items():
         if given and arguments.clean is None:
             raise UserError(f"{option} needs --clean, got it without --clean; add --clean clean.csv")
-    return outputs, open_table(arguments.file, **{name: getattr(arguments, name) for name in FILES})
+    return outputs, open_table(arguments.file, **{name: getattr(arguments, name) for name in map(python_name, FILES)})
 
 
 def _written(audit: Audit, outputs: dict[str, Path], how: dict[str, Any]) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..pages.text import plural
@@ -24,6 +25,7 @@ seconds and needs no network.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `rankrange demo`."""
     add_options(parser, DEMO)
+    parser.set_defaults(report=Path("rankrange-demo.html"))
 
 
 def run(arguments: argparse.Namespace) -> int:
