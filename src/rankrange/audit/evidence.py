@@ -111,19 +111,19 @@ class Values:
         """The share of a group that has cells like that of row i, or more extreme ones, and a sentence about it.
 
         For texts and missing cells the sentence also compares with the group `other`, unless it is None. Prose needs
-        it: its share is that of the word of the row whose share in `other` exceeds that in the group most, and 1
-        without such a word.
+        it: its share is that of the word of the row whose share in `other` exceeds that in the group most. Without
+        such a word, and for a number in the middle half of the group, the share is 1, without a sentence.
         """
         column, of, what = self.column, self.groups.of(group), ""
         if column.values is not None and not column.missing[i]:
             usual, value = self.usual(group), float(column.values[i])
-            if not len(usual):
-                return 1.0, ""
             below, above = np.searchsorted(usual, value, "right"), len(usual) - np.searchsorted(usual, value)
-            share, middle = float(min(below, above)) / len(usual), float(usual[len(usual) // 2])
-            size, side = ("low", "above") if value < middle else ("high", "below")
-            half = f"half are {side} {column.value_text(middle, 4)}" if value != middle else "it is the median"
-            return share, f"{_share(share)} of {of} are as {size}, {half}"
+            share = float(min(below, above)) / max(len(usual), 1)
+            if not len(usual) or share > 0.25:  # the middle half of a group is not unusual
+                return 1.0, ""
+            size, side = ("low", "above") if below < above else ("high", "below")
+            middle = column.value_text(float(usual[len(usual) // 2]), 4)
+            return share, f"{_share(share)} of {of} are as {size}, half are {side} {middle}"
         key: Any = int(column.cells[i]) if column.values is None else None
         if column.is_prose:
             if other is None:
