@@ -79,30 +79,21 @@ def test_no_losses_give_zero_and_one_loss_itself():
     assert rrt.ranked_range(torch.tensor([5.0]), 0.1, 0.9) == 5
 
 
-def test_an_infinite_loss_is_dropped_without_a_trace_or_shows():
-    value, gradient = value_and_gradient(torch.tensor([torch.inf, 1.0, 2.0, -torch.inf]), 1, 3)
-    assert value == 1.5
-    torch.testing.assert_close(gradient, torch.tensor([0.0, 0.5, 0.5, 0.0]))
-    for m in (0, 1):
-        assert rrt.ranked_range(torch.tensor([torch.inf, torch.inf, 1.0]), m, 2) == torch.inf
+INF, NAN = torch.inf, torch.nan
+EDGES = {
+    "an infinite loss is dropped without a trace": ([INF, 1, 2, -INF], 1, 3, 1.5, [0, 0.5, 0.5, 0]),
+    "or shows": ([INF, INF, 1], 1, 2, INF, [0.5, 0.5, 0]),
+    "a NaN shows even where it would be dropped": ([NAN, 1, 2], 1, 3, NAN, [NAN] * 3),
+    "the mean of huge losses does not overflow": ([3e38] * 8, 2, 8, 3e38, [0.125] * 8),
+    "zero and minus zero are tied": ([0.0, -0.0, 1], 0, 2, 0.5, [0.25, 0.25, 0.5]),
+}
 
 
-def test_a_nan_makes_value_and_gradient_nan_even_where_it_would_be_dropped():
-    value, gradient = value_and_gradient(torch.tensor([[torch.nan, 1.0, 2.0], [1.0, 2.0, 4.0]]), 1, 3, dim=1)
-    assert value[0].isnan()
-    assert value[1] == 1.5
-    assert gradient[0].isnan().all()
-    assert gradient[1].tolist() == [0.5, 0.5, 0]
-
-
-def test_the_mean_of_huge_losses_does_not_overflow():
-    huge = torch.full((8,), 3e38)
-    torch.testing.assert_close(rrt.ranked_range(huge, 0.25, 1.0), torch.tensor(3e38))
-
-
-def test_zero_and_minus_zero_are_tied():
-    _, gradient = value_and_gradient(torch.tensor([0.0, -0.0, 1.0]), 0, 2, reduction="sum")
-    assert gradient.tolist() == [0.5, 0.5, 1.0]
+@pytest.mark.parametrize(("losses", "m", "k", "expected", "weights"), EDGES.values(), ids=EDGES)
+def test_edges(losses, m, k, expected, weights):
+    found = value_and_gradient(torch.tensor([losses, [1.0] * len(losses)]), m, k, dim=1)
+    both = torch.tensor([expected, 1.0]), torch.tensor([weights, [1 / len(losses)] * len(losses)])
+    torch.testing.assert_close(found, both, equal_nan=True)
 
 
 def test_errors_state_rule_value_and_remedy():
