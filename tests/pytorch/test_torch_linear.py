@@ -152,12 +152,13 @@ def test_a_word_that_cannot_be_has_an_infinite_loss_which_can_be_dropped():
     assert_equal_with_gradients(value, expected, hidden, weight)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @TRIMMED_OR_ALL
-def test_nan_is_loud_but_not_in_an_ignored_token(ranks):
+def test_nan_is_loud_but_not_in_an_ignored_token(ranks, reduction):
     hidden, weight, target, _ = batch(ignored=0.0)
     with torch.no_grad():
         hidden[1, 2] = torch.nan
-    value = rrt.linear_ranked_range(hidden, weight, target, *ranks)
+    value = rrt.linear_ranked_range(hidden, weight, target, *ranks, reduction=reduction)
     assert value.isnan()
     if ranks != (0, 1.0):
         assert all(g.isnan().any() for g in gradients(value, hidden, weight))
@@ -246,6 +247,14 @@ def test_errors_say_what_is_wrong(change, message):
     given = {"hidden": hidden, "weight": weight, "target": target, "m": 0.1, "k": 0.9, **change}
     with pytest.raises((ValueError, TypeError), match=message):
         rrt.linear_ranked_range(**given)
+
+
+def test_counts_that_cannot_be_checked_without_waiting_make_the_loss_nan(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # as on a GPU, no value is read
+    hidden, weight, target, _ = batch()
+    value = rrt.linear_ranked_range(hidden, weight, target, 100, 200)
+    assert value.isnan()
+    assert all(gradient.isnan().any() for gradient in gradients(value, hidden, weight))
 
 
 def test_weights_of_tokens_carry_no_gradient():
