@@ -66,14 +66,16 @@ def stream_of(losses, batch_size, epochs, generator):
 @pytest.mark.parametrize("batch_size", [7, 64])
 def test_tracked_cuts_approach_those_of_the_data_set(batch_size):
     generator = seeded()
-    data = torch.cat([torch.randn(1800, generator=generator).abs(), 50 + torch.rand(200, generator=generator)])
+    data = torch.cat([torch.randn(1800, generator=generator).abs(), 1e6 + torch.rand(200, generator=generator)])
     loss = rrt.AoRRLoss(m=0.1, k=0.7, ranking="stream", step=0.05)
     shares = []
     for batch in stream_of(data, batch_size, 12, generator):
         loss(batch)
         shares.append([(data > cut).float().mean().item() for cut in (loss.lam_hat, loss.lam)])
-    np.testing.assert_allclose(np.mean(shares[len(shares) // 2 :], axis=0), [0.1, 0.7], atol=0.02)
-    assert loss(torch.full((batch_size,), 100.0)) == 0  # a batch full of outliers loses all of them
+    late = np.array(shares[len(shares) // 2 :])
+    np.testing.assert_allclose(late.mean(0), [0.1, 0.7], atol=0.02)
+    assert np.abs(late - [0.1, 0.7]).mean() < 0.1  # although the quartiles of a small batch may be those of outliers
+    assert loss(torch.full((batch_size,), 1e6)) == 0  # a batch full of outliers loses all of them
     assert loss.last_weights.sum() == 0
 
 

@@ -136,6 +136,16 @@ def test_the_gain_of_a_document_is_the_entropy_of_its_words_minus_its_loss():
     assert text_noise.gains_of(losses, target, torch.zeros_like(counted)).isnan().all()
 
 
+@pytest.mark.parametrize(("n_positive", "limit"), [(700, 0.0), (300, -torch.inf)])
+def test_documents_are_dropped_once_most_have_a_gain_well_above_zero(n_positive, limit):
+    noise = text_noise.DocumentGains()
+    assert noise.limit() == -torch.inf
+    gains = 1.0 + 0.1 * torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    noise.update(torch.where(torch.arange(1000) < n_positive, gains, -gains))
+    assert noise.limit() == limit
+    assert noise.share() == pytest.approx(0.3 if limit == 0 else 0.0)
+
+
 def batch(seed=0):
     g = torch.Generator().manual_seed(seed)
     hidden, weight = torch.randn(6, 5, 4, generator=g), torch.randn(9, 4, generator=g)

@@ -130,7 +130,7 @@ def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor
     lam, lam_hat = _from_ordered_bits(found).unbind()
     lam_hat = torch.where(m > 0, lam_hat, torch.inf)
     same = lam == lam_hat
-    tied = tied.clamp(min=1).double()
+    tied = tied.double()
     at_lam = torch.where(same, k - m, left[0]) / tied[0]
     at_hat = torch.where(same, 0.0, torch.where(m > 0, (tied[1] - left[1]) / tied[1], 1.0))
     return torch.stack([lam.double(), lam_hat.double(), at_lam, at_hat])

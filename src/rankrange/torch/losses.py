@@ -439,10 +439,10 @@ class WorstGroupLoss(nn.Module):
         return f"m={self.m!r}, worst={self.worst!r}"
 
 
-def _quotas(m: float, sizes: Tensor) -> Tensor:
+def _quotas(m: int, sizes: Tensor) -> Tensor:
     """m divided in proportion to the sizes, in integers, by largest remainders."""
     exact = m * sizes / sizes.sum()
-    whole = torch.floor(exact + 1e-9)
+    whole = torch.floor(exact)
     most = torch.argsort(whole - exact, stable=True)[: round(m - float(whole.sum()))]
     return whole.index_add(0, most, torch.ones_like(most, dtype=whole.dtype))
 
