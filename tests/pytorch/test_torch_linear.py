@@ -123,6 +123,12 @@ def test_reference_losses_are_the_key_if_they_are_given():
     check(hidden, weight, target, 0, 0.6, reference=torch.rand(target.shape, dtype=torch.float64))
 
 
+def test_an_ignored_token_never_ranks_above_one_that_counts():
+    hidden, weight, target = torch.eye(3), torch.randn(4, 3), torch.tensor([IGNORED, 1, 2])
+    value = rrt.linear_ranked_range(hidden, weight, target, 0, 2, reference=torch.tensor([0.0, torch.inf, 0.0]))
+    torch.testing.assert_close(value, rrt.linear_ranked_range(hidden, weight, target, 0, 1.0))
+
+
 def test_of_equal_keys_the_first_in_the_batch_has_the_higher_rank():
     hidden = torch.ones(6, 2, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(5, 2, dtype=torch.float64)
@@ -186,23 +192,36 @@ def test_narrow_dtypes(dtype, ranks):
 LARGE = {"shape": (16, 9), "words": 40_000, "ignored": 0.0}  # 144 tokens: 46 MB of logits, more than a block has
 
 
+class Results(TorchDispatchMode):
+    """The dtype and size of every tensor that an operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        self.seen |= {(x.dtype, x.numel()) for x in tree_leaves(found) if isinstance(x, torch.Tensor)}
+        return found
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_with_chunks_no_gradient_of_the_matrix_is_wider_than_the_matrix(chunk):
+    hidden, weight, target, _ = batch(dtype=torch.bfloat16)
+    with Results() as results:
+        gradients(rrt.linear_ranked_range(hidden, weight, target, 0, 1.0, chunk=chunk), hidden, weight)
+    assert ((torch.float32, weight.numel()) in results.seen) == (chunk is None)
+
+
 @pytest.mark.parametrize(("ranks", "products"), [((0.1, 0.5), 1 + 2 * 0.4), ((0, 1.0), 2)], ids=str)
 def test_all_logits_are_never_in_memory_nor_computed_twice(ranks, products):
     """Two more products for gradients, of the kept tokens alone; that of the hidden states is not counted."""
     hidden, weight, target, _ = batch(**LARGE)
     logits = hidden.shape[:-1].numel() * len(weight)
 
-    class Largest(TorchDispatchMode):
-        size = 0
-
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            found = function(*args, **(kwargs or {}))
-            self.size = max([self.size, *(x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor))])
-            return found
-
-    with Largest() as largest, FlopCounterMode(display=False) as flops:
+    with Results() as results, FlopCounterMode(display=False) as flops:
         gradients(rrt.linear_ranked_range(hidden, weight, target, *ranks), hidden, weight)
-    assert largest.size < 0.8 * logits
+    assert max(size for _, size in results.seen) < 0.8 * logits
     one = 2 * logits * hidden.shape[-1]  # a multiplication and an addition
     assert flops.get_total_flops() <= 1.05 * products * one
     with torch.no_grad(), FlopCounterMode(display=False) as flops:
