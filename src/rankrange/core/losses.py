@@ -9,6 +9,7 @@ Conventions:
   target, for example 0 for an intercept without a penalty. They prove lower bounds on objectives.
 - Exact solvers need further methods, which `needs` checks: see `Smooth`, `SmoothOfClasses` and `PiecewiseLinear`.
 - A loss is convex in z; one that is not has `convex = False`.
+- The logistic, softmax, squared and Huber losses also take PyTorch tensors, for fits on a device.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
 
 A new loss is one class and one entry in `LOSSES`; the contract tests run over the table, and the estimators take every
@@ -23,7 +24,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import xlog1py, xlogy
 
-from .arrays import Array
+from .arrays import Array, namespace
 
 # Tolerance for rounding errors of slopes at the end of their domain and of their sums.
 _ROUNDING = 1e-12
@@ -97,7 +98,7 @@ def log_of_sum(e: Array, u: Array) -> Array:
     """
     e -= u - 1
     e /= u
-    e += np.log(u)
+    e += namespace(u).log(u)
     return e
 
 
@@ -151,26 +152,28 @@ class Logistic(_Shrinking):
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and -y / (1 + exp(y z))."""
         t = y * z
-        s, slope = self.of_margin(np.negative(t, out=t))
+        t *= -1
+        s, slope = self.of_margin(t)
         slope *= -y
         return s, slope
 
     def of_margin(self, t: Array) -> tuple[Array, Array]:
         """The losses log(1 + exp(t)) and their derivative with respect to t, where t = -y z; t is overwritten."""
         # Every pass of a fit calls this: the exponential is computed once, and arrays are reused.
-        e = np.abs(t)
-        np.negative(e, out=e)
-        np.exp(e, out=e)  # of -|t|, in (0, 1]: it cannot overflow
-        slope = np.maximum(e, t > 0)  # 1 if t > 0; np.where is several times slower on an irregular mask
+        xp = namespace(t)
+        e = xp.abs(t)
+        e *= -1
+        xp.exp(e, out=e)  # of -|t|, in (0, 1]: it cannot overflow
+        slope = xp.maximum(e, t > 0)  # 1 if t > 0; np.where is several times slower on an irregular mask
         u = 1 + e
         slope /= u
-        np.maximum(t, 0, out=t)
+        xp.clip(t, 0, None, out=t)
         t += log_of_sum(e, u)
         return t, slope
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative, p (1 - p) with p = 1 / (1 + exp(-z))."""
-        e = np.exp(-np.abs(z))
+        e = namespace(z).exp(-abs(z))
         return e / (1 + e) ** 2
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
@@ -307,7 +310,7 @@ class Squared:
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative, 2."""
-        return np.full_like(z, 2)
+        return namespace(z).full_like(z, 2)
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
         """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
@@ -368,12 +371,12 @@ class Huber(_Shrinking):
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and z - y clipped to [-delta, delta]."""
         r = z - y
-        slope = np.clip(r, -self.delta, self.delta)
+        slope = r.clip(-self.delta, self.delta)
         return slope * (r - slope / 2), slope
 
     def curvature(self, y: Array, z: Array) -> Array:
         """The second derivative: 1 within delta of y, otherwise 0."""
-        return (np.abs(z - y) <= self.delta).astype(z.dtype)
+        return (abs(z - y) <= self.delta) + 0 * z
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
         """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
@@ -396,7 +399,7 @@ class Softmax:
         # p_y - 1 is computed as minus the sum of the others, which is accurate if p_y is close to 1.
         flat = ratios.reshape(-1)
         flat[of_label] = 0
-        flat[of_label] = -ratios.sum(axis=0)
+        flat[of_label] = -ratios.sum(0)
         return s, ratios.T
 
     def probabilities(self, z: Array) -> Array:
@@ -414,18 +417,16 @@ class Softmax:
         The logarithm of 1 plus that sum is accurate for small losses. Arrays are class-major, because NumPy sums and
         copies short rows slowly.
         """
-        z = np.ascontiguousarray(z.T)
-        of_label = y * len(y) + np.arange(len(y))
-        peak = z.max(axis=0)
-        first = z == peak
-        if np.count_nonzero(first) > len(y):  # of classes tied for the highest score, one counts as the largest
-            first = z.argmax(axis=0) == np.arange(len(z))[:, None]
-        d = z - peak  # one subtraction: a second one would add a rounding error, which exp amplifies
-        np.exp(d, out=d)
-        d -= first  # the ratio of the largest is 1
-        others = d.sum(axis=0)
-        d += first
-        return (peak - z.reshape(-1)[of_label]) + log_of_sum(others.copy(), 1 + others), d, others, of_label
+        xp, flat = namespace(z), z.T.reshape(-1)
+        z = flat.reshape(z.T.shape)
+        of_label = y * len(y) + xp.cumsum(xp.ones_like(y), 0) - 1
+        peak = xp.amax(z, 0)
+        ratios = z - peak  # one subtraction: a second one would add a rounding error, which exp amplifies
+        xp.exp(ratios, out=ratios)
+        largest = z == peak
+        others = (ratios * ~largest).sum(0)
+        others += largest.sum(0) - 1  # of classes tied for the highest score, one counts as the largest
+        return (peak - flat[of_label]) + log_of_sum(1 * others, 1 + others), ratios, others, of_label
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
         """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""

@@ -110,10 +110,6 @@ class DaskRows(Rows):
         tasks = zip(self._tasks(kernel, message, self._lazy), self.lengths, strict=True)
         return dask.array.concatenate([dask.array.from_delayed(part, (n,), dtype=dtype) for part, n in tasks])
 
-    def stored(self, values: Array) -> Any:
-        """Values of all rows as a Dask array in the chunks of the rows."""
-        return dask.array.from_array(values, chunks=(tuple(self.lengths),))
-
     def _compute(self, parts: list[Any]) -> Any:
         if self.client is None or not parts:
             return dask.compute(*parts)

@@ -7,13 +7,15 @@ its bracket, or the brackets have too many rows, further passes follow. The resu
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..core.arrays import Array
+from ..core.arrays import Array, namespace
 from ..core.cuts import BUT_ROUNDING, Cut, mass_cuts
+from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from .kernels import (
     LOSS,
@@ -27,15 +29,14 @@ from .kernels import (
     evaluate,
     host,
     n_slope_groups,
-    namespace,
     slopes_of,
 )
 from .rows import Chunk, Kernel, Rows
 
 # A counting pass divides brackets into at most this many bins, and does not divide bins of fewer rows.
 _BINS, _BIN_ROWS = 1024, 2000
-# The curvature at a cut is estimated from this many rows per parameter, if they are at most this share of all rows.
-CROSSING_ROWS, _CROSSING_SHARE = 500, 0.01
+# The largest cost of the Hessian of several scores: fewer rows are used for it.
+_HESSIAN_WORK = 4e10
 
 
 class Passes:
@@ -73,18 +74,23 @@ class Iterate:
         lower, upper = self.request.lower, self.request.upper
         return Interval(-np.inf if lower is None else lower.high, np.inf if upper is None else upper.low)
 
+    def is_kept(self, s: Any) -> Any:
+        """Whether rows with losses s are between the cuts."""
+        low = -np.inf if self.lower is None else self.lower.value
+        return (s >= low) & (s <= (np.inf if self.upper is None else self.upper.value))
+
 
 class _Bracket:
     """The bracket of one cut, from the losses of a sample: at first around its rank, later around the last exact cut.
 
     `target` is the mass of the rows down to the cut (m or k), `total` that of all rows, `mass` (n,) that of the sampled
-    rows, and `part` their share of all rows. The bracket has at least the share `least` of the rows on either side.
+    rows, and `part` their share of all rows.
     """
 
-    def __init__(self, target: float, total: float, mass: Array, part: float, least: float) -> None:
+    def __init__(self, target: float, total: float, mass: Array, part: float) -> None:
         self.target, share = target, target / total
         held = float(mass.sum())
-        self.unit, self.centre, self.least = held / len(mass), share * held, least * held
+        self.unit, self.centre = held / len(mass), share * held
         # Six standard deviations of the mass above the cut in a sample of this share of all rows.
         spread = np.sqrt(float((mass**2).sum()) * share * (1.0 - share) * max(1.0 - part, 0.0))
         self.reach = 6.0 * spread + 8.0 * self.unit
@@ -95,7 +101,7 @@ class _Bracket:
 
         Its ends are two of these losses, moved outwards by about `slack`, or infinite.
         """
-        reach = max(self.reach, self.least)
+        reach = self.reach
         if self.above is not None:  # only rows that have crossed the cut can have changed its rank
             middle = ranked[min(int(np.searchsorted(reached, self.centre)), len(s) - 1)]
             changed = (s > middle) != self.above
@@ -112,7 +118,7 @@ class _Bracket:
         self.centre, self.reach = float(mass[self.above].sum()), 0.0
 
     def widen(self) -> None:
-        self.reach = 4.0 * max(self.reach, self.least, 24.0 * self.unit)
+        self.reach = 4.0 * max(self.reach, 24.0 * self.unit)
 
 
 class FullData:
@@ -135,18 +141,14 @@ class FullData:
     ) -> None:
         self.passes, self.sample, self.chunk = passes, sample, chunk
         self.total, self.m, self.k, self.tol = total, m, k, tol
-        rows, p = passes.rows, sample.design.p
-        spaced = rows.spaced()
+        rows, spaced = passes.rows, passes.rows.spaced()
         self._spaced = chunk if spaced is None else spaced  # brackets and Hessians come from these rows
         self.use(model)
         mass = model.mass(self._y, self._spaced.weight)
         self.mass = np.ones(len(self._y)) if mass is None else host(mass)
         part = len(self.mass) / rows.n_rows
-        crossing = CROSSING_ROWS * p / rows.n_rows
-        self.smooth = crossing <= _CROSSING_SHARE  # whether so many rows lie near a cut that F is nearly smooth there
-        least = 0.5 * min(crossing, _CROSSING_SHARE)
         self._brackets = {
-            name: _Bracket(target, total, self.mass, part, least)
+            name: _Bracket(target, total, self.mass, part)
             for name, target in (("lower", k), ("upper", m))
             if 0 < target < total * (1.0 - 1e-14)
         }
@@ -210,14 +212,16 @@ class FullData:
         raise RuntimeError("no bracket held the cut after twelve passes; please report this")
 
     def hessian(self, iterate: Iterate) -> Array:
-        """The Hessian of the mean of the kept losses, of one score, from the rows of the sample."""
-        s, slopes = self._losses(iterate.W)
-        q = beside(self.mass, s) * (s == s)
-        if iterate.lower is not None:
-            q = q * (s >= iterate.lower.value)
-        if iterate.upper is not None:
-            q = q * (s <= iterate.upper.value)
-        bent, xp = q * self.model.curvature(slopes), namespace(s)
+        """The Hessian (r p, r p) of the mean of the kept losses, from many rows.
+
+        With several scores these are rows of the sample, and only the first ones if all would take too long.
+        """
+        if self.model.n_outputs > 1:
+            return self._hessian_of_classes(iterate)
+        Z = self.model.scores(iterate.W, self._X)
+        s, xp = self.model.losses(self._y, Z)[0], namespace(Z)
+        q = beside(self.mass, s) * iterate.is_kept(s)
+        bent = q * LOSSES[self.model.loss]().curvature(self._y, Z[0])
         if xp is np:
             gram = Design(self._X, self.model.fit_intercept).gram(bent)
         else:
@@ -225,6 +229,21 @@ class FullData:
             X = xp.concatenate([X, xp.ones_like(X[:, :1])], 1) if self.model.fit_intercept else X
             gram = host((X * bent[:, None]).T @ X)
         return gram / max(float(q.sum()), 1e-300)
+
+    def _hessian_of_classes(self, iterate: Iterate) -> Array:
+        """The mean over rows of (diag(P) - P P') kron (x x'), with the class probabilities P (r,) of a row."""
+        sample, size, p = self.sample, iterate.W.size, iterate.W.shape[1]
+        Z = sample.design.scores(iterate.W)
+        q = sample.mass * iterate.is_kept(self.model.losses(sample.y, Z)[0])
+        rows = np.arange(min(len(q), max(int(_HESSIAN_WORK / size**2), 5 * size)))
+        q = q[rows] / max(float(q[rows].sum()), 1e-300)
+        P = sample.loss.probabilities(Z.T[rows].astype(np.float64)).T
+        matrix = np.empty((size, size))
+        for a, b in itertools.combinations_with_replacement(range(len(P)), 2):
+            of_a, of_b = slice(a * p, (a + 1) * p), slice(b * p, (b + 1) * p)
+            block = sample.design.gram(q * P[a] * (1.0 - P[a] if a == b else P[b]), rows)
+            matrix[of_a, of_b] = matrix[of_b, of_a] = block if a == b else -block
+        return matrix
 
     def _losses(self, W: Array) -> tuple[Any, Any]:
         return self.model.losses(self._y, self.model.scores(W, self._X))

@@ -19,7 +19,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..core.arrays import Array
-from ..core.cuts import Cut
 from ..core.losses import LOSSES
 from ..core.objective import Design, Objective
 from ..core.ranges import RankedRange
@@ -31,21 +30,19 @@ from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, Settings, search
 from ..solvers.concentration import hessian
 from ..solvers.descent import Metric, descend
-from .evaluation import FullData, Iterate, Passes
+from .evaluation import FullData, Passes
 from .inputs import as_rows
 from .kernels import (
     Cutting,
     Description,
     Model,
-    Request,
     Sampling,
     describe,
     dropped,
-    n_slope_groups,
     with_column_names,
 )
-from .rows import Chunk, Rows
-from .steps import Descent
+from .rows import Chunk, Rows, given
+from .steps import Descent, End
 
 # The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
@@ -77,14 +74,16 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
     _store_names(estimator, rows)
     with one_thread():
         m, k, sample, start = _start(estimator, rows, data, rng)
-        full = FullData(passes, data.model, sample, data.chunk, data.total, m, k, float(estimator.tol))
-        log = Log()
-        zero = np.zeros_like(start)
-        if sample.at(zero).value <= sample.at(start).value and _all_tie(sample, zero):
-            end = _tied_at_zero(full, zero), np.inf, 0
+        log, zero = Log(), np.zeros_like(start)
+        if is_classifier(estimator) and sample.at(zero).value <= sample.at(start).value:
+            # A search ends at zero if k is below about twice the number of misclassified rows. There all losses are
+            # tied at the cuts, so there is no certificate, and no pass is needed.
+            value = sample.at(zero).value
+            end = End(zero, value, value, value if m else np.inf, False, np.inf, 0)
         else:
+            full = FullData(passes, data.model, sample, data.chunk, data.total, m, k, float(estimator.tol))
             end = Descent(full, max_iter=int(estimator.max_iter), log=log).run(start)
-        _store(estimator, rows, data, full, *end, log)
+        _store(estimator, rows, data, sample, (m, k), end, log)
     estimator.n_passes_ = passes.count
     return estimator
 
@@ -107,7 +106,7 @@ class Data:
     @property
     def unit(self) -> float:
         """The mass of one effective row: 1 for integer weights, estimated from the sample for others."""
-        return 1.0 if self.whole else unit_of(self.mass)
+        return 1.0 if self.whole else unit_of(self.chunk.weight, self.model.factor(self.y))
 
     def objective(self) -> Objective:
         """The objective of the sample with m = 0, k = n and C = 1."""
@@ -146,9 +145,9 @@ def first_pass(passes: Passes, estimator: Any, seed: int) -> Data:
     sampling = Sampling(seed, -(-rows.n_rows // size), is_classifier(estimator))
     with one_thread():
         found: Description = passes(describe, sampling)
-    if len(found.n_columns) > 1:
+    if len(found.columns) > 1:
         raise ValueError(
-            f"all chunks must have the same number of columns, got {sorted(found.n_columns)}; select the same columns"
+            f"all chunks must have the same number of columns, got {sorted(found.columns)}; select the same columns"
         )
     if found.error is not None:
         raise ValueError(with_column_names(found.error, rows.columns))
@@ -177,16 +176,16 @@ def _model(estimator: Any, found: Description) -> Model:
     common: Any = {"fit_intercept": bool(estimator.fit_intercept), "dtype": found.dtype}
     if not is_classifier(estimator):
         return Model(estimator.loss, 1, **common)
-    labels = found.labels[0]
-    classes = np.unique(np.array(list(labels)))
+    classes = np.unique(np.array(list(found.labels)))
     check_classification_targets(classes)
-    counts = np.array([labels[label] for label in classes.tolist()])
-    if np.count_nonzero(counts[:, 1]) < 2:
+    masses = np.array([found.mass_of_label[label] for label in classes.tolist()], dtype=np.float64)
+    present = masses > 0
+    if np.count_nonzero(present) < 2:
         raise ValueError(
             f"{type(estimator).__name__} needs at least two classes with positive weight, got one class: "
-            f"{classes[counts[:, 1] > 0]}; check y"
+            f"{classes[present]}; check y"
         )
-    r, columns = 1 if len(classes) == 2 else len(classes), next(iter(found.n_columns))
+    r, columns = 1 if len(classes) == 2 else len(classes), next(iter(found.columns))
     if r * r * (columns + 1) > 4_000_000:
         raise ValueError(
             f"a fit in passes needs classes^2 * columns of at most 4,000,000, got {r} classes and {columns} columns; "
@@ -194,25 +193,19 @@ def _model(estimator: Any, found: Description) -> Model:
         )
     factor = None
     if isinstance(estimator.class_weight, str) and estimator.class_weight == "balanced":
-        factor = counts[:, 0].sum() / (len(classes) * counts[:, 0].astype(np.float64))
+        factor = masses.sum() / (present.sum() * np.where(present, masses, np.inf))
     elif estimator.class_weight is not None:
         factor = compute_class_weight(estimator.class_weight, classes=classes, y=classes).astype(np.float64)
     return Model("logistic" if r == 1 else "softmax", r, classes=classes, class_weight=factor, **common)
 
 
 def _masses(found: Description, model: Model) -> tuple[float, bool]:
-    """The mass of all rows, and whether all weights, or all class weights, are integers."""
-    factor = model.class_weight
-    if factor is None:
+    """The mass of all rows, and whether all weights and class weights are integers."""
+    if model.class_weight is None or model.classes is None:
         return found.mass, found.whole
-    if found.weighted:
-        raise ValueError(
-            "a fit out of core or on a device takes class_weight or sample weights, got both; multiply them into one "
-            "column of weights"
-        )
-    assert model.classes is not None
-    counts = np.array([found.labels[0][label][0] for label in model.classes.tolist()])
-    return float(factor @ counts), bool((factor == np.floor(factor)).all())
+    factor = model.class_weight
+    total = sum(f * found.mass_of_label[label] for f, label in zip(factor, model.classes.tolist(), strict=True))
+    return float(total), found.whole and bool((factor == np.floor(factor)).all())
 
 
 def _in_memory(estimator: Any, passes: Passes, chunk: Chunk) -> Any:
@@ -220,7 +213,8 @@ def _in_memory(estimator: Any, passes: Passes, chunk: Chunk) -> Any:
     rows = passes.rows
     estimator.fit(chunk.X, rows.named(chunk.y), chunk.weight)
     _store_names(estimator, rows)
-    estimator.dropped_, estimator.n_passes_ = rows.stored(estimator.dropped_), passes.count
+    estimator.dropped_ = rows.per_row(given, estimator.dropped_)
+    estimator.n_passes_ = passes.count
     return estimator
 
 
@@ -241,8 +235,8 @@ def _start(estimator: Any, rows: Rows, data: Data, rng: np.random.Generator) -> 
     share = sample.total / data.total
     C = None if estimator.C == "auto" else float(estimator.C)
     auto = not isinstance(estimator.m, RankedRange) and estimator._is_auto("m")
-    if C is not None and auto and data.model.class_weight is None:
-        C /= 1.0 if data.whole else scale_of(data.mass)
+    if C is not None and auto:
+        C /= scale_of(data.chunk.weight)
     estimator._forget()
     fits: list[tuple[float, Array | None]] = [(m, None)]
     if auto:
@@ -304,49 +298,25 @@ def _every(objective: Objective, step: int) -> Objective:
     return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
 
 
-def _all_tie(sample: Objective, W: Array) -> bool:
-    """Whether all sampled rows have nearly the same loss, as at W = 0; False for numeric targets."""
-    losses = sample.losses(sample.design.scores(W)).astype(np.float64)
-    return sample.loss.targets != "numbers" and float(np.ptp(losses)) < 1e-6 * abs(float(losses.mean()))
-
-
-def _tied_at_zero(full: FullData, zero: Array) -> Iterate:
-    """The evaluation at W = 0, which needs no pass, because all losses of a classifier are equal there.
-
-    A search ends at zero if k is below about twice the number of misclassified rows. All rows are tied at the cut, so
-    there is no certificate.
-    """
-    value = float(full.sample.losses(full.sample.design.scores(zero))[0])
-    upper = Cut(value, full.m, full.total) if full.m > 0 else None
-    table = np.zeros((n_slope_groups(len(zero)), 1))
-    lower = Cut(value, full.k, full.total)
-    return Iterate(
-        zero, value, np.zeros_like(zero), lower, upper, table, table, None, np.empty(0), value, Request(zero)
-    )
-
-
 def _store(
-    estimator: Any, rows: Rows, data: Data, full: FullData, iterate: Iterate, gap: float, n_iter: int, log: Log
+    estimator: Any, rows: Rows, data: Data, sample: Objective, ranks: tuple[float, float], end: End, log: Log
 ) -> None:
-    converged = gap <= estimator.tol
+    converged = end.gap <= estimator.tol
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
         else "all losses are tied at zero, and no direction lowers them: k is too small for the number of errors"
-        if not iterate.W.any()
-        else f"stopped after {n_iter} steps with a relative gap of {gap:.2g}"
+        if not end.W.any()
+        else f"stopped after {end.n_iter} steps with a relative gap of {end.gap:.2g}"
     )
-    estimator.m_ = int(full.m) if data.whole else float(full.m)
-    estimator.k_ = int(full.k) if data.whole else float(full.k)
-    estimator._store(Result(iterate.W, iterate.value, n_iter, converged, message, log.history, gap), full.sample)
-    estimator.lam_ = iterate.least if iterate.lower is None else iterate.lower.value
-    estimator.lam_hat_ = np.inf if iterate.upper is None else iterate.upper.value
-    whole_tie = iterate.upper is not None and iterate.upper.takes_tie
-    cutting = Cutting(full.model, iterate.W, estimator.lam_hat_, whole_tie)
+    estimator.m_, estimator.k_ = (int(rank) if data.whole else float(rank) for rank in ranks)
+    estimator._store(Result(end.W, end.value, end.n_iter, converged, message, log.history, end.gap), sample)
+    estimator.lam_, estimator.lam_hat_ = end.lam, end.lam_hat
+    cutting = Cutting(data.model, end.W, end.lam_hat, end.takes_tie)
     estimator.dropped_ = rows.per_row(dropped, cutting)
     if is_classifier(estimator):
         of_sample = dropped(data.chunk, cutting)
-        estimator._calibrate(data.X, data.y, data.mass, of_sample, full.sample.total / data.total)
+        estimator._calibrate(data.X, data.y, data.mass, of_sample, sample.total / data.total)
         mass = np.ones(len(data.y)) if data.mass is None else data.mass
         advice = "it may be rare, not wrong; lower m, or fit in memory with aggregate='per-class'"
         warn_of_lost_class(estimator.classes_, data.model.codes(data.y), mass, of_sample, advice, 5)

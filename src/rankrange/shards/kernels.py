@@ -6,16 +6,17 @@ BLOCK_ROWS rows; sums over blocks are float64.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..core.arrays import Array
+from ..core.arrays import Array, namespace
 from ..core.hashing import splitmix64
+from ..core.losses import LOSSES
 from .rows import Chunk, added
 
 # Rows of a block: a block of 30 columns fits into the cache, and float32 sums over it lose no digits that matter.
@@ -24,11 +25,6 @@ BLOCK_ROWS = 1 << 13
 MAX_CLASSES = 10_000
 # The first columns of a table of `tangent_sums`; slopes times features follow.
 MASS, LOSS, OFFSET, SLOPES = range(4)
-
-
-def namespace(values: Any) -> Any:
-    """The module of an array: PyTorch for tensors, otherwise NumPy."""
-    return sys.modules["torch"] if hasattr(values, "cpu") else np
 
 
 def host(values: Any) -> Any:
@@ -51,45 +47,6 @@ def cast(values: Any, dtype: str) -> Any:
 def dtype_of(values: Any) -> str:
     """The name of the dtype of an array."""
     return str(values.dtype).removeprefix("torch.")
-
-
-# Losses of targets y and scores Z (r, n): the losses (n,) and their derivatives by the scores, called slopes (r, n).
-def _logistic(y: Any, Z: Any) -> tuple[Any, Any]:
-    xp, t = namespace(Z), -y * Z[0]
-    size = xp.abs(t)
-    e = xp.exp(-size)
-    u = 1 + e
-    s = 0.5 * (t + size) + xp.log(u) + (e - (u - 1)) / u  # log(1 + e) and a correction for the rounding of 1 + e
-    return s, (-y * xp.where(t > 0, 1 / u, e / u))[None]
-
-
-def _softmax(y: Any, Z: Any) -> tuple[Any, Any]:
-    xp = namespace(Z)
-    top = xp.amax(Z, 0)
-    E = xp.exp(Z - top)
-    total = E.sum(0)
-    own = xp.stack([y == label for label in range(len(Z))])
-    return xp.log(total) + top - (Z * own).sum(0), E / total - cast(own, dtype_of(Z))
-
-
-def _squared(y: Any, Z: Any) -> tuple[Any, Any]:
-    residual = Z - y
-    return residual[0] ** 2, 2 * residual
-
-
-def _huber(y: Any, Z: Any) -> tuple[Any, Any]:
-    residual = Z - y
-    slope = namespace(Z).clip(residual, -1, 1)
-    return (slope * (residual - slope / 2))[0], slope
-
-
-# For each loss its function, and for one score its second derivative as a function of the absolute slope.
-LOSSES: dict[str, tuple[Callable[..., tuple[Any, Any]], Callable[[Any], Any] | None]] = {
-    "logistic": (_logistic, lambda slope: slope * (1 - slope)),
-    "softmax": (_softmax, None),
-    "squared": (_squared, lambda slope: 0 * slope + 2),
-    "huber": (_huber, lambda slope: 1.0 * (slope < 1)),
-}
 
 
 @dataclass(frozen=True)
@@ -122,13 +79,14 @@ class Model:
         """The class codes of encoded targets."""
         return cast(y > 0, "int64") if self.n_outputs == 1 else y
 
+    def factor(self, y: Any) -> Any:
+        """The class weight of rows with encoded y; None if there are no class weights."""
+        return None if self.class_weight is None else beside(self.class_weight, y)[self.codes(y)]
+
     def mass(self, y: Any, weight: Any) -> Any:
         """The weight times the class weight of rows with encoded y; None if every row counts once."""
-        weight = None if weight is None else cast(weight, "float64")
-        if self.class_weight is None:
-            return weight
-        factor = beside(self.class_weight, y)[self.codes(y)]
-        return factor if weight is None else factor * weight
+        weight, factor = None if weight is None else cast(weight, "float64"), self.factor(y)
+        return weight if factor is None else factor if weight is None else factor * weight
 
     def features(self, X: Any) -> Any:
         """X in the dtype of the model, row-major or CSR."""
@@ -142,14 +100,10 @@ class Model:
         return Z + intercept if self.fit_intercept else Z
 
     def losses(self, y: Any, Z: Any) -> tuple[Any, Any]:
-        """The losses (n,) of encoded targets at scores Z (r, n), and their slopes (r, n)."""
-        return LOSSES[self.loss][0](y, Z)
-
-    def curvature(self, slopes: Any) -> Any:
-        """The second derivative (n,) of losses of one score with these slopes (1, n)."""
-        bend = LOSSES[self.loss][1]
-        assert bend is not None
-        return bend(namespace(slopes).abs(slopes[0]))
+        """The losses (n,) of encoded targets at scores Z (r, n), and their derivatives by the scores, slopes (r, n)."""
+        one = self.n_outputs == 1
+        s, slopes = LOSSES[self.loss]().value_and_derivative(y, Z[0] if one else Z.T)
+        return s, slopes[None] if one else slopes.T
 
 
 @dataclass(frozen=True)
@@ -178,34 +132,29 @@ def hashed(seed: int, numbers: Array) -> Array:
 class Description:
     """The results of the first pass over consecutive chunks."""
 
-    n: int = 0
-    n_columns: frozenset[int] = frozenset()  # all numbers of columns; more than one is an error
+    columns: frozenset[int] = frozenset()  # all numbers of columns; more than one is an error
     dtypes: frozenset[str] = frozenset()  # of the features
     mass: float = 0.0
     whole: bool = True  # whether all weights are integers
-    weighted: bool = False  # whether some weight is not 1
-    labels: tuple[dict[Any, Array], ...] = ()  # label: [rows, rows of positive weight], of each chunk
+    labels: frozenset[Any] = frozenset()
+    mass_of_label: Counter[Any] = field(default_factory=Counter)
     sample: tuple[Chunk, ...] = ()
     error: str | None = None  # the first problem, in the order of the rows
 
     def __add__(self, later: Description) -> Description:
-        labels = dict(self.labels[0]) if self.labels else {}
-        for label, counts in later.labels[0].items() if later.labels else ():
-            labels[label] = labels[label] + counts if label in labels else counts
-        error = self.error or later.error
+        labels, error = self.labels | later.labels, self.error or later.error
         if error is None and len(labels) > MAX_CLASSES:
             error = (
                 f"a classifier needs at most {MAX_CLASSES} classes, got {len(labels)} or more; the target seems to be "
                 "a number: use AoRRRegressor"
             )
         return Description(
-            self.n + later.n,
-            self.n_columns | later.n_columns,
+            self.columns | later.columns,
             self.dtypes | later.dtypes,
             self.mass + later.mass,
             self.whole and later.whole,
-            self.weighted or later.weighted,
-            (labels if error is None else {},),
+            labels if error is None else frozenset(),
+            self.mass_of_label + later.mass_of_label,
             self.sample + later.sample,
             error,
         )
@@ -219,67 +168,74 @@ class Description:
 def describe(chunk: Chunk, message: Sampling) -> Description:
     """The kernel of the first pass: count and check the rows of a chunk, and draw its part of the sample."""
     X, y, weight = chunk.X, chunk.y, chunk.weight
-    error = (
-        problem_of(chunk, message.classify) if namespace(X) is np else None
-    )  # tensors are checked when they are given
-    if error is not None:
-        return Description(n_columns=frozenset([X.shape[1]]), error=error)
-    labels: dict[Any, Array] = {}
+    error = problem_of(chunk, message.classify)
+    if error is not None or not X.shape[0]:
+        return Description(frozenset([X.shape[1]]), error=error)
+    xp, labels, masses = namespace(y), [], []
     if message.classify:
-        values, counts = map(host, namespace(y).unique(y, return_counts=True))
-        present = counts
+        values, counts = xp.unique(y, return_counts=True)
         if weight is not None:
-            positive = dict(zip(*map(_listed, namespace(y).unique(y[weight > 0], return_counts=True)), strict=True))
-            present = np.array([positive.get(label, 0) for label in values.tolist()], dtype=np.int64)
-        labels = dict(zip(values.tolist(), np.stack([counts, present], axis=1), strict=True))
+            counts = xp.bincount(xp.unique(y, return_inverse=True)[1], weights=cast(weight, "float64"))
+        labels, masses = host(values).tolist(), host(counts).tolist()
     chosen = message.numbers(chunk.first_row, X.shape[0]) - chunk.first_row
-    part = chunk.rows(chosen if namespace(X) is np else beside(chosen, X))
+    part = chunk.rows(beside(chosen, X))
     part = part._replace(X=host(part.X), y=host(part.y), weight=None if weight is None else host(part.weight))
     return Description(
-        X.shape[0],
         frozenset([X.shape[1]]),
-        frozenset([dtype_of(X)]) if X.shape[0] else frozenset(),
+        frozenset([dtype_of(X)]),
         float(X.shape[0] if weight is None else cast(weight, "float64").sum()),
-        weight is None or bool((weight == namespace(weight).floor(weight)).all()),
-        weight is not None and bool((weight != 1).any()),
-        (labels,),
+        weight is None or bool((weight == xp.floor(weight)).all()),
+        frozenset(labels),
+        Counter(dict(zip(labels, masses, strict=True))),
         (part,) if len(chosen) else (),
     )
 
 
-def _listed(values: Any) -> list[Any]:
-    return host(values).tolist()
+def _kind(values: Any) -> str:
+    """The kind of dtype, as NumPy names it: "f" for floating point, "i" for integers, "O" for objects."""
+    if namespace(values) is np:
+        return str(values.dtype.kind)
+    return "f" if values.is_floating_point() else "i"
+
+
+def _all_finite(values: Any) -> bool:
+    """Whether all values are finite. If their sum overflows, each is checked."""
+    xp = namespace(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(xp.isfinite(values.sum())) or bool(xp.isfinite(values).all())
+
+
+def _first(wrong: Any) -> int:
+    return int(np.flatnonzero(host(wrong))[0])
 
 
 def problem_of(chunk: Chunk, classify: bool) -> str | None:
     """What is wrong with the rows of a chunk; None if nothing is."""
     X, y, weight, name = chunk.X, chunk.y, chunk.weight, chunk.source or f"the rows from {chunk.first_row} on"
-    if X.dtype.kind not in "fiub":
+    xp = namespace(y)
+    if _kind(X) not in "fiub":
         return f"features must be numbers, got dtype {X.dtype} in {name}; encode or leave out columns of text"
-    data = X.data if sp.issparse(X) else X
-    with np.errstate(over="ignore", invalid="ignore"):  # if the sum overflows, each value is checked
-        finite = bool(np.isfinite(data.sum())) or bool(np.isfinite(data).all())
-    if not finite:
-        bad = ~np.isfinite(X.toarray() if sp.issparse(X) else X)
+    if not _all_finite(X.data if sp.issparse(X) else X):
+        bad = ~np.isfinite(X.toarray() if sp.issparse(X) else host(X))
         row, column = (int(places[0]) for places in np.nonzero(bad))
         return (
             f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column "
             f"{{column:{column}}} of row {chunk.first_row + row}; drop or fill these rows"
         )
-    if weight is not None and not (np.isfinite(weight).all() and (weight >= 0).all()):
-        wrong = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
+    if weight is not None and not (_all_finite(weight) and bool((weight >= 0).all())):
+        wrong = _first(~((weight >= 0) & xp.isfinite(weight)))
         return (
             f"weights must be finite and not negative, got {weight[wrong]} in {name}, row {chunk.first_row + wrong}; "
             "a weight is a number of repetitions"
         )
     if y.ndim != 1:
         return f"the target must be one column, got shape {y.shape} in {name}; pass one label or number per row"
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        row = chunk.first_row + int(np.flatnonzero(~np.isfinite(y))[0])
+    if _kind(y) == "f" and not _all_finite(y):
+        row = chunk.first_row + _first(~xp.isfinite(y))
         return f"the target must be finite, got NaN or infinity in {name}, the first in row {row}; drop these rows"
-    if y.dtype.kind == "O" and any(value is None or value != value for value in y):
+    if _kind(y) == "O" and any(value is None or value != value for value in y):
         return f"the target must not be missing, got a missing value in {name}; drop these rows"
-    if not classify and y.dtype.kind not in "fiub":
+    if not classify and _kind(y) not in "fiub":
         return f"a regressor needs a target of numbers, got dtype {y.dtype} in {name}; use AoRRClassifier for classes"
     return None
 

@@ -100,10 +100,6 @@ class Rows(ABC):
         """The labels of targets."""
         return y if self.labels is None else self.labels[y]
 
-    def stored(self, values: Array) -> Any:
-        """Values of all rows that are known already, in the type that `per_row` returns if possible."""
-        return values
-
     def spaced(self) -> Chunk | None:
         """Many rows, evenly spaced, that brackets and Hessians come from; None means those of the sample."""
         return None
@@ -118,10 +114,6 @@ class Rows(ABC):
 
 class LocalRows(Rows):
     """Rows that this process reads chunk by chunk."""
-
-    def stored(self, values: Array) -> Any:
-        """Values of all rows, as `per_row` returns them."""
-        return LazyRows(self, None, values, values.dtype)
 
     @abstractmethod
     def chunks(self) -> Iterator[Chunk]:
@@ -207,6 +199,11 @@ def added(results: Iterable[Any]) -> Any:
     return first if first is None else reduce(operator.add, each, first)
 
 
+def given(chunk: Chunk, values: Array) -> Array:
+    """The kernel of values of all rows that are known already."""
+    return values[chunk.first_row :][: chunk.X.shape[0]]
+
+
 class LazyRows:
     """One value per row, computed when it is read: each use reads the rows again. Iteration yields one array per chunk.
 
@@ -215,12 +212,12 @@ class LazyRows:
     rows : Rows
         The rows.
     kernel, message : callable, object
-        kernel(chunk, message) returns the values of one chunk; if the kernel is None, the message has all values.
+        kernel(chunk, message) returns the values of one chunk.
     dtype : dtype
         The dtype of the values.
     """
 
-    def __init__(self, rows: Rows, kernel: Kernel | None, message: Any, dtype: Any) -> None:
+    def __init__(self, rows: Rows, kernel: Kernel, message: Any, dtype: Any) -> None:
         self._rows, self._kernel, self._message = rows, kernel, message
         self.dtype, self.shape = np.dtype(dtype), (rows.n_rows,)
 
@@ -228,7 +225,7 @@ class LazyRows:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
-        return iter([self._message]) if self._kernel is None else iter(self._rows.each(self._kernel, self._message))
+        return iter(self._rows.each(self._kernel, self._message))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.concatenate([np.empty(0, self.dtype), *self]).astype(dtype or self.dtype, copy=False)

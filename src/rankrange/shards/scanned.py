@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ class Scan(LocalRows):
         self._files, self._kind = _files(Path(path))
         self._target, self._weight, self.sample_rows = target, weight, sample_rows
         self._ranks: Array | None = None
-        self._copied: dict[str, Npy] | None = None
+        self._copied: dict[str, _Values] | None = None
         if self._kind == "npy":
             self._open_npy(columns)
             self._folder = None
@@ -138,7 +138,7 @@ class Scan(LocalRows):
 
     def _open_npy(self, columns: Sequence[Any] | None) -> None:
         with readable(self._files[0]):
-            X = Npy(self._files[0])
+            X = _Values.of_npy(self._files[0])
         if len(X.shape) != 2 or X.dtype.kind not in "fiub":
             raise ValueError(
                 f"a .npy file must hold a table of numbers, got shape {X.shape} and dtype {X.dtype} in {X.path}"
@@ -149,7 +149,7 @@ class Scan(LocalRows):
             if isinstance(column, int | np.integer) and 0 <= column < X.shape[1]:
                 taken.append(int(column))
             elif isinstance(column, str | Path):
-                self._copied[role] = found = Npy(column)
+                self._copied[role] = found = _Values.of_npy(column)
                 if found.shape[0] != X.shape[0]:
                     raise ValueError(
                         f"the {role} must have one entry per row, got {found.shape[0]} for {X.shape[0]} rows in "
@@ -166,16 +166,13 @@ class Scan(LocalRows):
         self._dtype: Any = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
 
     def _open_table(self, columns: Sequence[Any] | None) -> None:
+        read, form = pyarrow_module("dataset").dataset, _format(str(self._kind))
         schemas = []
         for file in self._files:
             with readable(file):
-                if self._kind == "csv":
-                    with _csv_reader(file) as reader:
-                        schemas.append(reader.schema)
-                else:
-                    schemas.append(pyarrow_module("dataset").dataset(str(file), format=self._kind).schema)
+                schemas.append(read(str(file), format=form).schema)
             _check_same(schemas[0], schemas[-1], self._files[0], file)
-        schema = self._schema = schemas[0]
+        schema = schemas[0]
         for role, column in (("target", self._target), ("weight", self._weight)):
             if column is not None and column not in schema.names:
                 raise ValueError(
@@ -185,13 +182,15 @@ class Scan(LocalRows):
         others = [name for name in schema.names if name not in (self._target, self._weight)]
         self._features = others if columns is None else list(columns)
         self.columns, self.n_columns, self._dtype = self._features, len(self._features), self._common_dtype(schema)
-        if self._kind == "csv":
-            self.n_rows = 0  # counted when they are copied
-            return
-        files = list(map(str, self._files))
-        self._dataset = pyarrow_module("dataset").dataset(files, format=self._kind, schema=schema)
-        with readable(files[0]):
-            self.n_rows = sum(fragment.count_rows() for fragment in self._dataset.get_fragments())
+        if self._kind == "csv":  # types are guessed from the first rows: a later number may have decimals
+            for name in [*self._features, *([self._weight] if self._weight else [])]:
+                number = pyarrow_module().field(name, pyarrow_module().float64())
+                schema = schema.set(schema.get_field_index(name), number)
+        self._dataset = read(list(map(str, self._files)), format=form, schema=schema)
+        self.n_rows = 0  # of CSV: counted when they are copied
+        for fragment in self._dataset.get_fragments() if self._kind != "csv" else ():
+            with readable(fragment.path):
+                self.n_rows += fragment.count_rows()
 
     def _common_dtype(self, schema: Any) -> Any:
         if not self._features:
@@ -224,26 +223,17 @@ class Scan(LocalRows):
 
     def _of_table(self) -> Iterator[Chunk]:
         """The rows of the files, in chunks of BLOCK_ROWS rows."""
-        at = 0
-        for number, file in enumerate(self._files):
-            with readable(file, self._schema.names):
-                for batch in self._batches(number, file):
-                    yield from self._of_batch(batch, at, str(file))
-                    at += batch.num_rows
-
-    def _batches(self, number: int, file: Path) -> Iterator[Any]:
-        """The needed columns of a file; little is read in advance, to save memory."""
         wanted = list(dict.fromkeys([*self._features, self._target, *([self._weight] if self._weight else [])]))
-        if self._kind == "csv":
-            # Types are guessed from the first rows: a later number may have decimals.
-            numbers = {name: pyarrow_module().float64() for name in [*self._features, self._weight] if name is not None}
-            with _csv_reader(file, column_types=numbers, include_columns=wanted) as reader:
-                yield from reader
-            return
+        # Little is read in advance, to save memory.
         options = {"batch_size": _READ_ROWS, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         if self._kind == "parquet":
             options["fragment_scan_options"] = pyarrow_module("dataset").ParquetFragmentScanOptions(pre_buffer=False)
-        yield from list(self._dataset.get_fragments())[number].to_batches(self._schema, wanted, **options)
+        schema, at = self._dataset.schema, 0
+        for fragment in self._dataset.get_fragments():
+            with readable(fragment.path, schema.names):
+                for batch in fragment.to_batches(schema, wanted, **options):
+                    yield from self._of_batch(batch, at, str(fragment.path))
+                    at += batch.num_rows
 
     def _of_batch(self, batch: Any, first_row: int, source: str) -> Iterator[Chunk]:
         table = [_numbers(batch.column(column), self._dtype) for column in self._features]
@@ -258,8 +248,8 @@ class Scan(LocalRows):
             X = np.ascontiguousarray(padded[:, : part.stop - start].T)
             yield Chunk(first_row + start, X, y[part], None if weight is None else weight[part], source)
 
-    def _of_arrays(self, arrays: dict[str, Npy]) -> Iterator[Chunk]:
-        """The rows of .npy files."""
+    def _of_arrays(self, arrays: dict[str, _Values]) -> Iterator[Chunk]:
+        """The rows of .npy files or of the copy."""
         for start in range(0, self.n_rows, _READ_ROWS):
             stop = min(start + _READ_ROWS, self.n_rows)
             with readable(arrays["X"].path):
@@ -277,86 +267,58 @@ class Scan(LocalRows):
             yield Chunk(start, X.astype(self._dtype, copy=False), y, weight, str(self._files[0]))
 
     def _copy(self) -> None:
-        """Write the rows as X.npy, target.npy and, if any, weight.npy, in a folder of their own inside the given one.
+        """Write the features, targets and weights as plain numbers, in a folder of their own inside the given one.
 
-        It is named by what is copied, so that scans may share the given folder. Files have temporary names until all
-        rows are written, so an incomplete copy is never read.
+        It is named by what is copied, so that scans may share the given folder, and it is moved into place when all
+        rows are written, so an incomplete copy is never read. If it exists already, it has the same rows.
         """
         assert self._folder is not None
         described = self._features, self._target, self._weight, self._dtype
         folder = Path(self._folder) / _name_by_content(self._files, *described)
-        folder.mkdir(exist_ok=True)
-        writers: dict[str, _Writer] = {}
+        dtypes: dict[str, Any] = {}
         codes: dict[str, int] = {}
-        try:
-            for chunk in self._of_table():
-                error = problem_of(chunk, True)
-                if error is not None:
-                    raise ValueError(with_column_names(error, self.columns))
-                y = chunk.y
-                if y.dtype.kind not in "fiub" or codes:  # labels that are not numbers become codes
-                    values, inverse = np.unique(y.astype(str), return_inverse=True)
-                    y = np.array([codes.setdefault(str(v), len(codes)) for v in values], dtype=np.int32)[inverse]
-                for name, values in (("X", chunk.X), ("target", y), ("weight", chunk.weight)):
-                    if values is not None and name not in writers:
-                        writers[name] = _Writer(folder / f"{name}.npy", values)
-                    if values is not None:
-                        writers[name].write(values)
-            copied = {name: Npy(writer.finish()) for name, writer in writers.items()}
-        except BaseException:
-            for writer in writers.values():
-                writer.abandon()
-            if not any(folder.iterdir()):
-                folder.rmdir()
-            raise
-        self.n_rows = copied["X"].shape[0] if copied else 0
-        self._copied, self._target, self._features = copied, "target", list(range(self.n_columns))
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as unfinished:
+            with ExitStack() as files:
+                opened: dict[str, Any] = {}
+                for chunk in self._of_table():
+                    error = problem_of(chunk, True)
+                    if error is not None:
+                        raise ValueError(with_column_names(error, self.columns))
+                    y = chunk.y
+                    if y.dtype.kind not in "fiub" or codes:  # labels that are not numbers become codes
+                        values, inverse = np.unique(y.astype(str), return_inverse=True)
+                        y = np.array([codes.setdefault(str(v), len(codes)) for v in values], dtype=np.int32)[inverse]
+                    for name, values in (("X", chunk.X), ("target", y), ("weight", chunk.weight)):
+                        if values is not None and name not in opened:
+                            opened[name] = files.enter_context(open(Path(unfinished) / name, "wb"))
+                            dtypes[name] = values.dtype
+                        if values is not None:
+                            opened[name].write(np.ascontiguousarray(values, dtype=dtypes[name]).data)
+                    self.n_rows = chunk.first_row + len(y)
+            if not folder.exists():
+                os.replace(unfinished, folder)
+        shapes = {"X": (self.n_rows, self.n_columns)}
+        self._copied = {name: _Values(folder / name, d, shapes.get(name, (self.n_rows,))) for name, d in dtypes.items()}
+        self._target, self._features = "target", list(range(self.n_columns))
         self._weight = None if self._weight is None else "weight"
         if codes:
             self.labels, self._ranks = np.unique(list(codes), return_inverse=True)
 
 
-class _Writer:
-    """A .npy file that is written in parts; until `finish` it has another name."""
-
-    def __init__(self, path: Path, first: Array) -> None:
-        self._path, self._first, self._rows = path, first[:0], 0
-        self._file = open(f"{path}.part", "wb")  # noqa: SIM115 - closed by `finish` and `abandon`
-        self._header()
-
-    def _header(self) -> None:
-        """The header has the same length for all numbers of rows."""
-        shape = (self._rows, *self._first.shape[1:])
-        header = {"descr": self._first.dtype.str, "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def write(self, values: Array) -> None:
-        self._file.write(np.ascontiguousarray(values, dtype=self._first.dtype).data)
-        self._rows += len(values)
-
-    def finish(self) -> Path:
-        self._file.seek(0)
-        self._header()
-        self._file.close()
-        os.replace(f"{self._path}.part", self._path)
-        return self._path
-
-    def abandon(self) -> None:
-        self._file.close()
-        Path(f"{self._path}.part").unlink(missing_ok=True)
-
-
-class Npy:
-    """A .npy file, read without a memory map, whose pages would count as memory of this process.
+class _Values:
+    """The numbers of a file from `offset` on, read without a memory map, whose pages would count as memory.
 
     Only matrices in column-major order are read through a memory map.
     """
 
-    def __init__(self, path: Any) -> None:
-        self.path = str(path)
+    def __init__(self, path: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0, mapped: Any = None) -> None:
+        self.path, self.dtype, self.shape, self._offset, self._mapped = str(path), dtype, shape, offset, mapped
+
+    @classmethod
+    def of_npy(cls, path: Any) -> _Values:
+        """Those of a .npy file."""
         mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.shape, self.dtype, self._offset = mapped.shape, mapped.dtype, mapped.offset
-        self._mapped = None if mapped.flags.c_contiguous else mapped
+        return cls(path, mapped.dtype, mapped.shape, mapped.offset, None if mapped.flags.c_contiguous else mapped)
 
     def read(self, start: int, stop: int) -> Array:
         """Rows [start, stop); an error if the file ends before."""
@@ -366,17 +328,18 @@ class Npy:
         offset = self._offset + start * width * self.dtype.itemsize
         found = np.fromfile(self.path, self.dtype, (stop - start) * width, offset=offset)
         if len(found) != (stop - start) * width:
-            raise EOFError(f"the header has {self.shape[0]} rows, but row {stop - 1} is missing")
+            raise EOFError(f"it should have {self.shape[0]} rows, but row {stop - 1} is missing")
         return found.reshape(stop - start, *self.shape[1:])
 
 
-def _csv_reader(file: Path, **options: Any) -> Any:
-    """A reader of a CSV file in blocks; the types of columns without one in `options` are guessed from the first."""
-    csv = pyarrow_module("csv")
-    packed = "gzip" if file.suffix.lower() == ".gz" else None
-    source = pyarrow_module().input_stream(str(file), compression=packed)
-    convert = csv.ConvertOptions(strings_can_be_null=True, **options)
-    return csv.open_csv(source, csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False), convert_options=convert)
+def _format(kind: str) -> Any:
+    """The format of files for `pyarrow.dataset`."""
+    if kind != "csv":
+        return kind
+    csv, dataset = pyarrow_module("csv"), pyarrow_module("dataset")
+    read = csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False)
+    options = dataset.CsvFragmentScanOptions(csv.ConvertOptions(strings_can_be_null=True), read)
+    return dataset.CsvFileFormat(default_fragment_scan_options=options)
 
 
 def pyarrow_module(name: str = "") -> Any:

@@ -63,17 +63,13 @@ class TensorRows(LocalRows):
         chunk = Chunk(0, self.X, self.y, self.weight).rows(step)
         return chunk._replace(X=chunk.X.contiguous(), y=chunk.y.contiguous())
 
-    def stored(self, values: Array) -> Array:
-        """Values of all rows, on the host."""
-        return values
-
     def per_row(self, kernel: Any, message: Any, dtype: Any = bool) -> Array:
         """One value per row, on the host."""
         return np.concatenate(list(self.each(kernel, message)))
 
 
 def tensor_rows(X: Any, y: Any, sample_weight: Any, estimator: Any) -> TensorRows:
-    """Validate X, y and weights, and return them as rows on the device of X."""
+    """X, y and weights as rows on the device of X."""
     X = _matrix(X)
     n, labels = X.shape[0], None
     if y is None:
@@ -88,10 +84,6 @@ def tensor_rows(X: Any, y: Any, sample_weight: Any, estimator: Any) -> TensorRow
         if np.ndim(sample_weight) == 0:
             raise ValueError(f"sample_weight must hold one value per row, got {sample_weight!r}")
         weight = _column(sample_weight, "sample_weight", n, X.device)
-        if bool((weight < 0).any()):
-            raise ValueError(
-                "sample_weight must not be negative, got negative values; a weight is a number of repetitions"
-            )
     choosing = any(isinstance(value, str) and value == "auto" for value in (estimator.m, estimator.C))
     return TensorRows(X, y, weight, labels, 1 << 18 if choosing else max(1 << 14, 40 * X.shape[1]))
 
@@ -108,7 +100,7 @@ def _tensor(values: Any) -> Tensor:
 
 
 def _matrix(X: Any) -> Tensor:
-    """Convert X to a tensor (n, d) in float32 or float64, row-major; an error if it is empty or not finite."""
+    """Convert X to a tensor (n, d) in float32 or float64, row-major; an error if it is empty."""
     X = _tensor(X)
     if X.dim() != 2 or not X.shape[0] or not X.shape[1]:
         raise ValueError(f"X must be a matrix with at least one row and one column, got shape {tuple(X.shape)}")
@@ -116,24 +108,13 @@ def _matrix(X: Any) -> Tensor:
         raise ValueError("X must hold real numbers, got complex ones")
     if X.dtype not in (torch.float32, torch.float64):
         X = X.to(torch.float32 if X.dtype in (torch.float16, torch.bfloat16) else torch.float64)
-    X = X if X.stride(1) == 1 else X.contiguous()
-    _check_finite(X, "X")
-    return X
+    return X if X.stride(1) == 1 else X.contiguous()
 
 
 def _column(values: Any, name: str, n: int, device: torch.device) -> Tensor:
-    """Convert one value per row to a tensor (n,) on the device; an error if one is not finite."""
+    """Convert one value per row to a tensor (n,) on the device."""
     found = _tensor(values).to(device)
     found = found[:, 0] if found.dim() == 2 and found.shape[1] == 1 else found
     if tuple(found.shape) != (n,):
         raise ValueError(f"{name} must hold one value for each of the {n} rows of X, got shape {tuple(found.shape)}")
-    _check_finite(found, name)
     return found.contiguous()
-
-
-def _check_finite(values: Tensor, name: str) -> None:
-    """Raise a ValueError unless all values are finite. If the fast check by a sum overflows, blocks are checked."""
-    if not bool(torch.isfinite(values.sum())) and not all(
-        bool(torch.isfinite(part).all()) for part in values.split(1 << 22)
-    ):
-        raise ValueError(f"{name} must be finite, got NaN or infinity; drop or fill these rows")
