@@ -134,8 +134,8 @@ def test_a_spill_leaves_a_copy_that_is_whole(tmp_path):
     path, names = written(tmp_path, "parquet")
     AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=tmp_path / "copy"))
     (copy,) = (tmp_path / "copy").iterdir()
-    np.testing.assert_array_equal(np.load(copy / "X.npy"), rows()[0])
-    assert sorted(os.listdir(copy)) == ["X.npy", "target.npy", "weight.npy"]
+    np.testing.assert_array_equal(np.fromfile(copy / "X", np.float32), rows()[0].ravel())
+    assert sorted(os.listdir(copy)) == ["X", "target", "weight"]
 
 
 def test_a_spill_that_fails_leaves_nothing(tmp_path):
@@ -217,6 +217,23 @@ def test_what_cannot_be_scanned_is_said(tmp_path):
     written(tmp_path, "npy")
     with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
         scan(tmp_path / "X.npy", target=9)
+
+
+def test_a_csv_scan_refuses_an_empty_label_and_names_a_mistyped_target(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,kind\n" + "".join(f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)))
+    with pytest.raises(ValueError, match="the target must not be missing"):
+        AoRRClassifier(m=0, k=1.0).fit(scan(path, target="kind"))
+    with pytest.raises(ValueError, match="target must be a column of the table, got 'Kind'"):
+        scan(path, target="Kind")
+
+
+def test_several_npy_files_are_refused(tmp_path):
+    """Only the first of them would be read."""
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"one \.npy"):
+        scan(tmp_path, target=1)
 
 
 def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):

@@ -79,7 +79,7 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
             # A search ends at zero if k is below about twice the number of misclassified rows. There all losses are
             # tied at the cuts, so there is no certificate, and no pass is needed.
             value = sample.at(zero).value
-            end = End(zero, value, value, value if m else np.inf, False, np.inf, 0)
+            end = End(Cutting(data.model, zero, value if m else np.inf, False), value, value, np.inf, 0)
         else:
             full = FullData(passes, data.model, sample, data.chunk, data.total, m, k, float(estimator.tol))
             end = Descent(full, max_iter=int(estimator.max_iter), log=log).run(start)
@@ -301,21 +301,20 @@ def _every(objective: Objective, step: int) -> Objective:
 def _store(
     estimator: Any, rows: Rows, data: Data, sample: Objective, ranks: tuple[float, float], end: End, log: Log
 ) -> None:
-    converged = end.gap <= estimator.tol
+    converged, W = end.gap <= estimator.tol, end.cutting.W
     message = (
         f"the gap is at most {estimator.tol:g} of the objective"
         if converged
         else "all losses are tied at zero, and no direction lowers them: k is too small for the number of errors"
-        if not end.W.any()
+        if not W.any()
         else f"stopped after {end.n_iter} steps with a relative gap of {end.gap:.2g}"
     )
     estimator.m_, estimator.k_ = (int(rank) if data.whole else float(rank) for rank in ranks)
-    estimator._store(Result(end.W, end.value, end.n_iter, converged, message, log.history, end.gap), sample)
-    estimator.lam_, estimator.lam_hat_ = end.lam, end.lam_hat
-    cutting = Cutting(data.model, end.W, end.lam_hat, end.takes_tie)
-    estimator.dropped_ = rows.per_row(dropped, cutting)
+    estimator._store(Result(W, end.value, end.n_iter, converged, message, log.history, end.gap), sample)
+    estimator.lam_, estimator.lam_hat_ = end.lam, end.cutting.lam_hat
+    estimator.dropped_ = rows.per_row(dropped, end.cutting)
     if is_classifier(estimator):
-        of_sample = dropped(data.chunk, cutting)
+        of_sample = dropped(data.chunk, end.cutting)
         estimator._calibrate(data.X, data.y, data.mass, of_sample, sample.total / data.total)
         mass = np.ones(len(data.y)) if data.mass is None else data.mass
         advice = "it may be rare, not wrong; lower m, or fit in memory with aggregate='per-class'"

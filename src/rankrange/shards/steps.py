@@ -22,7 +22,7 @@ from ..solvers.descent import Log, Metric, add_diagonal, inverse_hessian, relati
 from ..solvers.inner.band import solve_band
 from ..solvers.inner.bounds import balance
 from .evaluation import FullData, Iterate, kept_share
-from .kernels import MASS, OFFSET, Interval, Request, slopes_of
+from .kernels import MASS, OFFSET, Cutting, Interval, Request, slopes_of
 
 # The whole Hessian is built and factored up to this many parameters.
 MAX_PARAMETERS = 1500
@@ -173,13 +173,11 @@ def _cut_is_clean(iterate: Iterate) -> bool:
 
 
 class End(NamedTuple):
-    """The end of a fit: W, the value, the cuts, whether all rows at the upper cut are dropped, and the certificate."""
+    """The end of a fit: the value, the lower cut, which rows are dropped, and the certificate."""
 
-    W: Array
+    cutting: Cutting
     value: float
     lam: float
-    lam_hat: float
-    takes_tie: bool
     gap: float
     n_iter: int
 
@@ -217,16 +215,10 @@ class Descent:
         return self._end(local, self.max_iter)
 
     def _end(self, local: Local, n_iter: int) -> End:
-        lower, upper = local.iterate.lower, local.iterate.upper
-        return End(
-            local.iterate.W,
-            local.iterate.value,
-            local.iterate.least if lower is None else lower.value,
-            np.inf if upper is None else upper.value,
-            upper is not None and upper.takes_tie,
-            local.gap,
-            n_iter,
-        )
+        at, model = local.iterate, self.data.model
+        takes_tie = at.upper is not None and at.upper.takes_tie
+        cutting = Cutting(model, at.W, np.inf if at.upper is None else at.upper.value, takes_tie)
+        return End(cutting, at.value, at.least if at.lower is None else at.lower.value, local.gap, n_iter)
 
     def _local(self, W: Array) -> Local:
         return Local(self.data, self.data.evaluate_at(W))
