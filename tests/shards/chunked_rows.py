@@ -68,10 +68,5 @@ def fit_by(way, model, X, y, weight=None, sample_rows=6_000):
     from rankrange.shards.tensor_rows import tensor_rows
 
     rows = tensor_rows(X, y, weight, model)
-    rows.sample_rows, rows.search_rows, rows.spaced_rows, rows.chunk_rows = (
-        sample_rows,
-        sample_rows // 2,
-        sample_rows,
-        9_001,
-    )
+    rows.sample_rows, rows.spaced_rows, rows.chunk_rows = sample_rows, sample_rows, 9_001
     return model.fit(rows)

@@ -8,10 +8,11 @@ import shutil
 
 import numpy as np
 import pytest
+from chunked_rows import D, in_chunks, weights
+from chunked_rows import table as rows_of
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor
-from rankrange.shards import ArrayRows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -19,21 +20,14 @@ feather = pytest.importorskip("pyarrow.feather")
 arrow_csv = pytest.importorskip("pyarrow.csv")
 pytest.importorskip("pyarrow.orc")
 
-N, D = 25_000, 4
+N = 25_000
 SETTINGS = {"m": 0.12, "k": 0.9, "C": 50.0, "random_state": 0}
-
-
 scan = functools.partial(rankrange.scan, sample_rows=6_000)
 
 
 def rows(dtype=np.float32):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D))
-    y = X @ np.ones(D) + rng.logistic(size=N) > 0
-    X[: N // 10] += 9
-    y[: N // 10] = False
-    order = rng.permutation(N)
-    return X[order].astype(dtype), np.array(["no", "yes"])[y[order].astype(int)], rng.integers(1, 3, N)
+    X, y = rows_of(dtype=dtype, n=N)
+    return X, np.array(["no", "yes"])[y], weights("whole", N) + 1
 
 
 def table(dtype=np.float32):
@@ -76,10 +70,7 @@ def written(path, kind, dtype=np.float32):
 
 
 def in_memory(dtype=np.float32):
-    X, y, w = rows(dtype)
-    source = ArrayRows([X], [y], [w])
-    source.sample_rows = 6_000
-    return AoRRClassifier(**SETTINGS).fit(source)
+    return AoRRClassifier(**SETTINGS).fit(in_chunks(*rows(dtype), (0, N)))
 
 
 @pytest.mark.parametrize("spill", [None, True], ids=["as it is", "spilled"])
@@ -117,8 +108,7 @@ def test_columns_of_one_npy_file_and_chosen_columns(tmp_path):
     X, y, _ = rows(np.float64)
     np.save(tmp_path / "all.npy", np.asfortranarray(np.column_stack([X, y == "yes"])))
     model = AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "all.npy", target=D, columns=[0, 2]))
-    source = ArrayRows([X[:, [0, 2]]], [(y == "yes") * 1.0])
-    source.sample_rows = 6_000
+    source = in_chunks(X[:, [0, 2]], (y == "yes") * 1.0, None, (0, N))
     np.testing.assert_allclose(model.coef_, AoRRClassifier(**SETTINGS).fit(source).coef_, rtol=1e-6)
 
 
@@ -201,49 +191,46 @@ def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
         AoRRClassifier(**SETTINGS).fit(source)
 
 
-def test_what_cannot_be_scanned_is_said(tmp_path):
-    with pytest.raises(FileNotFoundError, match="needs an existing file or folder"):
-        scan(tmp_path / "none.parquet", target="y")
-    with pytest.raises(ValueError, match="must hold Parquet, Arrow or ORC files, got none"):
-        scan(tmp_path, target="y")
-    (tmp_path / "a.xlsx").write_text("")
-    with pytest.raises(ValueError, match=r"got \.xlsx"):
-        scan(tmp_path / "a.xlsx", target="y")
-    path, _ = written(tmp_path, "parquet")
-    with pytest.raises(ValueError, match="target must be a column of the table, got 'label'; it has 'x0'"):
-        scan(path, target="label")
-    with pytest.raises(ValueError, match="features must be numbers, got column 'y' of type"):
-        scan(path, target="x0")
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("none.parquet", {"target": "y"}, "needs an existing file or folder"),
+        ("empty", {"target": "y"}, "must hold Parquet, Arrow or ORC files, got none"),
+        ("a.xlsx", {"target": "y"}, r"got \.xlsx"),
+        ("two", {"target": 1}, r"one \.npy"),  # only the first of them would be read
+        ("a.parquet", {"target": "label"}, "target must be a column of the table, got 'label'; it has 'x0'"),
+        ("a.parquet", {"target": "x0"}, "features must be numbers, got column 'y' of type"),
+        ("a.parquet", {"target": "y", "columns": []}, "at least one column of features"),
+        ("a.parquet", {"target": "y", "columns": ["z"]}, "columns must be columns of the table, got 'z'"),
+        ("X.npy", {"target": 9}, r"number of a column below 5 or another .npy file, got 9"),
+        ("a.csv", {"target": "kind"}, "the target must not be missing"),
+        ("b.csv", {"target": "kind"}, "features must be numbers, got column 'a' with the text 'x'"),
+    ],
+)
+def test_what_cannot_be_scanned_is_said(tmp_path, name, options, message):
+    written(tmp_path, "parquet")
     written(tmp_path, "npy")
-    with pytest.raises(ValueError, match=r"number of a column below 4 or another .npy file, got 9"):
-        scan(tmp_path / "X.npy", target=9)
-
-
-def test_a_csv_scan_refuses_an_empty_label_and_names_a_mistyped_target(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text("a,b,kind\n" + "".join(f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)))
-    with pytest.raises(ValueError, match="the target must not be missing"):
-        AoRRClassifier(m=0, k=1.0).fit(scan(path, target="kind"))
-    with pytest.raises(ValueError, match="target must be a column of the table, got 'Kind'"):
-        scan(path, target="Kind")
-
-
-def test_several_npy_files_are_refused(tmp_path):
-    """Only the first of them would be read."""
-    for name in ("a", "b"):
-        np.save(tmp_path / f"{name}.npy", np.ones((3, 2)))
-    with pytest.raises(ValueError, match=r"one \.npy"):
-        scan(tmp_path, target=1)
+    (tmp_path / "a.xlsx").write_text("")
+    for folder in ("empty", "two"):
+        (tmp_path / folder).mkdir()
+    for letter in "ab":
+        np.save(tmp_path / "two" / f"{letter}.npy", np.ones((3, 2)))
+    lines = [f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)]
+    (tmp_path / "a.csv").write_text("".join(["a,b,kind\n", *lines]))
+    (tmp_path / "b.csv").write_text("".join(["a,b,kind\n", *(f"{i},1,p\n" for i in range(900_000)), "x,1,q\n"]))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        scan(tmp_path / name, **options)
 
 
 def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
-    pq.write_table(table().slice(0, 0), tmp_path / "empty.parquet")
-    with pytest.raises(ValueError, match="at least one row, got none"):
-        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "empty.parquet", target="y", weight="w"))
     whole = table()
-    pq.write_table(whole.filter(pa.compute.equal(whole["y"], "no")), tmp_path / "one.parquet")
-    with pytest.raises(ValueError, match="needs at least two classes with positive weight"):
-        AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "one.parquet", target="y", weight="w"))
+    for part, message in (
+        (whole.slice(0, 0), "at least one row, got none"),
+        (whole.filter(pa.compute.equal(whole["y"], "no")), "needs at least two classes with positive weight"),
+    ):
+        pq.write_table(part, tmp_path / "a.parquet")
+        with pytest.raises(ValueError, match=message):
+            AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "a.parquet", target="y", weight="w"))
 
 
 def test_scans_that_share_a_spill_folder_keep_their_own_copies(tmp_path):

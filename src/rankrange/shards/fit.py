@@ -28,8 +28,7 @@ from ..crossfit.held_out import choose_C
 from ..estimators.linear import warn_of_lost_class
 from ..estimators.weights import scale_of, unit_of
 from ..solvers import Log, Result, Settings, search
-from ..solvers.concentration import hessian
-from ..solvers.descent import Metric, descend
+from ..solvers.concentration import concentrate
 from .evaluation import FullData, Passes
 from .inputs import as_rows
 from .kernels import (
@@ -46,8 +45,8 @@ from .steps import Descent, End
 
 # The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
-# More searches than in memory: a search on the sample is cheap, and its starts determine the minimum.
-_SEARCHES = 3
+# More searches than in memory, on at least this many rows of the sample: their starts determine the minimum.
+_SEARCHES, _SEARCH_ROWS = 3, 1 << 15
 # Parameters that need the rows in memory, and the values that they must have here.
 _IN_MEMORY = {"aggregate": None, "l1_ratio": 0.0, "step": None}
 
@@ -92,7 +91,6 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
 class Data:
     """The validated results of the first pass."""
 
-    description: Description
     model: Model
     total: float  # the mass of all rows: the sum of their weights, or of their class weights
     whole: bool  # whether all these weights are integers
@@ -160,7 +158,7 @@ def first_pass(passes: Passes, estimator: Any, seed: int) -> Data:
     y = model.encoded(chunk.y)
     total, whole = _masses(found, model)
     X, mass = model.features(chunk.X), model.mass(y, chunk.weight)
-    return Data(found, model, total, whole, chunk, X, y, mass, numbers, sampling)
+    return Data(model, total, whole, chunk, X, y, mass, numbers, sampling)
 
 
 def _joined(parts: tuple[Chunk, ...]) -> Chunk:
@@ -253,7 +251,7 @@ def _start(estimator: Any, rows: Rows, data: Data, rng: np.random.Generator) -> 
         m = round(m) if data.whole else m
         ranked = replace(sample, m=_rank(m * share, sample), k=_rank(k * share, sample), C=C * (k - m))
         with np.errstate(over="ignore", invalid="ignore"):  # a start that overflows is discarded
-            start = _search(ranked, m / data.total, W, estimator, rng, rows.search_rows)
+            start = _search(ranked, m / data.total, W, Settings(1e-3, 100, int(estimator.n_starts), rng))
         if not auto or not loses_a_class(ranked, start, ranked.m):
             break
     return m, k, ranked, start
@@ -266,36 +264,24 @@ def _rank(mass: float, sample: Objective) -> float:
     return min(round(mass), sample.design.n)
 
 
-def _search(
-    sample: Objective, share: float, given: Array | None, estimator: Any, rng: np.random.Generator, rows: int
-) -> Array:
+def _search(sample: Objective, share: float, given: Array | None, settings: Settings) -> Array:
     """The fit of the sample, which drops this share: for m > 0 the best of several searches, also from a `given` start.
 
-    For m > 0, m and k are raised, because the sample may have more outliers by chance. These searches use about `rows`
-    rows if the sample has more than twice as many; steps on the whole sample follow.
+    For m > 0, m and k are raised, because the sample may have more outliers by chance. These searches use every few
+    rows of a large sample; steps on the whole sample follow.
     """
-    settings = Settings(1e-3, 100, int(estimator.n_starts), rng)
-    size = sample.design.n
     if sample.m == 0:
         return search(sample, None, settings).w
+    size = sample.design.n
     spread = 2.5 * math.sqrt(size * share * (1.0 - share)) * sample.total / size
     upper, lower = (_rank(rank + spread, sample) for rank in (sample.m, sample.k))
     upper = min(upper, 0.9 * lower) if sample.sample_weight is not None else min(upper, int(0.9 * lower))
-    step = 1 if size <= 2 * rows else size // rows
-    part = _every(replace(sample, m=upper, k=lower), step)
+    step = max(1, size // _SEARCH_ROWS)
+    part = sample.rows(np.arange(0, size, step), 0, 1)
+    ratio = part.total / sample.total
+    part = replace(part, m=_rank(upper * ratio, part), k=_rank(lower * ratio, part))
     ends = [search(part, W, settings) for W in [given] + [None] * (_SEARCHES - 1)]
-    W = np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64)
-    metric = Metric(hessian(_every(sample, step), W))
-    return descend(sample.batch, W[None], metric, max_iter=20, tol=1e-7)[0][0]
-
-
-def _every(objective: Objective, step: int) -> Objective:
-    """The objective on every step-th row, with the same shares m/n and k/n."""
-    if step == 1:
-        return objective
-    part = objective.rows(np.arange(0, objective.design.n, step), 0, 1)
-    share = part.total / objective.total
-    return replace(part, m=_rank(objective.m * share, part), k=_rank(objective.k * share, part))
+    return concentrate(sample, np.asarray(min(ends, key=lambda end: end.value).w, dtype=np.float64))[0]
 
 
 def _store(

@@ -66,9 +66,9 @@ class Rows(ABC):
         The array namespace of the chunks: NumPy or PyTorch.
     labels : ndarray or None
         The labels, if the targets are their codes.
-    sample_rows, search_rows : int
-        About the number of rows of the sample that m, C and the start come from, and of its part that the search from
-        many starts uses. A table with no more rows than the sample is fitted in memory.
+    sample_rows : int
+        About the number of rows of the sample that m, C and the start come from. A table with no more rows than the
+        sample is fitted in memory.
     collected_bytes : int
         The largest size of the rows near a cut that one pass may send to the process of the fit.
     """
@@ -79,7 +79,6 @@ class Rows(ABC):
     xp: Any = np
     labels: Array | None = None
     sample_rows: int = 1 << 17
-    search_rows: int = 1 << 15
     collected_bytes: int = 96_000_000
     place: str = "out of core"
     __rankrange_rows__ = True

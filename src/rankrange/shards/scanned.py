@@ -166,13 +166,19 @@ class Scan(LocalRows):
         self._dtype: Any = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
 
     def _open_table(self, columns: Sequence[Any] | None) -> None:
-        read, form = pyarrow_module("dataset").dataset, _format(str(self._kind))
         schemas = []
+        self.n_rows = 0  # of CSV: counted when they are copied
         for file in self._files:
             with readable(file):
-                schemas.append(read(str(file), format=form).schema)
+                if self._kind == "csv":
+                    with _csv_reader(file) as reader:
+                        schemas.append(reader.schema)
+                else:
+                    found = self._dataset(file)
+                    schemas.append(found.schema)
+                    self.n_rows += found.count_rows()
             _check_same(schemas[0], schemas[-1], self._files[0], file)
-        schema = schemas[0]
+        schema = self._schema = schemas[0]
         for role, column in (("target", self._target), ("weight", self._weight)):
             if column is not None and column not in schema.names:
                 raise ValueError(
@@ -182,15 +188,6 @@ class Scan(LocalRows):
         others = [name for name in schema.names if name not in (self._target, self._weight)]
         self._features = others if columns is None else list(columns)
         self.columns, self.n_columns, self._dtype = self._features, len(self._features), self._common_dtype(schema)
-        if self._kind == "csv":  # types are guessed from the first rows: a later number may have decimals
-            for name in [*self._features, *([self._weight] if self._weight else [])]:
-                number = pyarrow_module().field(name, pyarrow_module().float64())
-                schema = schema.set(schema.get_field_index(name), number)
-        self._dataset = read(list(map(str, self._files)), format=form, schema=schema)
-        self.n_rows = 0  # of CSV: counted when they are copied
-        for fragment in self._dataset.get_fragments() if self._kind != "csv" else ():
-            with readable(fragment.path):
-                self.n_rows += fragment.count_rows()
 
     def _common_dtype(self, schema: Any) -> Any:
         if not self._features:
@@ -223,17 +220,30 @@ class Scan(LocalRows):
 
     def _of_table(self) -> Iterator[Chunk]:
         """The rows of the files, in chunks of BLOCK_ROWS rows."""
-        wanted = list(dict.fromkeys([*self._features, self._target, *([self._weight] if self._weight else [])]))
-        # Little is read in advance, to save memory.
+        at = 0
+        for file in self._files:
+            with readable(file, self._schema.names):
+                for batch in self._batches(file):
+                    yield from self._of_batch(batch, at, str(file))
+                    at += batch.num_rows
+
+    def _batches(self, file: Path) -> Iterator[Any]:
+        """The needed columns of a file; little is read in advance, to save memory."""
+        numbers = [*self._features, *([self._weight] if self._weight else [])]
+        wanted = list(dict.fromkeys([*numbers, self._target]))
+        if self._kind == "csv":
+            # Types are guessed from the first rows: a later number may have decimals.
+            types = dict.fromkeys(numbers, pyarrow_module().float64())
+            with _csv_reader(file, column_types=types, include_columns=wanted) as reader:
+                yield from reader
+            return
         options = {"batch_size": _READ_ROWS, "batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         if self._kind == "parquet":
             options["fragment_scan_options"] = pyarrow_module("dataset").ParquetFragmentScanOptions(pre_buffer=False)
-        schema, at = self._dataset.schema, 0
-        for fragment in self._dataset.get_fragments():
-            with readable(fragment.path, schema.names):
-                for batch in fragment.to_batches(schema, wanted, **options):
-                    yield from self._of_batch(batch, at, str(fragment.path))
-                    at += batch.num_rows
+        yield from self._dataset(file, self._schema).to_batches(columns=wanted, **options)
+
+    def _dataset(self, file: Path, schema: Any = None) -> Any:
+        return pyarrow_module("dataset").dataset(str(file), format=self._kind, schema=schema)
 
     def _of_batch(self, batch: Any, first_row: int, source: str) -> Iterator[Chunk]:
         table = [_numbers(batch.column(column), self._dtype) for column in self._features]
@@ -332,14 +342,13 @@ class _Values:
         return found.reshape(stop - start, *self.shape[1:])
 
 
-def _format(kind: str) -> Any:
-    """The format of files for `pyarrow.dataset`."""
-    if kind != "csv":
-        return kind
-    csv, dataset = pyarrow_module("csv"), pyarrow_module("dataset")
-    read = csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False)
-    options = dataset.CsvFragmentScanOptions(csv.ConvertOptions(strings_can_be_null=True), read)
-    return dataset.CsvFileFormat(default_fragment_scan_options=options)
+def _csv_reader(file: Path, **options: Any) -> Any:
+    """A reader of a CSV file in blocks; the types of columns without one in `options` are guessed from the first."""
+    csv = pyarrow_module("csv")
+    packed = "gzip" if file.suffix.lower() == ".gz" else None
+    source = pyarrow_module().input_stream(str(file), compression=packed)
+    convert = csv.ConvertOptions(strings_can_be_null=True, **options)
+    return csv.open_csv(source, csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False), convert_options=convert)
 
 
 def pyarrow_module(name: str = "") -> Any:

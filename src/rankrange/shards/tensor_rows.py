@@ -47,7 +47,7 @@ class TensorRows(LocalRows):
     ) -> None:
         self.X, self.y, self.weight, self.labels = X, y, weight, labels
         self.n_rows, self.n_columns = map(int, X.shape)
-        self.sample_rows, self.search_rows = sample_rows, sample_rows // 4
+        self.sample_rows = sample_rows
         self.chunk_rows = max(_CHUNK_NUMBERS // self.n_columns, 1)
         self.spaced_rows = min(_SPACED_ROWS, _SPACED_NUMBERS // self.n_columns)
 
