@@ -45,7 +45,7 @@ from .steps import Descent, End
 
 # The largest number of entries of the sample.
 _SAMPLE_NUMBERS = 40_000_000
-# More searches than in memory, on at least this many rows of the sample: their starts determine the minimum.
+# More searches than in memory, on about this many rows of a large sample: their starts determine the minimum.
 _SEARCHES, _SEARCH_ROWS = 3, 1 << 15
 # Parameters that need the rows in memory, and the values that they must have here.
 _IN_MEMORY = {"aggregate": None, "l1_ratio": 0.0, "step": None}
