@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy.special import expit
 from scipy.stats import rankdata
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
@@ -50,13 +50,11 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     probability = np.where(Y, P, 1.0 - P).min(axis=1)
     wrong, losses = cells.max(axis=1), _losses(Y, scores[1], top_k)
     order = ranking(wrong, wrong, probability, 0, observed=plan.observed)
-    if plan.observed:
-        changed = np.where(Y, P, 1.0 - P)[order] < 0.5
-    else:
-        # Labels that are almost certainly wrong are corrected, so the row itself is kept.
-        most = wrong[order]
-        changed = cells[order] >= np.where(most >= SURE, SURE, np.minimum(LIKELY, most))[:, None]
-    worst = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order].argmax(axis=1)
+    doubt = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order]
+    most = doubt.max(axis=1)
+    # Labels that are almost certainly wrong are corrected, so the row itself is kept.
+    changed = doubt > 0.5 if plan.observed else doubt >= np.where(most >= SURE, SURE, np.minimum(LIKELY, most))[:, None]
+    worst = doubt.argmax(axis=1)
     index = np.array([model.classes_.tolist().index(name) for name in names])  # the model sorts its labels
     sign = np.where(Y[order, worst], -1.0, 1.0)
     result = TaskResult(
@@ -72,7 +70,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         order=order,
         actions=actions(wrong[order], wrong[order]),
         suggested=[target.labels_text(mask) for mask in Y[order] ^ changed],
-        expected=[_explanation(Y[i], P[i] if plan.observed else cells[i], names, plan.observed) for i in order],
+        expected=[_explanation(Y[i], p, names, plan.observed) for i, p in zip(order, doubt, strict=True)],
         against=sign[:, None] * X[order] * model.coef_[index[worst]],
         groups=[
             groups_of(("", name), Y[:, j].astype(int), model.dropped_, cells[:, j], losses)[1]
@@ -89,14 +87,12 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     return at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
-def _logistic(C: float) -> OneVsRestClassifier:
-    return OneVsRestClassifier(LogisticRegression(C=C, tol=1e-3, max_iter=1000))
-
-
-def _fit_logistic(X: Array, Y: Array, C: float) -> OneVsRestClassifier:
+def _logistic_scores(X: Array, Y: Array, C: float, new: Array) -> Array:
+    """The scores of one logistic regression per label, fitted to X and Y, for new rows."""
+    model = OneVsRestClassifier(LogisticRegression(C=C, tol=1e-3, max_iter=1000))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Label .* is present in all training examples")
-        return _logistic(C).fit(X, Y.astype(int))
+        return np.asarray(model.fit(X, Y.astype(int)).decision_function(new), dtype=np.float64)
 
 
 def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]:
@@ -106,10 +102,8 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
     """
     sample = plan.rng(1).permutation(len(Y))[:SAMPLE]
     train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
-    losses = []
-    for C in _PENALTIES:
-        p = np.clip(expit(_scores_of(_fit_logistic(X[train], Y[train], C), X[test], Y.shape[1])), 1e-12, 1 - 1e-12)
-        losses.append(-float((xlogy(Y[test], p) + xlog1py(~Y[test], -p)).sum()))
+    scores = [_logistic_scores(X[train], Y[train], C, X[test]) for C in _PENALTIES]
+    losses = [np.logaddexp(0.0, np.where(Y[test], -z, z)).sum() for z in scores]
     C = _PENALTIES[int(np.argmin(losses))]
     right = []
     for share in _SHARES:
@@ -121,15 +115,10 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
     return C, _SHARES[best] if enough else 0.0
 
 
-def _scores_of(fit: OneVsRestClassifier, X: Array, n_labels: int) -> Array:
-    return np.asarray(fit.decision_function(X), dtype=np.float64).reshape(X.shape[0], n_labels)
-
-
 def fold_scores(X: Array, Y: Array, top_k: int, C: float, share: float, train: Array, test: Array, fold: int) -> Array:
     """Scores (test rows, 2, labels) of one logistic regression per label, and of TKML that drops this share."""
-    ordinary = _fit_logistic(X[train], Y[train], C)
     robust = TKMLClassifier(top_k, m=share, C=C, random_state=fold).fit(X[train], Y[train].astype(int))
-    return np.stack([_scores_of(fit, X[test], Y.shape[1]) for fit in (ordinary, robust)], axis=1)
+    return np.stack([_logistic_scores(X[train], Y[train], C, X[test]), robust.decision_function(X[test])], axis=1)
 
 
 def _losses(Y: Array, scores: Array, top_k: int) -> Array:
@@ -184,15 +173,15 @@ def _precision(Y: Array, scores: Array) -> Array:
 def _explanation(true: Array, p: Array, names: list[str], observed: bool) -> str:
     """A sentence with the labels to add or to remove, and up to three labels that are uncertain.
 
-    `true` are the given labels as a mask, and `p` the probabilities that its entries are wrong; for observed outcomes,
-    `p` are the predicted probabilities of the labels, and the three most surprising entries are named.
+    `true` are the given labels as a mask, and `p` the probabilities that its entries are wrong. For observed outcomes,
+    `p` are those of the contrary, and the three most surprising entries are named.
     """
-    if observed:
-        first = np.argsort(np.where(true, p, 1.0 - p))[:3]
-        return "; ".join(
-            f"'{names[i]}' is {'given' if true[i] else 'absent'}, models give it {p[i]:.0%}" for i in first
-        )
     order = np.argsort(-p)
+    if observed:
+        given = np.where(true, 1.0 - p, p)
+        return "; ".join(
+            f"'{names[i]}' is {'given' if true[i] else 'absent'}, models give it {given[i]:.0%}" for i in order[:3]
+        )
     parts = [f"{'remove' if true[i] else 'add'} '{names[i]}' ({p[i]:.0%})" for i in order if p[i] >= SURE]
     for i in [i for i in order[:3] if POSSIBLE <= p[i] < SURE]:
         parts.append(f"'{names[i]}' may be {'wrong' if true[i] else 'missing'} ({p[i]:.0%})")
