@@ -258,9 +258,7 @@ def find_one_column(names: Sequence[str], wanted: str | None, path: Path, option
         return None
     found = find_columns(names, [wanted], path, option)
     if len(found) > 1:
-        raise UserError(
-            f"{option} must be one column, got {shown(wanted)}, which matches {listed(found)}; name one of them"
-        )
+        raise UserError(f"{option} must be one column, got {shown(wanted)}, which matches {listed(found)}; name one")
     return found[0]
 
 

@@ -31,9 +31,7 @@ def files_of(folder: Path) -> list[Path]:
         names = [str(entry.get("filename", "..")) for entry in files if isinstance(entry, dict)]
         # A name that contains a folder could point outside of this folder.
         if not names or any(Path(name).name != name or name in (".", "..") for name in names):
-            raise UserError(
-                f"state.json must name Arrow files of its folder, got other names in {folder}; save it again"
-            )
+            raise UserError(f"state.json must name Arrow files of its folder, got others in {folder}; save it again")
         return [folder / name for name in names]
     found = sorted(folder.glob("*.parquet")) or sorted((folder / "data").glob("*.parquet"))
     if not found:
@@ -88,7 +86,5 @@ def _decoded(column: Any, feature: dict[str, Any], where: str) -> Any:
             raise UserError(f"class labels must have names, got a code without one in {where}; save the data set again")
         return pyarrow.array([labels.get(code) for code in codes], type=pyarrow.string())
     if kind in ("Image", "Audio") and pyarrow.types.is_struct(column.type):
-        return pyarrow.array(
-            [None if cell is None else cell.get("path") for cell in column.to_pylist()], pyarrow.string()
-        )
+        return pyarrow.array([cell and cell.get("path") for cell in column.to_pylist()], pyarrow.string())
     return column

@@ -244,9 +244,7 @@ def _same_kind(settings: dict[str, Any], column: Column) -> Array:
         "dates": f"write them as 2024-01-31, or read them with pandas.read_csv(..., parse_dates=[{column.name!r}])",
         "yes or no": "write yes and no, true and false, or 1 and 0",
     }
-    raise ValueError(
-        f"column {column.name!r} must hold {of} as in the fit, got {got}; {remedies.get(of, 'convert it')}"
-    )
+    raise ValueError(f"{column.name!r} must hold {of} as in the fit, got {got}; {remedies.get(of, 'convert it')}")
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -296,9 +294,7 @@ def _encode_text(settings: dict[str, Any], column: Column, out: Array) -> None:
     index_of = {level: i for i, level in enumerate(settings["levels"])}
     if levels and set(levels) <= {"True", "False"} and not set(levels) & set(index_of):
         examples = ", ".join(settings["levels"][:3])
-        raise ValueError(
-            f"column {column.name!r} must hold texts as in the fit ({examples}), got true and false; convert it"
-        )
+        raise ValueError(f"{column.name!r} must hold texts as in the fit ({examples}), got true and false; convert it")
     other = len(index_of)
     slot_of = np.array([*(index_of.get(level, other) for level in levels), other + 1])[codes]
     for j, slot in enumerate(settings["slots"]):

@@ -82,9 +82,7 @@ def saved_input() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "standard input"
     if sys.stdin is None or sys.stdin.isatty():
-        raise UserError(
-            "'-' reads the table from standard input, got a terminal; try: cat table.csv | rankrange audit -"
-        )
+        raise UserError("'-' reads the table from standard input, got a terminal; try: cat t.csv | rankrange audit -")
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return path
@@ -129,9 +127,7 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
         raise UserError(
             f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again"
         ) from error
-    rows = _json_rows(path, text)
-    names = dict.fromkeys(name for row in rows for name in row)
-    return _flat(_of_columns(path, {name: [row.get(name) for row in rows] for name in names}))
+    return _flat(_of_columns(path, _json_columns(path, text)))
 
 
 def _too_large(path: Path) -> UserError:
@@ -173,20 +169,21 @@ def _as_text(value: Any) -> str:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def _json_rows(path: Path, text: str) -> list[dict[str, Any]]:
-    """The rows of an array of objects, of an object per line, or of an object of lists, one per column."""
+def _json_columns(path: Path, text: str) -> dict[str, list[Any]]:
+    """The columns of an array of objects, of an object per line, or of an object of lists, one per column."""
     first, _, more = text.strip().partition("\n")
     if more and first.startswith("{") and first.rstrip().endswith("}"):
         rule = "each line of JSON lines must be one whole object, got another line"
-        return [_parsed(line, f"{rule} {n} in {path}") for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    found = _parsed(text, f"JSON must be complete, got {path}, which is damaged", object)
-    if isinstance(found, dict) and found and all(isinstance(column, list) for column in found.values()):
-        if len({len(column) for column in found.values()}) > 1:
+        rows = [_parsed(line, f"{rule} {n} in {path}") for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    else:
+        rows = _parsed(text, f"JSON must be complete, got {path}, which is damaged", object)
+    if isinstance(rows, dict) and rows and all(isinstance(column, list) for column in rows.values()):
+        if len({len(column) for column in rows.values()}) > 1:
             raise UserError(f"columns of JSON must have the same length, got different ones in {path}; export it again")
-        return [dict(zip(found, cells, strict=True)) for cells in zip(*found.values(), strict=True)]
-    if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
+        return rows
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise UserError(f"JSON must be an array of objects, one per row, got something else in {path}; export it again")
-    return found
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def _parsed(text: str, problem: str, kind: type = dict) -> Any:

@@ -233,12 +233,10 @@ def _unreadable(path: Path, error: BaseException) -> UserError:
     text = str(error)
     if isinstance(error, FileNotFoundError):
         near = nearest(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
-        return UserError(
-            f"there is no file {path}; {f'did you mean {path.parent / near}?' if near else 'check the path'}"
-        )
+        return UserError(f"no file {path}; {f'did you mean {path.parent / near}?' if near else 'check the path'}")
     if isinstance(error, PermissionError):
         return UserError(f"no permission to read {path}; ask its owner, or run: chmod u+r {path.name}")
-    if isinstance(error, EOFError | zlib.error) or re.search("gzip|zlib|compressed", text):
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile) or "compressed" in text:
         return UserError(f"a gzip file must be complete, got {path}, which ends early or is damaged; copy it again")
     first = visible(text.splitlines()[0] if text else type(error).__name__, 150)
     return UserError(f"cannot read {path}: {first}; check the file, or save it as CSV again")
@@ -314,9 +312,7 @@ def _checked(source: Source) -> Source:
         )
     twice = [name for name, count in Counter(source.names).items() if count > 1]
     if twice:
-        raise UserError(
-            f"column names must differ, got {shown(twice[0])} more than once in {source.path}; rename one of them"
-        )
+        raise UserError(f"column names must differ, got {shown(twice[0])} more than once in {source.path}; rename one")
     return source
 
 

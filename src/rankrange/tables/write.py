@@ -72,9 +72,7 @@ def write_whole(outputs: Mapping[Path, bytes | Writer]) -> None:
         for path, draft in drafts.items():
             draft.replace(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another path"
-        ) from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}; free some space or choose another") from error
     finally:
         for draft in drafts.values():
             draft.unlink(missing_ok=True)
