@@ -1,25 +1,20 @@
 """What the estimators around any model are made of: numbers, judgement, any X for find_label_issues; and the guide."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import ndtri, softmax
 from sklearn.base import clone
-from sklearn.datasets import make_blobs, make_classification, make_moons
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.metrics import confusion_matrix, log_loss
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.tree import DecisionTreeClassifier
-from test_any_model import mixed, moons, texts
+from test_any_model import mixed, moons
 
-from rankrange import RankedRangeClassifier, RankedRangeRegressor, find_label_issues, noise
+from rankrange import RankedRangeClassifier, RankedRangeRegressor, noise
 from rankrange.core.transition import temperature, tempered, transition_of
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
@@ -189,17 +184,6 @@ def test_numbers_with_a_given_m():
 # ---- what they are made of
 
 
-def assert_warns_of_lost_classes(model, X, given):
-    """Fit, and assert that a warning names each class that loses more than half of its rows, and no other."""
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        model.fit(X, given)
-    gone = [label for label in np.unique(given) if model.dropped_[given == label].mean() > 0.5]
-    assert len(told) == len(gone)
-    for label, warning in zip(gone, told, strict=True):
-        assert f"of the rows of class {label} were dropped" in str(warning.message)
-
-
 def test_labels_that_nothing_predicts_are_left_alone():
     """No model knows better than the class frequencies. Three draws of thirty may look predictable by chance."""
     flagged = []
@@ -267,28 +251,6 @@ def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
 
 
 # ---- find_label_issues with any X
-
-
-def test_label_issues_refuse_other_lengths_and_still_refuse_nan_for_the_linear_model():
-    X, y = texts()
-    with pytest.raises(ValueError, match="same number of rows, got 239 and 240"):
-        find_label_issues(X[:-1], y, estimator=make_pipeline(TfidfVectorizer(), LogisticRegression()))
-
-
-def test_a_model_that_two_wrong_labels_of_five_overwhelm_learns_from_the_rows_that_others_agree_with():
-    gains = []
-    for seed in range(3):
-        X, y = make_classification(2400, 10, n_informative=4, class_sep=1.5, random_state=seed)
-        given = noise.symmetric(y[:600], 0.4, seed)
-        plain = DecisionTreeClassifier(random_state=0).fit(X[:600], given).score(X[600:], y[600:])
-        model = RankedRangeClassifier(DecisionTreeClassifier(), ensemble=False, random_state=0)
-        assert_warns_of_lost_classes(model, X[:600], given)
-        assert model.dropped_.mean() < 0.5
-        gains.append(model.score(X[600:], y[600:]) - plain)
-    assert np.median(gains) > 0.1
-    assert np.min(gains) > 0.0
-    clean = RankedRangeClassifier(DecisionTreeClassifier(), ensemble=False, random_state=0).fit(X[:600], y[:600])
-    assert clean.dropped_.mean() < 0.05
 
 
 def test_never_more_than_half_of_the_rows_are_dropped():

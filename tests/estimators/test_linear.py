@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import skops.io
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -104,17 +103,6 @@ def test_dtype_is_kept_and_layout_does_not_matter(dtype, order):
 def test_data_frames_are_accepted(frame):
     fit = AoRRClassifier(**FIXED).fit(frame(X), Y)
     np.testing.assert_array_equal(fit.coef_, AoRRClassifier(**FIXED).fit(X, Y).coef_)
-
-
-def test_softmax_and_squared_hinges_learn_iris():
-    Z, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="hinge"):
-        AoRRClassifier(loss="hinge", m=0.05, k=1.0).fit(Z, y)
-    for loss in ("logistic", "squared_hinge"):
-        fit = AoRRClassifier(loss=loss, C=1000.0, m=0.05, k=1.0, random_state=0).fit(Z, y)
-        assert fit.score(Z, y) > 0.95
-        assert fit.coef_.shape == (3, 4)
-    assert not hasattr(fit, "predict_proba")
 
 
 @pytest.mark.parametrize("estimator", [AoRRClassifier(**FIXED), AoRRRegressor(m=0.1, k=1.0, random_state=0)])

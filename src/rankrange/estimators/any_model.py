@@ -20,7 +20,6 @@ from ..compatibility import (
     StrOptions,
     check_feature_names,
     check_n_features,
-    check_sample_weight,
     num_features,
     routing_enabled,
 )
@@ -30,7 +29,7 @@ from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.models import FittedFolds, Task, by_rows, fit_folds, fit_rows, predict_with
-from .linear import check_present, warn_of_lost_class
+from .linear import check_present, warn_of_lost_class, weights_of
 from .weights import as_count, is_whole, scale_of, unit_of
 
 # Out-of-fold predictions from fewer rows than this are uninformative; and the least number of rows for a given m.
@@ -377,6 +376,5 @@ def _tags_of(model: Any) -> Any:
 
 def mass_of_rows(sample_weight: Any, n: int) -> Array:
     """Validate the weights of n rows and return them; ones if `sample_weight` is None."""
-    if sample_weight is None:
-        return np.ones(n)
-    return np.asarray(check_sample_weight(sample_weight, np.zeros((n, 1)), dtype=np.float64, ensure_non_negative=True))
+    weight = weights_of(sample_weight, np.zeros((n, 1)))
+    return np.ones(n) if weight is None else weight

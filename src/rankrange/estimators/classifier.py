@@ -387,10 +387,10 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
             One column per class, in the order of `classes_`.
         """
         scores = self._linear(X)
-        found = probabilities_of(getattr(self, "temperature_", 1.0) * on_host(scores))
-        share = getattr(self, "ordinary_share_", 0.0)
-        if share:
-            found = joined(found, probabilities_of(on_host(self._linear(X, self._ordinary_line))), share)
+        found = probabilities_of(self.temperature_ * on_host(scores))
+        if self.ordinary_share_:
+            ordinary = probabilities_of(on_host(self._linear(X, self._ordinary_line)))
+            found = joined(found, ordinary, self.ordinary_share_)
         return like(scores, found)
 
     @available_if(lambda self: self.loss == "logistic")

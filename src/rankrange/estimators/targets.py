@@ -17,12 +17,12 @@ from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..compatibility import check_sample_weight
 from ..core.arrays import Array
 from ..core.objective import Design
 from ..core.select import ranked_range
 from ..metrics import check_indicator, known_scores, rows_in_order, top_k_labels
 from ..solvers.label_ranking import rows_that_fit
+from .linear import weights_of
 from .streamed import on_device
 
 # An indicator matrix of up to this many entries is kept dense, one byte per entry.
@@ -143,9 +143,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
             validate_data(self, X, y)  # raises scikit-learn's own error
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         targets = read_targets(y, X)
-        weight = None
-        if sample_weight is not None:
-            weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = weights_of(sample_weight, X)
         self._check_top_k(targets)
         counts = np.asarray((targets.true == 1).sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]
