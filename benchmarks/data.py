@@ -12,7 +12,6 @@ import pandas as pd
 from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_predict
-from sklearn.preprocessing import OrdinalEncoder
 
 from rankrange import noise
 from reproduction import data as paper
@@ -66,8 +65,10 @@ def table(name: str) -> tuple[Any, Any]:
 
 
 def codes(X: Any) -> Any:
-    """For models that take numbers alone, the codes of the categories."""
-    return OrdinalEncoder().fit_transform(X) if isinstance(X, pd.DataFrame) else X
+    """For models that take numbers alone, the codes of the categories, which parts of a table share."""
+    if not isinstance(X, pd.DataFrame):
+        return X
+    return np.column_stack([c.cat.codes if isinstance(c.dtype, pd.CategoricalDtype) else c for _, c in X.items()])
 
 
 def standardised(X: Any) -> Any:

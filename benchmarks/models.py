@@ -145,13 +145,6 @@ OF_TWO_CLASSES = ("monk", "australian", "phoneme", "titanic", "splice", "breast 
 METHODS = ("plain", "clean", "objective known m", "objective m=.2", "classifier")
 
 
-def as_codes(X: Any) -> Any:
-    """A table with the codes of its nominal columns."""
-    if not isinstance(X, pd.DataFrame):
-        return X
-    return np.column_stack([c.cat.codes if isinstance(c.dtype, pd.CategoricalDtype) else c for _, c in X.items()])
-
-
 def by_objective(library: str, m: float, seed: int, X: Any, y: Any, X_test: Any) -> Any:
     """The labels that a run with the objective predicts."""
     base = base_of(library, seed)
@@ -185,7 +178,7 @@ def boosting_objective(
                 X, y, X_test, y_test = split(name, draw, 1000)
                 given = corrupt(X, y, kind, rate, draw)[1]
                 if library != "lightgbm":
-                    X, X_test = as_codes(X), as_codes(X_test)
+                    X, X_test = codes(X), codes(X_test)
                 base, m = base_of(library, draw), float((given != y).mean())
                 wrapped = RankedRangeClassifier(base, random_state=draw)
                 row: Row = {"library": library, "set": name, "noise": kind, "rate": rate, "seed": draw}
