@@ -75,7 +75,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     intercept_ : float
         The intercept.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, path_
-        As in `AoRRClassifier`.
+        As in `AoRRClassifier`; n_iter_ is an int, as in scikit-learn's regressors.
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of outliers and its 95% interval; only if m or k was chosen.
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
