@@ -35,7 +35,7 @@ MODULES = {
     "groups": ["groups"],
     "multilabel": ["tkml_descent", "tkml_losses", "tkml_speed"],
     "scale": ["scale"],
-    "linear_gpu": ["linear_gpu", "linear_gpu_random", "linear_gpu_choices"],
+    "linear_gpu": ["linear_gpu", "linear_gpu_random"],
     "torch_gpu": ["torch_gpu"],
     "torch_noise": ["torch_noise"],
     "torch_text": ["torch_text"],

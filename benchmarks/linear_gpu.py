@@ -9,8 +9,6 @@ and y on the device, after a fit that is not counted.
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -168,27 +166,6 @@ def linear_gpu_random(seed: int = 0, count: int = 20, rows: int = 10**7) -> Iter
         yield rounded(row | {"ratio": row["seconds"] / seconds(lambda X=X, y=y: newton(X, y))[0]}, 8)
 
 
-@benchmark(lambda rows: rows, n=2000, d=4, draws=1)
-def linear_gpu_choices(seed: int = 0, n: int = 200_000, d: int = 10, draws: int = 4) -> Iterator[Row]:
-    """The C and m that the CPU and the device choose on the same rows, 10% of the labels wrong."""
-    for number in range(draws):
-        rng = np.random.default_rng([seed, number])
-        X = rng.normal(size=(n, d))
-        y = X @ (rng.normal(size=d) * 2.0 / d**0.5) + rng.logistic(size=n) > 0
-        wrong = rng.random(n) < 0.1
-        X[wrong, 0] *= 3.0
-        y ^= wrong
-        for settings in ({"m": 0.1, "k": 1.0, "C": "auto"}, {"m": "auto"}):
-            there = torch.as_tensor(X, device=DEVICE), torch.as_tensor(y, device=DEVICE)
-            fits = [AoRRClassifier(random_state=0, **settings).fit(*rows) for rows in ((X, y), there)]
-            row: Row = {"n": n, "d": d, "settings": " ".join(f"{key}={value}" for key, value in settings.items())}
-            yield row | {
-                f"{name} {place}": getattr(fit, name)
-                for fit, place in zip(fits, ("CPU", "device"), strict=True)
-                for name in ("C_", "m_")
-            }
-
-
 def kernel_error(seed: int) -> float:
     """The largest relative difference of the kernel's sums on the device from NumPy's, on rows of odd shapes."""
     rng = np.random.default_rng(seed)
@@ -236,14 +213,8 @@ def gates() -> None:
         n, d = (int(float(part)) for part in size.split("x"))
         X, y = draw(n, d)
         row = fitted(X, y, repeats, **settings)
-        with cProfile.Profile() as profile:
-            seconds(lambda: AoRRClassifier(random_state=0, **settings).fit(X, y))
-        spent = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-        inside = {key[2]: f"{value[3]:.3f}/{value[1]}" for key, value in spent.items() if key[2] in PARTS}
         certified = float(row["certificate"]) <= 1e-6
-        note = (
-            f"{row['passes']} passes, certificate {row['certificate']}{'' if certified else ' NOT CERTIFIED'} {inside}"
-        )
+        note = f"{row['passes']} passes, certificate {row['certificate']}{'' if certified else ' NOT CERTIFIED'}"
         return (row["seconds"] if certified else np.inf), bound, note
 
     small = DEVICE != "cuda"
@@ -258,18 +229,6 @@ def gates() -> None:
     line(f"{sizes[3]} m=auto", lambda: timed_fit(sizes[3], 5.0, 1, m="auto"))
     print(f"\n{torch.cuda.get_device_name() if not small else 'CPU'}, torch {torch.__version__}", *lines, sep="\n")
 
-
-PARTS = {
-    "_evaluate_block",
-    "describe",
-    "_start",
-    "evaluate_at",
-    "hessian",
-    "on_all",
-    "_ranked",
-    "dropped",
-    "_calibrate",
-}
 
 if __name__ == "__main__":
     gates()

@@ -17,7 +17,7 @@ NAMES = [name for names in MODULES.values() for name in names]
 NEEDS = {
     **dict.fromkeys(["label_errors", "label_errors_real", "label_errors_numbers", "label_intervals"], "cleanlab"),
     "boosting_objective": "lightgbm",
-    **dict.fromkeys(["linear_gpu", "linear_gpu_random", "linear_gpu_choices"], "torch"),
+    **dict.fromkeys(["linear_gpu", "linear_gpu_random"], "torch"),
     **dict.fromkeys(["torch_gpu", "torch_noise", "torch_text"], "torch"),
 }
 
