@@ -1,6 +1,5 @@
 """Fits in passes by chunks, Dask and tensors: the minimum of the fit in memory, repeatable, errors that name things."""
 
-import concurrent.futures
 import warnings
 from itertools import pairwise
 
@@ -15,22 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
-from rankrange.core.threads import one_thread
 from rankrange.shards import ArrayRows, Chunk, LazyRows
 from rankrange.shards.evaluation import FullData, Passes
-from rankrange.shards.kernels import (
-    Interval,
-    Model,
-    Near,
-    Request,
-    Sampling,
-    _without_repetition,
-    describe,
-    evaluate,
-    hashed,
-    tangent_sums,
-)
-from rankrange.shards.rows import added, given
+from rankrange.shards.kernels import Model, Sampling, describe, hashed, tangent_sums
+from rankrange.shards.rows import given
 
 TIGHT = {"C": 0.002, "tol": 1e-13, "random_state": 0, "max_iter": 200}
 in_every_way = pytest.mark.parametrize("way", WAYS)
@@ -183,24 +170,10 @@ def test_the_rounding_of_float32_neither_ends_a_fit_above_its_tolerance_nor_take
     assert np.median(passes) <= 12
 
 
-class InThreads(ArrayRows):
-    """Another engine: only `reduce` and `each` say who computes."""
-
-    def each(self, kernel, message):
-        with one_thread(), concurrent.futures.ThreadPoolExecutor(2) as pool:
-            yield from pool.map(kernel, self.chunks(), [message] * len(self._parts))
-
-    def reduce(self, kernel, message):
-        return added(self.each(kernel, message))
-
-
 def test_results_are_repeatable_and_those_of_any_engine_that_adds_up_in_order():
     X, y = table(dtype=np.float32)
-    rows = in_chunks(X, y)
-    others = InThreads([chunk.X for chunk in rows.chunks()], [chunk.y for chunk in rows.chunks()])
-    others.sample_rows = rows.sample_rows
     model = AoRRClassifier(0.12, 0.9, C=0.05, random_state=0)
-    fits = [*(clone(model).fit(source) for source in (rows, rows, others)), fit_by("dask", clone(model), X, y)]
+    fits = [fit_by(way, clone(model), X, y) for way in ("chunks", "chunks", "dask")]
     for model in fits[1:]:
         for name in ("coef_", "intercept_", "objective_", "certificate_", "lam_", "lam_hat_", "n_passes_"):
             np.testing.assert_array_equal(getattr(model, name), getattr(fits[0], name), err_msg=name)
@@ -252,57 +225,6 @@ def test_tangent_sums_are_the_sums_of_their_definition(r, sparse):
         heads = [(q * value)[group].sum() for value in (np.ones(n), s, tangents)]
         slopes = (u * q)[:, group] @ np.column_stack([X, np.ones(n)])[group]
         np.testing.assert_allclose(row, [*heads, *slopes.ravel()], rtol=1e-10)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    ("loss", "weighted"),
-    [("logistic", True), ("logistic", False), ("softmax", True), ("squared", False), ("huber", True)],
-)
-def test_kernels_find_on_tensors_what_they_find_on_arrays(loss, dtype, weighted):
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    n, d, r = 20_011, 7, 3 if loss == "softmax" else 1
-    X = rng.normal(size=(n, d)).astype(dtype)
-    y = rng.normal(size=n) if loss in ("squared", "huber") else rng.integers(0, max(r, 2), n)
-    weight = rng.integers(0, 3, n).astype(float) if weighted else None
-    classes = None if loss in ("squared", "huber") else np.arange(max(r, 2))
-    factor = np.array([1.0, 2.0, 0.5])[: max(r, 2)] if classes is not None else None
-    model = Model(loss, r, True, dtype, classes, factor)
-    W = rng.normal(size=(r, d + 1))
-    chunk = Chunk(0, X, y, weight)
-    there = Chunk(0, *(None if part is None else torch.as_tensor(part) for part in chunk[1:4]))
-    s = np.sort(model.losses(model.encoded(y), model.scores(W, X))[0].astype(float))
-    at = [i + np.argmax(np.diff(s[i : i + 50])) for i in (np.array([0.1, 0.15, 0.9, 0.95]) * n).astype(int)]
-    edges = [0.5 * (s[i] + s[i + 1]) for i in at]  # no loss is so near to an edge that rounding decides
-    low, high = Interval(*edges[:2]), Interval(*edges[2:])
-    requests = [
-        Request(W, low, high),
-        Request(W, Interval(low.low, high.high), high),  # brackets that overlap
-        Request(W, edges=np.array(edges, dtype=dtype)),
-        Request(W + 0.1, among=(W, Interval(low.high, high.low))),
-    ]
-    for request in requests:
-        found, expected = (evaluate(rows, (model, request)) for rows in (there, chunk))
-        close = {"rtol": 1e-4 if dtype == "float32" else 1e-9, "atol": 1e-3 if dtype == "float32" else 1e-7}
-        np.testing.assert_allclose(found.sums, expected.sums, **close)
-        assert found.least == pytest.approx(expected.least, rel=1e-4, abs=1e-6)
-        assert found.n_near == expected.n_near
-        assert sum(part.mass.sum() for part in found.near) == sum(part.mass.sum() for part in expected.near)
-
-
-def test_equal_rows_are_merged_with_their_common_mass():
-    rng = np.random.default_rng(0)
-    values = rng.integers(0, 4, 400)
-    mass = rng.uniform(0.5, 2.0, 400)
-    X = np.stack([3.0 - values, values**2.0], axis=1)
-    rows = Near(X, np.ones(400), values.astype(float), -values[None] * 1.0, 2.0 * values[None], mass)
-    merged = _without_repetition(rows)
-    assert len(merged.y) == 4
-    for i, value in enumerate(merged.losses):
-        assert merged.mass[i] == pytest.approx(mass[values == value].sum())
-        np.testing.assert_array_equal(merged.X[i], [3.0 - value, value**2])
-        assert (merged.slopes[0, i], merged.scores[0, i]) == (-value, 2.0 * value)
 
 
 def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts():
