@@ -8,14 +8,14 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics import confusion_matrix, log_loss
+from sklearn.metrics import log_loss
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from test_any_model import mixed, moons
 
 from rankrange import RankedRangeClassifier, RankedRangeRegressor, noise
-from rankrange.core.transition import temperature, tempered, transition_of
+from rankrange.core.transition import temperature, tempered
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
 from rankrange.crossfit.simple_models import smooth_functions, smooth_means
@@ -109,19 +109,6 @@ def test_a_temperature_is_found_again_behind_wrong_labels(heat):
     usual = told.min(axis=1) > 1e-4
     np.testing.assert_allclose(tempered(told, heat)[usual], P[usual])
     assert temperature(told, given, np.eye(3), np.ones(4000)) > 1.3 * heat  # wrong labels look like less to be sure of
-
-
-def test_a_transition_is_counted_from_who_is_wrong_and_what_it_stands_for():
-    P, true, rng = drawn()
-    T = np.array([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]])
-    given = (rng.random((4000, 1)) > T[true].cumsum(axis=1)).sum(axis=1)
-    wrong = given != true
-    knowing = np.eye(3)[true]
-    found = transition_of(np.where(wrong[:, None], knowing, P), given, wrong.astype(float), np.ones(4000))
-    counts = confusion_matrix(true, given)
-    np.testing.assert_allclose(found, counts / counts.sum(axis=1, keepdims=True), atol=1e-9)
-    double = transition_of(np.where(wrong[:, None], knowing, P), given, wrong.astype(float), 1.0 + (given == 1))
-    assert double[0, 1] > found[0, 1] + 0.1
 
 
 # ---- numbers

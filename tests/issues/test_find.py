@@ -159,7 +159,7 @@ THIRDS = np.full((30, 3), 1 / 3)
         ({"X": X3, "y": Y3, "cv": 1}, "cv must be an int of at least 2"),
         ({"X": X3, "y": Y3, "n_repeats": 0}, "n_repeats must be an int of at least 1"),
         ({"X": X3, "y": Y3, "cv": ShuffleSplit(3, test_size=0.3)}, "equally often"),
-        ({"X": X3, "y": Y3, "cv": [(np.arange(30), np.arange(30))]}, "exactly the rows that it does not test"),
+        ({"X": X3, "y": Y3, "cv": [(np.arange(30), np.arange(30))]}, "must not overlap, got 30 rows"),
         ({"X": X3, "y": Y3, "estimator": LinearSVC()}, "predict_proba, got LinearSVC"),
         ({"X": X3, "y": Y3, "estimator": AoRRClassifier(loss="hinge")}, "loss='logistic'"),
         ({"y": Y3, "pred_probs": THIRDS[:, :2]}, r"shape \(30, 3\), got \(30, 2\)"),

@@ -1,7 +1,4 @@
-"""Class probabilities: from scores, at a temperature, in a mixture of two fits; and the transition matrix of labels.
-
-`rankrange.label_noise` estimates which labels are wrong.
-"""
+"""Class probabilities: from scores, at a temperature under a transition matrix of labels, in a mixture of two fits."""
 
 from __future__ import annotations
 
@@ -12,30 +9,12 @@ from scipy.special import expit
 from .arrays import Array
 from .losses import softmax
 
-# Levels of p(wrong) that are reported as certain, likely and possible. Rows below the last are not suspects.
-SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 # Standard errors on each side of a 95% interval.
 WIDTH = 1.96
 # The least probability, and the standard deviation of the prior on the log temperature.
 MIN_PROBABILITY, _LOG_TEMPERATURE = 1e-4, 0.5
 # The margin by which the predicted class exceeds an equally likely class.
 IN_FRONT = 1e-9
-
-
-def transition_of(P: Array, codes: Array, wrong: Array, mass: Array) -> Array:
-    """The transition matrix (true, given), from the probability `wrong` that each label is wrong.
-
-    P (n, classes) has the probabilities of the classes. If a label is wrong, its true class has the probabilities of P
-    without the given class, normalised. `mass` (n,) has the row weights. The row of a true class without any
-    probability is that of the identity matrix.
-    """
-    rows, K = np.arange(len(codes)), P.shape[1]
-    instead = P.copy()
-    instead[rows, codes] = 0.0
-    instead *= (mass * wrong / np.maximum(instead.sum(axis=1), 1e-300))[:, None]
-    instead[rows, codes] = mass * (1.0 - wrong)
-    flow = np.stack([instead[codes == label].sum(axis=0) for label in range(K)], axis=1) + 1e-12 * np.eye(K)
-    return np.asarray(flow / flow.sum(axis=1, keepdims=True))
 
 
 def temperature(P: Array, codes: Array, transition: Array, mass: Array) -> float:

@@ -131,7 +131,7 @@ def _allowed(held_out: HeldOut, shares: Array, Z: Array) -> Array:
     """
     rows = held_out.rows
     if rows.loss.targets == "numbers":
-        found = [outlier_share(z[0] - rows.y, held_out.mass) for z in Z]
+        found = [outlier_share(z[0] - rows.y, held_out.mass) for z in Z.mean(axis=0)]
         most = np.array([max(high, 1.5 * (2.0 * share - low)) for share, low, high in found])
         return np.asarray(shares <= np.maximum(most, float(shares[1])))
     losses = held_out.losses(Z)
@@ -157,12 +157,12 @@ def _cuts_a_class(objective: Objective, s: Array, m: float) -> bool:
 
 
 def _noise(held_out: HeldOut, Z: Array, chosen: int) -> tuple[float, float, float]:
-    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores Z (M, r, rows).
+    """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores Z (R, M, r, rows).
 
     Labels use the predictions of the ordinary and of the chosen fit, and a smooth model; residuals those of the chosen
     fit, and the fits that drop most for the upper limit.
     """
-    rows = held_out.rows
+    rows, Z = held_out.rows, Z.mean(axis=0)
     if rows.loss.targets == "numbers":
         residuals = Z[:, 0] - rows.y
         return outlier_share(residuals[chosen], held_out.mass, residuals[-1:])

@@ -150,21 +150,18 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
         if folds > n:
             raise ValueError(f"cv must be at most the number of rows, {n}, got {folds}; 5 is usual")
         return draw_folds(n, rng, strata=codes, n_folds=folds, n_repeats=repeats)
-    pairs = _pairs(cv, np.zeros((n, 1)), codes)
-    tests = np.zeros((len(pairs), n), dtype=bool)
-    for mask, (train, test) in zip(tests, pairs, strict=True):
-        mask[test] = True
-        if mask[train].any() or len(train) + len(test) != n:
-            raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
-    times = tests.sum(axis=0)
+    given = given_folds(cv, np.zeros((n, 1)), codes)
+    times = given.test.sum(axis=0)
+    if not (given.train ^ given.test).all():
+        raise ValueError("a fold of cv must train on exactly the rows that it does not test; use for example KFold")
     if times.min() == 0 or times.min() != times.max():
         raise ValueError(
             f"cv must leave out each row equally often, got {times.min()} to {times.max()} times; use KFold"
         )
-    before = np.cumsum(tests, axis=0) - tests
-    repeat = np.array([int(before[f][tests[f]].max()) for f in range(len(tests))])
+    before = np.cumsum(given.test, axis=0) - given.test
+    repeat = np.where(given.test, before, 0).max(axis=1)
     order = np.argsort(repeat, kind="stable")
-    return Folds(~tests[order], tests[order], repeat[order])
+    return Folds(given.train[order], given.test[order], repeat[order])
 
 
 def default_repeats(n: int, n_classes: int) -> int:
@@ -212,17 +209,11 @@ def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed:
     return fold
 
 
-def _pairs(cv: Any, X: Any, y: Array, groups: Any = None) -> list[tuple[Array, Array]]:
-    """A list of the (train, test) rows of each fold, from a splitter or from an iterable of such pairs."""
-    if isinstance(cv, str | float | bool):
-        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
-    return list(check_cv(cv).split(X, y, groups))
-
-
 def given_folds(cv: Any, X: Any, y: Array, groups: Any = None) -> Folds:
     """The folds of a splitter or of a list of (train, test) rows. They need not test every row, nor equally often."""
-    n = len(y)
-    pairs = _pairs(cv, X, y, groups)
+    if isinstance(cv, str | float | bool):
+        raise ValueError(f"cv must be a number of folds, a splitter or pairs of (train, test) rows, got {cv!r}; use 5")
+    n, pairs = len(y), list(check_cv(cv).split(X, y, groups))
     if not pairs:
         raise ValueError("cv must have at least one pair of (train, test) rows, got none; use for example KFold(5)")
     train, test = np.zeros((2, len(pairs), n), dtype=bool)

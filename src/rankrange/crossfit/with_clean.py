@@ -25,6 +25,7 @@ import numpy as np
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import WIDTH, predicted_codes
+from ..outliers import outlier_share
 from ..solvers.concentration import concentrate
 from .choose import Choice
 from .folds import draw_folds
@@ -59,7 +60,7 @@ def choose_with_validation(
             break
         W = _fit(objective, W, m, k)
     whole = objective.sample_weight is None
-    noise = partial(_noise, objective, clean, W, float(lam_hat), m)
+    noise = partial(_noise, objective, clean, W, m)
     if choose_m:
         m, W = _best_of(objective, clean, [W, warm], m, k, noise()[0] * objective.total)
     names = ("m", "k", "lam_hat", "lam", "validation_loss")
@@ -117,10 +118,10 @@ def _counts(objective: Objective, W: Array, lam_hat: float, lam: float) -> tuple
     return float(mass[s > lam_hat].sum()), float(mass[s > lam].sum())
 
 
-def _noise(objective: Objective, clean: Objective, W: Array, lam_hat: float, m: float) -> tuple[float, float, float]:
+def _noise(objective: Objective, clean: Objective, W: Array, m: float) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, and the lower and upper limit of its 95% interval."""
     if objective.loss.targets == "numbers":
-        return _outliers(objective, clean, W, lam_hat)
+        return outlier_share(objective.design.scores(W)[0] - objective.y, objective.mass.astype(np.float64))
     K = 2 if objective.n_outputs == 1 else objective.n_outputs
     clean_table, given_table = _confusions(objective, clean, m / objective.total, K)
     rng = np.random.default_rng(0)
@@ -168,18 +169,3 @@ def _wrong_share(clean_table: Array, given_table: Array) -> Array:
         ratio = given_table / np.maximum(rates @ joint, 1e-300)
         joint = joint * (rates.transpose(0, 2, 1) @ ratio)
     return 1.0 - np.trace(joint, axis1=1, axis2=2) / joint.sum(axis=(1, 2))
-
-
-def _outliers(objective: Objective, clean: Objective, W: Array, lam_hat: float) -> tuple[float, float, float]:
-    """The share of outliers, and the lower and upper limit of its 95% interval.
-
-    It is the share of losses above lam_hat, corrected for the share of clean losses above it.
-    """
-    above, _ = _counts(objective, W, lam_hat, lam_hat)
-    share = above / objective.total
-    clean_share = float((clean.losses(clean.design.scores(W)) > lam_hat).mean())
-    spread = WIDTH * np.sqrt(share * (1 - share) / objective.total + clean_share * (1 - clean_share) / clean.design.n)
-    low, mid, high = (
-        min(1.0, max(0.0, (s - clean_share) / (1.0 - clean_share))) for s in (share - spread, share, share + spread)
-    )
-    return mid, low, high

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..compatibility import check_y
 from ..core.arrays import Array
-from ..core.transition import temperature, tempered, transition_of
+from ..core.transition import temperature, tempered
 from ..crossfit.models import FittedFolds, Task
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LIKELY, LabelNoiseModel, LabelNoisePosterior
@@ -143,7 +143,7 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
             "gain": np.array([found.gains[name] for name in predictions]),
         }
         dropped = self._cut(task, found.p_wrong, mass)
-        return WrongRows(found.p_wrong, dropped, found.share, found.interval, found.no_error), fits
+        return WrongRows(found.p_wrong, dropped, found.share, found.interval, found.no_error, found.transition), fits
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         """The rows that are probably wrong, but for those that a class needs."""
@@ -168,9 +168,9 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         """
         rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
         assert task.codes is not None
-        P, codes, wrong, weight = predicted[rows], task.codes[rows], found.p_wrong[rows], mass[rows]
-        T, none = transition_of(P, codes, wrong, weight), np.eye(P.shape[1])
-        clean, noisy = (temperature(P, codes, transition, weight) for transition in (none, T))
+        assert found.transition is not None
+        P, codes, weight = predicted[rows], task.codes[rows], mass[rows]
+        clean, noisy = (temperature(P, codes, T, weight) for T in (np.eye(P.shape[1]), found.transition))
         self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))

@@ -56,7 +56,8 @@ _OPTIONAL = (
 class WrongRows(NamedTuple):
     """p_wrong (n,), the rows to drop (n,), the share of wrong rows with its 95% interval.
 
-    `no_error` is the probability that no label is wrong; regression has no use for it.
+    `no_error` is the probability that no label is wrong, `transition` (true, given) the transition matrix of labels;
+    regression has no use for them.
     """
 
     p_wrong: Array
@@ -64,6 +65,7 @@ class WrongRows(NamedTuple):
     share: float
     interval: tuple[float, float]
     no_error: float = 0.0
+    transition: Array | None = None
 
 
 class Splits(NamedTuple):

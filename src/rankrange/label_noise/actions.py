@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.transition import LIKELY as LIKELY
-from ..core.transition import POSSIBLE as POSSIBLE
-from ..core.transition import SURE as SURE
+
+# Levels of p(wrong) that are reported as certain, likely and possible. Rows below the last are not suspects.
+SURE, LIKELY, POSSIBLE = 0.8, 0.5, 0.2
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,6 @@ Watch = Callable[[Array], None]
 _TEMPORARY_ARRAYS = 6
 # The largest number of entries of a block: several passes over a block in the cache cost little more than one.
 _CACHED = 1 << 20
-# With more columns, a p x p metric costs more than it saves.
-_METRIC_COLUMNS = 1500
-# Up to this many labels, a dense product with the slopes is faster than a sparse one.
-_DENSE_LABELS = 64
 # The largest number of Newton steps on one bound: F decreases even if the bound is not fully minimised.
 _NEWTON_STEPS = 100
 # The largest number of majorisation rounds.
@@ -146,11 +142,6 @@ class LabelObjective(Objective):
     def pull(self, down: Array, up: Array, weights: Array) -> Array:
         """The gradient (L, p) of the weighted losses: sum_i weights_i (e_down - e_up) x_i', with unit vectors e."""
         n, n_labels = self.design.n, self.n_outputs
-        if n_labels <= _DENSE_LABELS:
-            slope = np.zeros((n, n_labels))
-            slope[np.arange(n), down] = weights
-            slope[np.arange(n), up] -= weights
-            return self.design.adjoint(slope.T)
         rows = np.tile(np.arange(n), 2)
         entries = (np.concatenate([weights, -weights]), (np.concatenate([down, up]), rows))
         slope = sp.csr_array(entries, shape=(n_labels, n))
@@ -260,8 +251,8 @@ def _prior(blocks: Blocks, mass: Array) -> Array:
 
 
 def _metric(design: Design, mass: Array, curvature: float, diagonal: Array) -> Metric | None:
-    """The metric curvature X' diag(mass) X plus a diagonal, for all labels; None if X has over 1500 columns."""
-    if design.p > _METRIC_COLUMNS:
+    """The metric curvature X' diag(mass) X plus a diagonal, for all labels; None for many columns."""
+    if not design.factored:
         return None
     return Metric(curvature * design.gram(mass) + np.diag(diagonal))
 

@@ -32,8 +32,6 @@ _BAND, _MAX_BAND, _ALTERNATIONS = 60, 3000, 25
 _ROUNDS = 30
 # The largest number of planes through zero; about three per column are usual.
 _PLANES = 120
-# The largest number of columns for Newton steps with a factored matrix.
-_MAX_COLUMNS = 1000
 
 
 @dataclass(eq=False)
@@ -86,11 +84,11 @@ def solve_pairs(
 def minimise(problem: PairTop, w: Array, *, tol: float, max_iter: int) -> tuple[PairPoint, float, int]:
     """Minimise the convex problem from w to a relative gap of `tol`: the point, its absolute gap, and the steps.
 
-    The gap may be larger after `max_iter` steps or four steps in a row without progress. With more than 1000
-    columns the steps are those of `_by_gradients`.
+    The gap may be larger after `max_iter` steps or four steps in a row without progress. With more
+    columns than are factored, the steps are those of `_by_gradients`.
     """
     point, gap, step = _started(problem, w, tol)
-    if len(w) > _MAX_COLUMNS and relative(gap, point.value) > tol:
+    if not problem.positives.factored and relative(gap, point.value) > tol:
         return _by_gradients(problem, point, tol, max_iter)
     width, stalled = len(w) + _BAND, 0
     while relative(gap, point.value) > tol and step < max_iter and stalled < 4:
