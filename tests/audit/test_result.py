@@ -92,7 +92,8 @@ def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys
     as_read = model.predict_proba(open_table(path).read())
     np.testing.assert_allclose(model.predict_proba(pd.read_csv(path)), as_read)
     np.testing.assert_allclose(model.predict_proba(pd.read_csv(path, parse_dates=["visit"])), as_read)
-    kinds = {column.name: column.kind for column in audit_table(pd.read_csv(path), "diagnosis", models="linear", jobs=1).columns}
+    audit = audit_table(pd.read_csv(path), "diagnosis", models="linear", jobs=1)
+    kinds = {column.name: column.kind for column in audit.columns}
     assert (kinds["visit"], kinds["smoker"]) == ("dates", "yes or no")
 
 
