@@ -108,13 +108,12 @@ def find_near_duplicates(columns: list[Any], numbers: Array, chance: float) -> l
     a time series, and none is reported.
     """
     n, chances = len(numbers), Hashes(columns).chances
-    identifying = [j for j in np.argsort(chances).tolist() if chances[j] < 0.05][:_IDENTIFYING]
+    identifying = np.argsort(chances)[:_IDENTIFYING].tolist()
     if len(identifying) < 4:
         return []
     candidates = _neighbours([columns[j] for j in identifying[:6]])
-    few = min(_FEW_CELLS, len(identifying) // 2 - 1)
-    near = _near_pairs(columns, candidates, few, _STEP, chance)
-    wider = _near_pairs(columns, candidates, few, 4.0 * _STEP, chance)
+    near = _near_pairs(columns, candidates, _STEP, chance)
+    wider = _near_pairs(columns, candidates, 4.0 * _STEP, chance)
     if not 0 < len(near) <= _MAX_NEAR * n or len(wider) > 3 * len(near) + 2:
         return []
     return [_near_duplicate(columns, a, b, (int(numbers[a]), int(numbers[b]))) for a, b in near.tolist()]
@@ -132,14 +131,14 @@ def _neighbours(columns: list[Any]) -> Array:
     return np.unique(np.sort(np.concatenate(found), axis=1), axis=0)
 
 
-def _near_pairs(columns: list[Any], pairs: Array, few: int, step: float, chance: float) -> Array:
-    """The pairs in which all but at most `few` cells are nearly equal, and not all are equal."""
+def _near_pairs(columns: list[Any], pairs: Array, step: float, chance: float) -> Array:
+    """The pairs in which all but a few cells are nearly equal, and not all are equal."""
     differ, equal, odds = np.zeros(len(pairs), int), np.ones(len(pairs), bool), np.zeros(len(pairs))
     for column in columns:
         width = step * _span(column)
         near, same = _compared(column, pairs, width)
         differ, equal, odds = differ + ~near, equal & same, odds + near * np.log(_chance_within(column, width))
-        kept = differ <= few
+        kept = differ <= _FEW_CELLS
         pairs, differ, equal, odds = pairs[kept], differ[kept], equal[kept], odds[kept]
     return pairs[~equal & (odds < np.log(chance) - 2.0 * np.log(len(columns[0])))]
 
