@@ -17,6 +17,7 @@ from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
 from .applying import changes_of, fixed_contents
 from .decisions import Decision, decisions_about, target_as_text
+from .evidence import short_text
 from .findings import RECORDS
 
 if TYPE_CHECKING:
@@ -152,11 +153,7 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     for i, record in enumerate(audit.records()):
         row = {**record, "given": identified.given[i], "why": visible(record["why"])}
         ending = (identified.contents[i], *of_table) if about else ()
-        file.write(csv_lines([[*(_as_cell(row.get(name)) for name in added), *identified.cells[i], *ending]]))
-
-
-def _as_cell(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        file.write(csv_lines([[*(short_text(row.get(name), 10**6) for name in added), *identified.cells[i], *ending]]))
 
 
 # ---- the cleaned table -----------------------------------------------------------------------------------------------

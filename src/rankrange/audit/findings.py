@@ -320,9 +320,8 @@ class Audit:
         """The result as plain values, as `--json` prints it, with at most `limit` suspects and other problems."""
         j = self.result
         model = {"m": j.m, "m_of_folds": j.fold_m, "k": j.k, "lambda": _finite(j.lam), "lambda_hat": _finite(j.lam_hat)}
-        of_groups, by_group = ["name", "rows", "cut", "suspects"], ["name", "rows", "ignored", "loss", "wrong"]
+        hidden = ("suspects", "wrong") if self.observed else ()
         if self.observed:
-            of_groups, by_group = of_groups[:-1], by_group[:-1]
             facts: dict[str, Any] = {
                 "n_surprising": self.n_suspects,
                 "expected_by_chance": j.expected_surprises,
@@ -353,10 +352,12 @@ class Audit:
             "n_listed": self.n_listed,
             "row_problems": {
                 "counts": count_problems(self.row_problems),
-                "list": [problem.to_dict() for problem in self.row_problems[:limit]],
+                "list": [asdict(problem) for problem in self.row_problems[:limit]],
             },
-            "groups": [{name: getattr(group, name) for name in of_groups} for group in j.groups],
-            "by_group": [{name: getattr(group, name) for name in by_group} for group in self.by_group],
+            **{
+                name: [{key: value for key, value in asdict(group).items() if key not in hidden} for group in found]
+                for name, found in (("groups", j.groups), ("by_group", self.by_group))
+            },
             "columns": [vars(column) for column in self.columns],
             "notes": self.notes,
             "settings": self.settings,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 # The names of each kind in the singular and in the plural, in the order in which they are shown. Other kinds follow;
 # their names are made from the kind.
@@ -58,10 +57,6 @@ class RowProblem:
     sentence: str
     strength: float
     action: str = "look"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The problem as plain values, for JSON."""
-        return {**asdict(self), "rows": list(self.rows)}
 
 
 def words_of(kind: str) -> tuple[str, str]:
