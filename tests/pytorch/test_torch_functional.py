@@ -84,6 +84,7 @@ EDGES = {
     "an infinite loss is dropped without a trace": ([INF, 1, 2, -INF], 1, 3, 1.5, [0, 0.5, 0.5, 0]),
     "or shows": ([INF, INF, 1], 1, 2, INF, [0.5, 0.5, 0]),
     "a NaN shows even where it would be dropped": ([NAN, 1, 2], 1, 3, NAN, [NAN] * 3),
+    "and where its rank is not among the kept": ([1, NAN, 2], 0, 2, NAN, [NAN] * 3),
     "the mean of huge losses does not overflow": ([3e38] * 8, 2, 8, 3e38, [0.125] * 8),
     "zero and minus zero are tied": ([0.0, -0.0, 1], 0, 2, 0.5, [0.25, 0.25, 0.5]),
 }
@@ -194,8 +195,9 @@ def test_a_label_masked_out_by_minus_infinity_and_an_empty_batch_cost_nothing():
     assert rrt.tkml(torch.zeros(0, 5), torch.zeros(0, 5), 2) == 0
 
 
-def test_a_nan_score_makes_the_loss_of_its_row_nan():
-    scores = torch.tensor([[2.0, torch.nan, 0.0], [2.0, 1.0, 0.0]], requires_grad=True)
+@pytest.mark.parametrize("broken", [[2.0, NAN, 0.0], [-INF, -INF, -INF]])
+def test_a_nan_score_makes_the_loss_of_its_row_nan(broken):
+    scores = torch.tensor([broken, [2.0, 1.0, 0.0]], requires_grad=True)
     losses = rrt.tkml(scores, torch.tensor([0, 1]), 1, reduction="none")
     losses.sum().backward()
     assert losses[0].isnan()

@@ -109,6 +109,9 @@ def test_infinite_and_empty_batches_leave_the_tracked_cuts_finite():
     for batch in torch.rand(20, 10, generator=seeded()):
         assert loss(torch.cat([batch, torch.tensor([torch.inf])])).isfinite()
     assert loss.lam_hat.isfinite()
+    tracked = loss.cuts.tracked.clone()
+    assert loss(torch.tensor([torch.nan, 1.0])).isnan()
+    assert torch.equal(loss.cuts.tracked, tracked)
 
 
 @pytest.mark.parametrize("ranking", ["batch", "stream"])

@@ -192,13 +192,21 @@ def test_weights_of_losses_without_classes_are_those_of_the_definition():
 
 
 def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
+    """And a batch of suspects alone has a small loss, with class weights of any unit."""
     generator = torch.Generator().manual_seed(0)
     criterion = automatic(n_samples=400)
+    base = nn.CrossEntropyLoss(reduction="none", weight=torch.full((200,), 5.0))
+    weighted = rrt.AoRRLoss(base, "auto", n_samples=400)
     target = torch.arange(400) % 200
     for _ in range(4):
         output = torch.randn(400, 200, generator=generator) + 8 * nn.functional.one_hot(target, 200)
         output[:40] = output[:40].roll(7, 1)  # the first forty look like another class
-        criterion(output, target, torch.arange(400))
+        for loss in (criterion, weighted):
+            loss(output, target, torch.arange(400))
+    first = output[:1], target[:1], torch.arange(1)
+    value = criterion.eval()(*first)
+    torch.testing.assert_close(value, criterion.last_weights[0] * nn.functional.cross_entropy(*first[:2]))
+    torch.testing.assert_close(weighted.eval()(*first), value)
     assert criterion.auto.history.rows.shape == (401, 3)
     weights = criterion.sample_weights()
     assert weights[:40].max() < 0.5

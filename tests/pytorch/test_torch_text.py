@@ -120,8 +120,11 @@ def test_ranks_of_noise_have_the_density_of_its_share(noisy, share):
     rank = torch.where(torch.rand(n, generator=generator) < noisy, words, WORDS - 1) / WORDS
     noise = text_noise.TokenNoise()
     assert float(noise.share()) == 0.0
-    noise.update(Scores(*[torch.zeros(n)] * 4, rank), torch.ones(n, dtype=torch.bool), WORDS)
+    noise.update(Scores(*[torch.zeros(n)] * 4, rank), torch.ones(n, dtype=torch.bool))
     assert float(noise.share()) == pytest.approx(share, abs=0.02)
+    found = noise.share()
+    noise.update(Scores(*[torch.full((n,), torch.nan)] * 4, torch.zeros(n)), torch.ones(n, dtype=torch.bool))
+    torch.testing.assert_close(noise.share(), found)
 
 
 def test_the_gain_of_a_document_is_the_entropy_of_its_words_minus_its_loss():

@@ -400,6 +400,8 @@ def test_torch_shares_ties_and_makes_nan_loud_and_empty_classes_zero():
     assert torch.isnan(criterion(torch.tensor([1.0, float("nan"), 0.0]), torch.tensor([1, 0, 0])))
     assert criterion(torch.tensor([1.0, 2.0]), torch.tensor([0, 0])) == 0
     assert criterion(torch.tensor([1.0, 2.0]), torch.tensor([1, 1])) == 0
+    scores, target = torch.randn(200, generator=torch.Generator().manual_seed(0)), torch.arange(200) % 4 == 0
+    torch.testing.assert_close(criterion(scores + 1000, target), criterion(scores, target), rtol=1e-3, atol=0)
     with pytest.raises(ValueError, match="one score and one target"):
         criterion(torch.zeros(3, 2), torch.zeros(3))
     with pytest.raises(ValueError, match="0 <= lo < hi"):

@@ -73,7 +73,7 @@ class PartialAUCLoss(nn.Module):
         z = flat.to(sum_dtype(flat))
         q = self._weights(z.detach(), ~positive, self.fpr, self.negative_cuts)
         p = self._weights(-z.detach(), positive, (1.0 - self.tpr[1], 1.0 - self.tpr[0]), self.positive_cuts)
-        return ((p * _squared_hinge(z, q)).sum() + 0.0 * z.sum()).to(scores.dtype)  # any NaN makes the loss NaN
+        return (p * _squared_hinge(z, q)).sum().to(scores.dtype)
 
     def _weights(self, z: Tensor, inside: Tensor, rates: tuple[float, float], cuts: StreamingCuts | None) -> Tensor:
         """The weight of each score in the mean over its class; with tracked cuts their sum is only about 1."""
@@ -91,7 +91,7 @@ class PartialAUCLoss(nn.Module):
 
 def _squared_hinge(z: Tensor, q: Tensor) -> Tensor:
     """For each score u the sum over all scores v of q max(0, 1 - (u - v))^2."""
-    z = z - z.detach().mean()
+    z = z - z.detach().mean()  # small numbers have exact squares; and a NaN makes all of them NaN
     ordered, order = z.detach().sort()
     v, weights, reach = z[order], q[order], 1.0 - z
     first = torch.searchsorted(ordered, -reach.detach(), right=True)

@@ -62,12 +62,11 @@ class TokenNoise(nn.Module):
         share = self.share()
         return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
 
-    def update(self, scores: Scores, counted: Tensor, n_words: int, group: ProcessGroup | None = None) -> None:
+    def update(self, scores: Scores, counted: Tensor, group: ProcessGroup | None = None) -> None:
         """Update the sums with the `counted` tokens of a batch, or of the batches of a group."""
         ones = (counted & ~scores.nll.isnan()).float()
-        # A word covers an interval of ranks, and a token is spread over it: ranks of noise are then exactly uniform.
-        reached = ((self.edges[:, None] - scores.rank.float()) * n_words).clamp(0, 1)
-        new = torch.cat([(reached * ones).sum(1), ones.sum()[None]])
+        below = (scores.rank < self.edges[:, None]) * ones
+        new = torch.cat([below.sum(1), ones.sum()[None]])
         self.below.mul_(DECAY).add_(sum_over(new, group))
 
 

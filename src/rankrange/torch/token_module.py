@@ -187,7 +187,7 @@ class LinearAoRRLoss(RangeLoss):
             tokens, head, self.group, lambda scores: torch.sigmoid(-scores.nll - log_noise)
         )
         if self.training:
-            noise.update(scores, tokens.counted, len(head.weight), self.group)
+            noise.update(scores, tokens.counted, self.group)
             dropped = document_means(torch.sigmoid(scores.nll + log_noise), tokens)
             self._remember(index, dropped, document_means(scores.nll, tokens))
         return value, weights
