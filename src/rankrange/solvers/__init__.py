@@ -2,7 +2,7 @@
 
 An objective is a point of the product of loss, aggregate, penalty and rows. Aggregates with a convex upper bound go to
 `smoothing`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`. Every convex problem
-is solved by `convex`. May import: `core`.
+is solved by `convex`; other losses and aggregates are descended without a certificate. May import: `core`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.losses import Squared, needs
 from ..core.objective import Objective
-from .descent import Log, Result, Settings
+from .descent import Log, Result, Settings, descend
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
 from .smoothing import smoothing
@@ -32,11 +32,32 @@ _MAX_COLUMNS = 200
 
 
 def _search(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    if not _is_exact(objective):
+        return _descend(objective, start, settings)
     if hasattr(objective.aggregate, "majorant"):
         return smoothing(objective, start, settings)
     if _is_least_trimmed(objective):
         return least_trimmed_squares(objective, start, settings)
     return search(objective, start, settings)
+
+
+def _is_exact(objective: Objective) -> bool:
+    """Whether a solver with a certificate applies: to convex losses, and aggregates with `caps` or a `majorant`."""
+    methods = hasattr(objective.aggregate, "caps") or hasattr(objective.aggregate, "majorant")
+    return methods and getattr(objective.loss, "convex", True)
+
+
+def _descend(objective: Objective, W: Array | None, settings: Settings) -> Result:
+    """Quasi-Newton descent from W (zero if None) and from small random points: the lowest result, uncertified."""
+    log, max_iter, shape = settings.log, settings.max_iter, (objective.n_outputs, objective.design.p)
+    starts = [np.zeros(shape) if W is None else W]
+    starts += [settings.rng.normal(scale=0.1, size=shape) for _ in range(settings.n_starts)]
+    ends, values, n_iter = descend(objective.batch, np.array(starts), None, max_iter=max_iter, tol=0.01 * settings.tol)
+    best = int(np.argmin(values))
+    log("descent", values[best])
+    done = n_iter < max_iter
+    end = "the steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
+    return Result(ends[best], float(values[best]), n_iter, done, f"{end}; there is no certificate", log.history)
 
 
 def _is_least_trimmed(objective: Objective) -> bool:
@@ -78,7 +99,7 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     Raises
     ------
     TypeError
-        If the loss is not convex, or has neither curvature nor margins.
+        If a convex loss has neither curvature nor margins.
 
     Examples
     --------
@@ -91,6 +112,7 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     >>> print(line.round(3) + 0.0)  # the slope and the intercept of all points but one
     [[2. 0.]]
     """
-    needs(objective.loss, objective.n_outputs)
+    if _is_exact(objective):
+        needs(objective.loss, objective.n_outputs)
     objective, which = merged(objective)
     return undone(_search(objective, start, Settings() if settings is None else settings), which)
