@@ -311,9 +311,7 @@ class Near(NamedTuple):
 class Partial:
     """The results of an evaluation for consecutive rows."""
 
-    sums: (
-        Array  # five masses (`_sorted_out`) and the table of `tangent_sums`, flat; with `edges` the masses between them
-    )
+    sums: Array  # five masses (`_sorted_out`) and `tangent_sums`, flat; with `edges` the masses between them
     least: float = np.inf  # the smallest loss of a row of positive mass
     near: tuple[Near, ...] = ()  # empty if there are more than `limit`
     n_near: int = 0  # the number of collected rows, also above the limit

@@ -39,13 +39,16 @@ class Band(NamedTuple):
 
 
 class Local:
-    """A local model of F at an iterate: its curvature, a certificate, and the next step."""
+    """A local model of F at an iterate: its curvature, a certificate, and the next step.
 
-    def __init__(self, data: FullData, iterate: Iterate) -> None:
+    If `kinked`, the rows next to the lower cut are modelled one by one.
+    """
+
+    def __init__(self, data: FullData, iterate: Iterate, kinked: bool) -> None:
         self.data, self.iterate, self.sample = data, iterate, data.sample
         self.r, self.p = iterate.W.shape
         self.few_parameters = iterate.W.size <= MAX_PARAMETERS  # whether the whole Hessian is built and factored
-        self.kinked = self.few_parameters and iterate.lower is not None
+        self.kinked = kinked and self.few_parameters and iterate.lower is not None
         self.all_moved = False  # whether the certificate took a pass, because F should be nearly minimal
 
     @cached_property
@@ -129,12 +132,12 @@ class Local:
         request = Request(at + step, among=among)
         return table - certain + (data.on_all(request) if everywhere else data.on_sample(request)), at + step
 
-    def step(self, pairs: list[tuple[Array, Array, Array]], kinked: bool) -> tuple[Array, float]:
+    def step(self, pairs: list[tuple[Array, Array, Array]]) -> tuple[Array, float]:
         """The next step, and the decrease of F that the model predicts.
 
         `pairs` are the previous (step, change of the gradient, 1 / their inner product).
         """
-        if kinked and self.kinked:
+        if self.kinked:
             return self.band.step, self.band.gain
         shape = (1, 1, self.iterate.W.size) if self.few_parameters else (1, *self.iterate.W.shape)
         gradient = self.iterate.gradient.reshape(shape)
@@ -188,7 +191,7 @@ class Descent:
     def __init__(self, data: FullData, *, max_iter: int, log: Log) -> None:
         self.data, self.tol, self.max_iter, self.log = data, data.tol, max_iter, log
         self.pairs: list[tuple[Array, Array, Array]] = []
-        self.kinked = False  # whether steps model the rows next to the lower cut
+        self.kinked = False  # until no other step decreases F
 
     def run(self, W: Array) -> End:
         """Start at W. It also ends if no step decreases F; in float32 the computation first switches to float64."""
@@ -200,12 +203,14 @@ class Descent:
             single = self.data.model.dtype == "float32"
             rounded = single and local.all_moved
             moved = None if rounded else self._advance(local)
-            if moved is None and not rounded and (self.pairs or local.kinked):
+            if moved is None and not rounded and (self.pairs or local.iterate.lower is not None):
                 self.pairs, self.kinked = [], not self.kinked  # gradients jump when the dropped rows change
-                moved = self._advance(local)
+                other = Local(self.data, local.iterate, self.kinked)
+                moved = None if other.gap <= self.tol else self._advance(other)
+                local = min(local, other, key=lambda model: model.gap)
             if moved is not None:
                 self._remember(local.iterate, moved.iterate)
-            elif not single:
+            elif local.gap <= self.tol or not single:
                 return self._end(local, step)
             else:  # float32 rounding hides the remaining gain
                 self.data.use(replace(self.data.model, dtype="float64"))
@@ -221,11 +226,11 @@ class Descent:
         return End(cutting, at.value, at.least if at.lower is None else at.lower.value, local.gap, n_iter)
 
     def _local(self, W: Array) -> Local:
-        return Local(self.data, self.data.evaluate_at(W))
+        return Local(self.data, self.data.evaluate_at(W), self.kinked)
 
     def _advance(self, local: Local) -> Local | None:
         """The end of a step that decreases F or, where rounding hides the decrease, the gap; None if there is none."""
-        direction, gain = local.step(self.pairs, self.kinked)
+        direction, gain = local.step(self.pairs)
         if local.r > 1 and self.data.model.fit_intercept:  # a common shift of all scores changes nothing but rounding
             direction[:, -1] -= direction[:, -1].mean()
         length, value = 1.0, local.iterate.value
