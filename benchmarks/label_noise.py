@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sysconfig
-import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -252,17 +251,6 @@ def _python(package: str, docstrings: bool) -> list[str]:
     return [text for text in dict.fromkeys(found) if len(text.split()) >= 3]
 
 
-def characters() -> Texts:
-    """Names of characters by category: capital and small letters, numbers, other symbols and marks."""
-    found: Texts = {"Lu": [], "Ll": [], "No": [], "So": [], "Mn": []}
-    for code in range(0x20000):
-        kind = unicodedata.category(chr(code))
-        if kind in found:
-            name = unicodedata.name(chr(code), "")
-            found[kind].append(re.sub(r"\b(CAPITAL|SMALL|SIGN|NUMBER)\b", "", name).strip())
-    return found
-
-
 def headers() -> Texts:
     """Lines of comments of C++ headers of PyTorch by folder."""
     found: Texts = {}
@@ -298,11 +286,7 @@ def _packages(names: tuple, docstrings: bool = True) -> Callable[[], Texts]:
 
 
 SYMPY = ("combinatorics", "physics", "geometry", "matrices", "stats", "polys")
-# The first three are for development.
 TEXTS: dict[str, Callable[[], Texts]] = {
-    "packages": _packages(("pandas", "scipy", "networkx", "matplotlib")),
-    "characters": characters,
-    "learners": _packages(("sklearn", "torch")),
     "sources": _packages(("asyncio", "email", "unittest", "tkinter", "xml"), docstrings=False),
     "mathematics": _packages(tuple(f"sympy/{part}" for part in SYMPY)),
     "headers": headers,
@@ -331,13 +315,13 @@ def _by_regression(X: Any, given: Any, seed: int) -> list[tuple[str, Any]]:
 
 @benchmark(lambda rows: gains(rows, ["way", "table"], "ap", "best"), tables=("reviews",), rows=100)
 def label_noise_text(
-    seed: int = 0, seeds: int = 1, tables: tuple = tuple(TEXTS)[3:], rows: int = 600, ways: tuple = ("texts", "audit")
+    seed: int = 0, seeds: int = 1, tables: tuple = tuple(TEXTS), rows: int = 600, ways: tuple = ("texts", "audit")
 ) -> Iterator[Row]:
     """Planted errors in texts: average precision beside the better order of logistic regression of TF-IDF.
 
     Ours read the texts alone, the texts beside their encoding by an audit, or the same TF-IDF (`--ways tfidf`, slow).
-    Texts are those at hand: docstrings and sources of packages by where they are from, names of characters, C++
-    headers, requests by politeness, and made reviews.
+    Texts are those at hand: docstrings and sources of packages by where they are from, C++ headers, requests by
+    politeness, and made reviews.
     """
     for name in tables:
         texts = TEXTS[name]()

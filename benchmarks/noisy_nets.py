@@ -158,27 +158,16 @@ def small_cnn(width: int = 32) -> nn.Module:
     )  # fmt: skip
 
 
-class Pair(nn.Module):
-    """Two networks side by side: both answers in training, that of the first otherwise."""
-
-    def __init__(self, make: Callable[[], nn.Module]) -> None:
-        super().__init__()
-        self.first, self.second = make(), make()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.first(x), self.second(x)], 1) if self.training else self.first(x)
-
-
 # --- training -----------------------------------------------------------------------------------------------------
 
 
 class Run:
-    """One training. `method` has network(task), start(task), loss(output, target, index), epoch(number), buffers()."""
+    """One training. `method` has start(task), loss(output, target, index), epoch(number), buffers()."""
 
     def __init__(self, task: Task, method: Any, seed: int) -> None:
         self.task, self.method, self.seed = task, method, seed
         torch.manual_seed(seed)
-        self.net = method.network(task).to(DEVICE)
+        self.net = task.network().to(DEVICE)
         if task.images.shape[-1] > 1:
             self.net = self.net.to(memory_format=torch.channels_last)
         self.generator = torch.Generator(DEVICE).manual_seed(seed)

@@ -14,16 +14,13 @@ from torch import Tensor, nn
 import rankrange.torch as rrt
 
 from .harness import DATA, Row, benchmark
-from .noisy_nets import DEVICE, Pair, Run, Task, cifar10n, mnist, noisy_mnist, residual_net, small_cnn, train_together
+from .noisy_nets import DEVICE, Run, Task, cifar10n, mnist, noisy_mnist, residual_net, small_cnn, train_together
 
 WARM_UP = 0.2  # of the epochs, for the methods that need one
 
 
 class Method:
     """Cross-entropy, and what the others change."""
-
-    def network(self, task: Task) -> nn.Module:
-        return task.network()
 
     def start(self, task: Task) -> None:
         self.task = task
@@ -76,32 +73,6 @@ class EarlyLearning(Method):
             self.memory[index] = 0.7 * self.memory[index] + 0.3 * p / p.sum(1, keepdim=True)
         pull = torch.log(1.0 - (self.memory[index] * p).sum(1).clamp(max=1.0 - 1e-4)).mean()
         return F.cross_entropy(output, target) + pull
-
-
-class CoTeaching(Method):
-    """Two networks, each trained on what the other finds easiest (Han et al., 2018); they are given the true share.
-
-    The share that is left out grows from none to the true one over a fifth of training. Twice the cost of the others.
-    """
-
-    def network(self, task: Task) -> nn.Module:
-        return Pair(task.network)
-
-    def start(self, task: Task) -> None:
-        super().start(task)
-        self.kept = torch.full((), float(task.batch), device=DEVICE)
-
-    def buffers(self) -> list[Tensor]:
-        return [self.kept]
-
-    def loss(self, output: Tensor, target: Tensor, index: Tensor) -> Tensor:
-        losses = [F.cross_entropy(half, target, reduction="none") for half in output.chunk(2, 1)]
-        easy = [one.detach().argsort().argsort() < self.kept for one in losses]
-        return sum((one * chosen).sum() / self.kept for one, chosen in zip(losses, reversed(easy), strict=True))
-
-    def epoch(self, number: int) -> None:
-        share = self.task.share_wrong * min(1.0, (number + 1) / (WARM_UP * self.task.epochs))
-        self.kept.fill_(round((1.0 - share) * self.task.batch))
 
 
 class RememberAndCut(Method):
@@ -170,15 +141,11 @@ METHODS = {
     "GCE .7": Generalised,
     "symmetric CE": Symmetric,
     "ELR": EarlyLearning,
-    "co-teaching": CoTeaching,
     "range, true m": lambda: Range(true_share=True),
     "stream, true m": lambda: Range(true_share=True, ranking="stream"),
     "remember and cut": RememberAndCut,
     "auto": lambda: Range(m="auto"),
 }
-# A given m with all defaults: no warm-up, no true share. Asked of one kind of noise that once made it collapse.
-GIVEN = {f"m = {m}": (lambda m=m: Range(m=m)) for m in (0.1, 0.2, 0.3, 0.4, 0.5)}
-ALL = METHODS | GIVEN
 
 
 def tasks_of(data: str, seed: int, small: bool) -> dict[str, Task]:
@@ -238,7 +205,7 @@ def torch_noise(
 ) -> Iterator[Row]:
     """Clean test accuracy after the last epoch; for m="auto" what was cut and how much of it was wrong.
 
-    A method is given the true share of wrong labels where it needs one ("range", "stream", "co-teaching"), and nothing
+    A method is given the true share of wrong labels where it needs one ("range", "stream"), and nothing
     otherwise. The rule of m="auto" was settled on the seeds 0 and 1 with 3,000 training images held out. `--small`: a
     few hundred images, for a CPU.
     """
@@ -253,6 +220,6 @@ def torch_noise(
     jobs = [(key, method) for key in tasks for method in methods]
     for first in range(0, len(jobs), side_by_side):
         part = jobs[first : first + side_by_side]
-        makers = [lambda key=key, method=method: Run(tasks[key], ALL[method](), key[1]) for key, method in part]
+        makers = [lambda key=key, method=method: Run(tasks[key], METHODS[method](), key[1]) for key, method in part]
         for ((name, _, column), method), run in zip(part, train_together(makers), strict=True):
             yield measured(name, column, method, run)
