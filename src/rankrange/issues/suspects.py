@@ -176,6 +176,10 @@ class LabelIssues:
         """The classes in y, sorted. For a scan this takes a pass over the data, so they are cached."""
         return np.unique(np.asarray(self.given))
 
+    @property
+    def _names(self) -> Array:
+        return np.arange(len(self.given)) if self.index is None else self.index
+
     def _suggestion(self, row: Any) -> Any:
         """The label that the table of all rows (of suspects, if there is none) suggests for a row."""
         table = self.table if self.ranked is None else self.ranked
@@ -192,7 +196,7 @@ class LabelIssues:
                 f"a decision is about one row, got {len(row)} of them; call decide once for each, as "
                 "for row in rows: issues.decide(row, ...)"
             )
-        fits = np.flatnonzero((np.arange(len(self.given)) if self.index is None else self.index) == row)
+        fits = np.flatnonzero(self._names == row)
         if len(fits) != 1:
             remedy = "call reset_index() before the search" if len(fits) else "take names from the table's 'row'"
             raise ValueError(
@@ -284,16 +288,12 @@ class LabelIssues:
         list
             The names of the rows on which reviewers disagree.
         """
-        names = np.arange(len(self.given)) if self.index is None else self.index
-        rows = {str(plain(name)): plain(name) for name in names}
+        rows = {str(plain(name)): plain(name) for name in self._names}
         labels = {str(plain(label)): plain(label) for label in self._labels}
         votes: dict[Any, list[tuple[str, Any]]] = {}
         for answer in studio.read_label_studio(path):
             row = rows.get(answer.about["row"])
-            p_wrong = answer.about["p_wrong"]
-            if row is None or any(
-                answer.about[key] != value for key, value in self._about(row, p_wrong=p_wrong).items()
-            ):
+            if row is None or not self._about(row).items() <= answer.about.items():
                 raise UserError(
                     f"an export must be about these labels, got another row {answer.about['row']} in {path}"
                 )
