@@ -217,14 +217,22 @@ class LabelIssues:
 
     def _repr_html_(self) -> str | None:
         """HTML for notebooks; None without Jinja2, and notebooks then show the text."""
+        values = {
+            "head": f"{headline(self)}. {assumption(self.labels)}",
+            "names": self.table.dtype.names,
+            "rows": [[shown_cell(value, None) for value in suspect.tolist()] for suspect in self.table[:10]],
+            "more": max(0, len(self) - 10),
+        }
         try:
-            return issues_fragment(self)
+            from ..pages.shell import fragment
+
+            return str(fragment("issues.html", **values))
         except ImportError:
             return None
 
     def to_pandas(self) -> Any:
         """The table of suspects as a pandas DataFrame."""
-        return _pandas("to_pandas").DataFrame({name: self.table[name] for name in self.table.dtype.names or ()})
+        return _pandas("to_pandas").DataFrame(self.table)
 
     def to_label_studio(
         self, data: Any, *, limit: int | None = None, text: str | None = None, image: str | None = None
@@ -353,20 +361,3 @@ def _pandas(purpose: str) -> Any:
             f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
         ) from error
     return pandas
-
-
-def issues_fragment(issues: Any, limit: int = 10) -> str:
-    """HTML for notebooks: the estimate, the first `limit` suspects and the number of others, without script or style.
-
-    It needs Jinja2; without it, an ImportError is raised.
-    """
-    from ..pages.shell import fragment
-
-    shown = fragment(
-        "issues.html",
-        head=f"{headline(issues)}. {assumption(issues.labels)}",
-        names=issues.table.dtype.names,
-        rows=[[shown_cell(value, None) for value in suspect.tolist()] for suspect in issues.table[:limit]],
-        more=max(0, len(issues) - limit),
-    )
-    return str(shown)
