@@ -141,25 +141,12 @@ def _tables():
 
 
 @pytest.mark.parametrize("kind", list(_tables()))
-def test_an_out_of_fold_prediction_does_not_depend_on_the_label_of_its_own_row(kind):
-    """Also not by way of the features of other rows, which a target encoding of all rows would give away."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import KFold, cross_val_predict
-
+def test_no_feature_depends_on_the_label_of_any_row(kind):
+    """So no out-of-fold prediction depends on the label of its own row, as with a target encoding of all rows."""
     table = pa.table(_tables()[kind])
-    n = table.num_rows
-    y = np.random.default_rng(2).integers(0, 2, n)
-
-    def predicted(y):
-        X = TableEncoder().fit_transform(table, y)
-        model = LogisticRegression(tol=1e-10, max_iter=1000)
-        return cross_val_predict(model, X, y, cv=KFold(4), method="predict_proba")[:, 1]
-
-    before = predicted(y)
-    for row in (0, n // 2, n - 1):
-        other = y.copy()
-        other[row] = 1 - y[row]
-        assert predicted(other)[row] == pytest.approx(before[row], abs=1e-9)
+    y = np.random.default_rng(2).integers(0, 2, table.num_rows)
+    one, other = (TableEncoder().fit_transform(table, labels) for labels in (y, 1 - y))
+    np.testing.assert_array_equal(one, other)
 
 
 def test_neighbours_predict_no_multi_label_target_with_groups_or_time():

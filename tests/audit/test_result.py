@@ -15,8 +15,6 @@ from rankrange.audit import audit_table  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval, Measure  # noqa: E402
 
-pa = pytest.importorskip("pyarrow")
-
 
 SHARE = r"'{}' ([<>]?)(\d+)%"
 
@@ -131,27 +129,6 @@ def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_
 def test_a_line_that_explains_the_numbers_is_not_shrunk_away(outlying):
     errors = outlying[2].result.measures[1]  # without the outliers; the values were made with a deviation of .5
     assert errors.robust.value < 1.5 * 0.5 * np.sqrt(2 / np.pi)
-
-
-def test_cuts_that_cut_nothing_are_not_drawn_and_counts_above_the_cut_are_shown(audit):
-    assert audit.result.m
-    j = audit.result
-    assert j.k == len(j.wrong)
-    page = audit.report()
-    assert "λ ≈ 0" not in page
-    assert "lower cut" not in page
-    above = int((j.losses > j.lam_hat).sum())
-    assert f"ignores the {j.m} training rows with the largest losses" in page
-    assert f"{above} rows have an out-of-fold loss above λ̂" in page
-    assert "the cut that the slider moves" in page
-    lower = with_measures(audit, *j.measures, k=j.k - 5, lam=0.1).report()
-    assert "λ: the lower cut" in lower
-
-
-pa = pytest.importorskip("pyarrow")
-
-
-pd = pytest.importorskip("pandas")
 
 
 def test_an_interval_of_a_mean_covers_it_at_its_rate():
