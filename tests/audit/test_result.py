@@ -15,7 +15,6 @@ from rankrange.audit import audit_table  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval, Measure  # noqa: E402
 
-
 SHARE = r"'{}' ([<>]?)(\d+)%"
 
 
