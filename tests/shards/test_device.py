@@ -91,7 +91,7 @@ X_SMALL, Y_SMALL = table(n=50)
         ({"X": X_SMALL + 1j}, "X must hold real numbers"),
         ({"X": X_SMALL[:40]}, "one value for each of the 40 rows"),
         ({"y": None}, "needs y"),
-        ({"sample_weight": 1.0}, "must hold one value per row"),
+        ({"sample_weight": 1.0}, "sample_weight must hold one value for each of the 50 rows"),
         ({"groups": np.arange(50)}, "got groups as well"),
         ({"X_val": X_SMALL, "y_val": Y_SMALL}, "got X_val and y_val as well"),
     ],

@@ -178,8 +178,7 @@ class FullData:
     def evaluate_at(self, W: Array) -> Iterate:
         """Evaluate the objective at W in one pass.
 
-        Further passes follow if a cut lies outside its bracket or the brackets have too many rows. `TooManyTies` is
-        raised if even narrow brackets have too many.
+        Further passes follow if a cut lies outside its bracket or the brackets have too many rows.
         """
         s = host(self._losses(W)[0])
         ranked, reached = self._ranked(s)
@@ -196,7 +195,7 @@ class FullData:
                 if part.n_near <= self.limit:
                     break
             else:
-                raise TooManyTies(
+                raise ValueError(
                     f"at most {self.limit} rows may have losses next to a cut, got {part.n_near}: too many rows are "
                     "tied at the cut; use other m and k"
                 )
@@ -307,10 +306,6 @@ class FullData:
         return Iterate(W, value, gradient, lower, upper, table, certain, near, weights, part.least, request)
 
 
-class TooManyTies(ValueError):
-    """More rows are tied at a cut than one pass may collect."""
-
-
 def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | None:
     """The cut at which the cumulative mass from the top reaches `target`; `above` is the mass above all these values.
 
@@ -322,13 +317,11 @@ def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | 
 
 
 def kept_share(s: Array, lower: Cut | None, upper: Cut | None) -> Array:
-    """The kept share of each row, by its loss in s: 1 between the cuts, 0 outside, equal for rows tied at a cut."""
-    share = np.ones(len(s))
-    if upper is not None:
-        share[s > upper.value] = 0.0
-        share[s == upper.value] = 1.0 - upper.taken / upper.tied
-    if lower is not None:
-        share[s < lower.value] = 0.0
-        same = upper is not None and upper.value == lower.value
-        share[s == lower.value] = (lower.taken - (upper.taken if same and upper is not None else 0.0)) / lower.tied
-    return share
+    """The kept share of each row with losses s: that of phi_k minus that of phi_m."""
+    kept = np.ones(len(s)) if lower is None else _share_above(s, lower)
+    return kept if upper is None else kept - _share_above(s, upper)
+
+
+def _share_above(s: Array, cut: Cut) -> Array:
+    """1 above the cut, 0 below, and the same share for all rows tied at it."""
+    return (s > cut.value) + (s == cut.value) * (cut.taken / cut.tied)

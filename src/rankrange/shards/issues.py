@@ -76,7 +76,7 @@ def find(
 def _checked(estimator: Any) -> Any:
     if estimator is None:
         return AoRRClassifier(C="auto")
-    if not isinstance(estimator, AoRRClassifier) or estimator.loss != "logistic":
+    if not isinstance(estimator, AoRRClassifier):
         raise ValueError(
             "find_label_issues of a scan needs an AoRRClassifier with loss='logistic', got "
             f"{type(estimator).__name__}; leave estimator out, or load the rows into memory"

@@ -79,11 +79,7 @@ def tensor_rows(X: Any, y: Any, sample_weight: Any, estimator: Any) -> TensorRow
         if y.dtype.kind not in "biuf" and is_classifier(estimator):
             labels, y = np.unique(y, return_inverse=True)
     y = _column(y, "y", n, X.device)
-    weight = None
-    if sample_weight is not None:
-        if np.ndim(sample_weight) == 0:
-            raise ValueError(f"sample_weight must hold one value per row, got {sample_weight!r}")
-        weight = _column(sample_weight, "sample_weight", n, X.device)
+    weight = None if sample_weight is None else _column(sample_weight, "sample_weight", n, X.device)
     choosing = any(isinstance(value, str) and value == "auto" for value in (estimator.m, estimator.C))
     return TensorRows(X, y, weight, labels, 1 << 18 if choosing else max(1 << 14, 40 * X.shape[1]))
 
