@@ -1,12 +1,14 @@
 """What a trainer logs of a loss, and the group that a loss gets from it."""
 
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
-from rankrange.torch.callbacks import _use_group, loss_figures  # noqa: E402
+from rankrange.torch.callbacks import _check_trainer, _use_group, loss_figures  # noqa: E402
 
 
 def cross_entropy():
@@ -35,6 +37,16 @@ def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
         assert all(loss.group is None for loss in alone)
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"m": "auto"}, "remembers documents"), ({"m": 0.1, "per": "sequence"}, "ranks documents")],
+)
+def test_documents_that_are_joined_are_refused(settings, message):
+    arguments = types.SimpleNamespace(remove_unused_columns=False, padding_free=True)
+    with pytest.raises(ValueError, match=rf"{message}, got padding_free=True"):
+        _check_trainer(types.SimpleNamespace(args=arguments), rrt.LinearAoRRLoss(**settings))
 
 
 def test_figures_of_losses_without_indices_or_positive_losses():

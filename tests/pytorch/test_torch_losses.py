@@ -49,7 +49,7 @@ def test_a_batch_of_none_gives_zero_and_a_batch_too_small_for_its_fractions_keep
     assert loss(torch.zeros(0)) == 0
     assert loss(torch.tensor([5.0])) == 5
     assert rrt.AoRRLoss(m=0.0, k=0.1)(torch.tensor([5.0, 7.0])) == 7
-    assert rrt.AoRRLoss(m=0.4, k=0.5)(torch.tensor([3.0, 5.0, 7.0])) == 5
+    assert rrt.AoRRLoss(m=0.4, k=0.6)(torch.tensor([3.0, 5.0, 7.0, 9.0])) == 5
     assert rrt.AoRRLoss(m=0, k=1.0, ranking="stream")(torch.tensor([1.0, 3.0])) == 2
     assert rrt.AoRRLoss(m=0.1, warmup=0.2, total_batches=50).warmup == 10
     assert rrt.WorstGroupLoss()(torch.zeros(0), groups=torch.zeros(0, dtype=torch.long)) == 0

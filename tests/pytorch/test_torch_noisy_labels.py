@@ -95,20 +95,21 @@ def test_no_class_is_cut_away_however_rare_or_noisy_it_is(indexed):
 
 def test_weights_are_those_of_the_definition():
     """One class, written out: two visits, then r, m, d and the cut of the module's docstring by hand."""
-    criterion = automatic(n_samples=3)
-    target, index = torch.tensor([0, 0, 0]), torch.arange(3)
-    first = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.9, 0.1]])
+    criterion = automatic(n_samples=80)
+    target, index = torch.zeros(80, dtype=torch.long), torch.arange(80)
+    first = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]]).repeat(20, 1)
+    second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.9, 0.1], [0.3, 0.7]]).repeat(20, 1)
     criterion(first.log(), target, index)
     value = criterion(second.log(), target, index)
-    ratios = [[1, 0.25, 3 / 7], [1, 0.3 / 0.7, 1]]
-    sums = np.array([3, sum(ratios[0]), 0, 0]) * 2 ** (-3 / 500) + [3, sum(ratios[1]), 2, 1]
-    r, d = sums[1] / sums[0], sums[3] / sums[2]
-    edge = np.clip((d - 0.45) / 0.2, 0, 1) * min(1, 4 * (1 - r)) * r * sums[0] / 20  # of 20 samples it may cut in full
+    ratios = [[1, 2 / 8, 3 / 7, 1 / 9], [1, 3 / 7, 1, 2 / 8]]
+    r = (np.mean(ratios[0]) * 2 ** (-80 / 500) + np.mean(ratios[1])) / (2 ** (-80 / 500) + 1)
+    trust = np.clip((2 / 3 - 0.45) / 0.2, 0, 1)  # three of four disagreed, two of them again with the same class
+    edge = trust * min(1, 4 * (1 - r)) * r
     weights = np.minimum(1, np.array(ratios[1]) / edge) ** 2
-    np.testing.assert_allclose(criterion.last_weights, weights, rtol=1e-5)
-    losses = -np.log([0.8, 0.4, 0.9])
+    np.testing.assert_allclose(criterion.last_weights[:4], weights, rtol=1e-5)
+    losses = -np.log([0.8, 0.4, 0.9, 0.3])
     assert value.item() == pytest.approx(float(weights @ losses / weights.sum()), rel=1e-5)
+    assert weights.min() < 0.5
 
 
 def test_suspects_are_mostly_wrong_and_all_that_names_a_row_names_the_sample():
@@ -198,9 +199,9 @@ def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
     base = nn.CrossEntropyLoss(reduction="none", weight=torch.full((200,), 5.0))
     weighted = rrt.AoRRLoss(base, "auto", n_samples=400)
     target = torch.arange(400) % 200
-    for _ in range(4):
+    for shift in (3, 7, 7, 7):
         output = torch.randn(400, 200, generator=generator) + 8 * nn.functional.one_hot(target, 200)
-        output[:40] = output[:40].roll(7, 1)  # the first forty look like another class
+        output[:40] = output[:40].roll(shift, 1)  # the first forty look like another class
         for loss in (criterion, weighted):
             loss(output, target, torch.arange(400))
     first = output[:1], target[:1], torch.arange(1)
@@ -208,6 +209,7 @@ def test_more_classes_than_are_remembered_leave_three_numbers_per_sample():
     torch.testing.assert_close(value, criterion.last_weights[0] * nn.functional.cross_entropy(*first[:2]))
     torch.testing.assert_close(weighted.eval()(*first), value)
     assert criterion.auto.history.rows.shape == (401, 3)
+    assert torch.equal(criterion.auto.history.rows[:400, 2], output.argmax(1).float())
     weights = criterion.sample_weights()
     assert weights[:40].max() < 0.5
     assert weights[40:].mean() > 0.95

@@ -224,8 +224,6 @@ def test_what_cannot_be_trained_is_refused(tmp_path):
         classifying_trainer(tmp_path, automatic, remove_unused_columns=True)
     with pytest.raises(ValueError, match="LinearAoRRLoss"):
         fine_tuning(tmp_path, automatic)
-    with pytest.raises(ValueError, match="packing=True"):
-        fine_tuning(tmp_path, rrt.LinearAoRRLoss(0.1, per="sequence"), packing=True, max_length=16)
     trainer = fine_tuning(tmp_path, rrt.LinearAoRRLoss(0.1, softcap=0.01))
     with pytest.raises(ValueError, match="softcap="):
         trainer.train()
