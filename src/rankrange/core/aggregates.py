@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from .arrays import Array
-from .cuts import Cut, Ranked, Selection, blurred_rows, cuts_of, left_of, top_within
+from .cuts import Cut, Dropping, Ranked, Selection, cuts_of, top_within
 from .rank_weights import Spectrum, on_ranks, spectrum_source
 from .risks import GroupRisk, SpectrumRisk
 
@@ -61,7 +61,7 @@ class Aggregate(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Stratified:
+class Stratified(Dropping):
     """The ranked range with the same share dropped in each class, which protects rare classes.
 
     The m_c largest losses of each class c are dropped. The m_c sum to m and are proportional to the sizes of the
@@ -98,14 +98,6 @@ class Stratified:
     def take(self, rows: Array) -> Stratified:
         """The same aggregate for a subset of the rows."""
         return Stratified(self.groups[rows])
-
-    def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
-        """The mass that is left of each row after dropping; None means 1 each."""
-        return mass if m == 0 else left_of(s, self.cuts(s, m, mass), mass)
-
-    def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """For each class whose cut falls among tied losses, the tied rows."""
-        return blurred_rows(s, self.cuts(s, m, mass))
 
 
 @dataclass(frozen=True, eq=False)

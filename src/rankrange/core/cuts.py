@@ -151,8 +151,31 @@ def mass_cuts(values: Array, mass: Array, top: float, above: float = 0.0) -> Cut
     return Cut(value[:, 0], np.minimum(tied, top - above - (values > value) @ units), tied)
 
 
+class Dropping:
+    """The methods of an aggregate that drops rows above one or several `cuts`."""
+
+    def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
+        """Pairs of rows and the cut among their losses; empty if m = 0."""
+        raise NotImplementedError
+
+    def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
+        """The mass that is left of each row, None for 1 each; rows tied at a cut lose equal shares."""
+        if m == 0:
+            return mass
+        caps = np.ones(len(s)) if mass is None else mass.astype(np.float64)
+        for rows, cut in self.cuts(s, m, mass):
+            over, tied = s[rows] > cut.value, s[rows] == cut.value
+            caps[rows] *= np.where(over, 0.0, np.where(tied, 1.0 - cut.taken / cut.tied, 1.0))
+        return caps
+
+    def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
+        """For each cut that divides tied losses, the tied rows."""
+        every, cuts = np.arange(len(s)), self.cuts(s, m, mass)
+        return [every[rows][s[rows] == cut.value] for rows, cut in cuts if cut.taken < cut.tied]
+
+
 @dataclass(frozen=True)
-class Ranked:
+class Ranked(Dropping):
     """The ranked range: the losses ranked m+1..k; losses tied at a cut share its weight in proportion to their mass."""
 
     name: ClassVar[str] = "ranked"
@@ -165,17 +188,9 @@ class Ranked:
         """The aggregate itself, which does not depend on the rows."""
         return self
 
-    def caps(self, s: Array, m: float, mass: Array | None) -> Array | None:
-        """The remaining mass of each row if the m largest losses are dropped; None means 1 each."""
-        return mass if m == 0 else left_of(s, self.cuts(s, m, mass), mass)
-
     def cuts(self, s: Array, m: float, mass: Array | None) -> list[tuple[Array | slice, Cut]]:
         """A list of one pair, all rows and the upper cut; empty if m = 0."""
         return [(slice(None), cuts_of(s, 0, m, mass)[0])] if m > 0 else []
-
-    def blurred(self, s: Array, m: float, mass: Array | None) -> list[Array]:
-        """A list of one array, the rows tied at the upper cut; empty if the cut does not divide ties or m = 0."""
-        return blurred_rows(s, self.cuts(s, m, mass))
 
 
 def top_within(s: Array, caps: Array | None, K: float) -> Array:
@@ -187,18 +202,3 @@ def top_within(s: Array, caps: Array | None, K: float) -> Array:
     counts = int(K) == K and bool((caps[inside] == 1.0).all())  # unweighted selection is faster
     weights[inside] = select(s[inside], 0, K, None if counts else caps[inside]).weights
     return weights
-
-
-def left_of(s: Array, cuts: list[tuple[Array | slice, Cut]], mass: Array | None) -> Array:
-    """The remaining mass of each row after these cuts; rows tied at a cut lose equal shares."""
-    caps = np.ones(len(s)) if mass is None else mass.astype(np.float64)
-    for rows, cut in cuts:
-        over, tied = s[rows] > cut.value, s[rows] == cut.value
-        caps[rows] *= np.where(over, 0.0, np.where(tied, 1.0 - cut.taken / cut.tied, 1.0))
-    return caps
-
-
-def blurred_rows(s: Array, cuts: list[tuple[Array | slice, Cut]]) -> list[Array]:
-    """For each cut that divides tied losses, the tied rows."""
-    every = np.arange(len(s))
-    return [every[rows][s[rows] == cut.value] for rows, cut in cuts if cut.taken < cut.tied]

@@ -7,7 +7,12 @@ Conventions:
   derivative is a subgradient; at tied maxima it is the mean of the derivatives of the tied terms.
 - `fenchel` returns the convex conjugate at slopes a minus a z, and `balanced` makes weighted sums of slopes equal to a
   target, for example 0 for an intercept without a penalty. They prove lower bounds on objectives.
-- Exact solvers need further methods, which `needs` checks: see `Smooth`, `SmoothOfClasses` and `PiecewiseLinear`.
+- Solvers need further methods, which `needs` checks. A smooth loss of one score has its second derivative `curvature`
+  (n,), one of several scores `hessian_operator`, the map dz -> (second derivative of each row's loss) dz. A piecewise
+  linear loss is the maximum of 0 and its `margins` (n, J), linear functions of the scores, far below 0 for one that
+  does not exist; or the absolute value of its one margin if `signed_margins`. `margins_adjoint(y, a)` is the derivative
+  of the sum of the margins weighted by a (n, J). With several scores, `margins_matrix` has the linear part of some
+  margins as rows of a sparse matrix.
 - A loss is convex in z; one that is not has `convex = False`.
 - The logistic, softmax, squared and Huber losses also take PyTorch tensors, for fits on a device.
 - Logarithms are natural; the paper's base-2 logistic loss is this one divided by log(2).
@@ -41,36 +46,6 @@ class Loss(Protocol):
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses s (n,) and their derivative ds/dz, of the shape of z."""
-
-
-@runtime_checkable
-class Smooth(Loss, Protocol):
-    """A smooth loss of one score: `curvature` is its second derivative with respect to z."""
-
-    def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative (n,) of each loss with respect to its score."""
-
-
-@runtime_checkable
-class SmoothOfClasses(Loss, Protocol):
-    """A smooth loss with one score per class, with its second derivatives as an operator."""
-
-    def hessian_operator(self, y: Array, z: Array) -> Callable[[Array], Array]:
-        """The map dz -> (second derivative of each row's loss at z) dz, both (n, C)."""
-
-
-@runtime_checkable
-class PiecewiseLinear(Loss, Protocol):
-    """A loss that is the maximum of 0 and its margins, or the absolute value of its one margin if `signed_margins`.
-
-    With one score per class, `margins_matrix` has the linear part of some margins as rows of a sparse matrix.
-    """
-
-    def margins(self, y: Array, z: Array) -> Array:
-        """The margins (n, J), which are linear functions of the scores; far below 0 for one that does not exist."""
-
-    def margins_adjoint(self, y: Array, a: Array) -> Array:
-        """The derivative of the sum of the margins, weighted by a (n, J), with respect to z."""
 
 
 def needs(loss: Loss, n_outputs: int) -> None:
@@ -185,7 +160,7 @@ class Logistic(_Shrinking):
 class Envelope:
     """A smoothed piecewise linear loss: the maximum over rho of rho . margins - width/2 |rho - centre|^2.
 
-    `loss` is `PiecewiseLinear`, and rho (n, J) are weights of its margins: nonnegative with a sum of at most 1 in each
+    `loss` has margins, and rho (n, J) are their weights: nonnegative with a sum of at most 1 in each
     row, or in [-1, 1] for one signed margin. `centre` is (n, J).
     """
 

@@ -15,7 +15,6 @@ import numpy as np
 import scipy.linalg
 
 from ..core.arrays import Array
-from ..core.objective import Objective
 
 Batch = Callable[[Array], tuple[Array, Array]]
 # The number of pairs of steps and changes of the gradient that L-BFGS keeps.
@@ -59,23 +58,12 @@ class Result:
 
 @dataclass
 class Log:
-    """The history of one run, and its printed form for `verbose`.
+    """The history of a run: the phase and the value after each step."""
 
-    Parameters
-    ----------
-    report : callable, optional
-        Called with a line of text at each step.
-    history : list of (str, float), optional
-        The steps before this run; those of the run are appended in place.
-    """
-
-    report: Callable[[str], None] | None = None
     history: list[tuple[str, float]] = field(default_factory=list)
 
     def __call__(self, phase: str, value: float) -> None:
         self.history.append((phase, float(value)))
-        if self.report is not None:
-            self.report(f"{phase:<12} step {len(self.history):>4}   objective {value:.10g}")
 
 
 @dataclass(frozen=True)
@@ -87,13 +75,13 @@ class Settings:
     tol : float, default=1e-6
         The relative duality gap at which to stop.
     max_iter : int, default=200
-        Maximum number of iterations; "subgradient" makes 50 times as many steps.
+        Maximum number of iterations.
     n_starts : int, default=10
         Number of random starts.
     rng : numpy.random.Generator
         The generator of random starts and samples; by default seeded with 0.
     log : Log
-        Receives progress messages.
+        Receives the value after each step.
     """
 
     tol: float = 1e-6
@@ -135,23 +123,6 @@ def finish(
     else:
         message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
     return Result(W, value, n_iter, converged, message, log.history, certificate, losses)
-
-
-def cut_is_clean(objective: Objective, s: Array) -> bool:
-    """Whether the rows dropped at W, whose losses are s, stay dropped nearby.
-
-    They do if s_[m] > s_[m+1], or if the rows tied at the upper cut are equal. More than 1000 tied rows are not
-    compared and count as different.
-    """
-    return all(_one_row_repeated(objective, tied) for tied in objective.partly_cut(s))
-
-
-def _one_row_repeated(objective: Objective, tied: Array) -> bool:
-    if len(tied) > 1000:
-        return False
-    rows = objective.design.X[tied]
-    rows = rows.toarray() if objective.design.sparse else rows
-    return bool((rows == rows[:1]).all() and (objective.y[tied] == objective.y[tied[:1]]).all())
 
 
 class Metric:

@@ -15,7 +15,7 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from .concentration import concentrate
 from .convex import minimise
-from .descent import Log, Result, cut_is_clean, finish, relative
+from .descent import Log, Result, finish, relative
 
 # The tolerance of smooth problems with an l1 penalty.
 _EXACT = 1e-10
@@ -53,7 +53,7 @@ def bilevel(
     max_iter : int
         Maximum number of steps of all inner solves together.
     log : Log, optional
-        Receives progress messages.
+        Receives the value after each step.
     phase : str
         The name of these steps in the history.
 
@@ -97,7 +97,7 @@ def bilevel(
     if objective.m > 0 and not (settled and found.gap <= tol):
         reason = "the dropped rows still change"
         return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s, reason=reason)
-    if cut_is_clean(objective, s):
+    if not objective.partly_cut(s):
         return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
     # Different losses tie at the cut, for example at equal scores. Next to W they do not: the certificate is for the
     # rows that are dropped there.
