@@ -25,7 +25,8 @@ def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Res
     """Minimise for m = 0 from W, or from a rough ordinary fit. `settings` is a `rankrange.solvers.Settings`."""
     if W is None:
         zero = np.zeros((objective.n_outputs, objective.design.p))
-        W = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
+        ordinary = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
+        W = min(ordinary, zero, key=objective.value)
     return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
 
 
