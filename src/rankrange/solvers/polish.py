@@ -17,6 +17,8 @@ from .concentration import concentrate
 from .convex import minimise
 from .descent import Log, Result, finish, relative
 
+# The shares of an ordinary fit that are tried as starts.
+_SHARES = (1.0, 0.3, 0.1, 0.03, 0.0)
 # The tolerance of smooth problems with an l1 penalty.
 _EXACT = 1e-10
 
@@ -26,7 +28,8 @@ def minimise_convex(objective: Objective, W: Array | None, settings: Any) -> Res
     if W is None:
         zero = np.zeros((objective.n_outputs, objective.design.p))
         ordinary = concentrate(replace(objective, k=objective.total), zero, rounds=3, steps=1, tol=1e-2)[0]
-        W = min(ordinary, zero, key=objective.value)
+        # With uninformative rows, the larger of the losses are larger at the ordinary fit than at zero.
+        W = min((share * ordinary for share in _SHARES), key=objective.value)
     return bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, log=settings.log, phase="convex")
 
 
