@@ -14,6 +14,7 @@ from ..core.cuts import Ranked
 from ..core.losses import Squared, needs
 from ..core.objective import Objective
 from .descent import Log, Result, Settings, descend
+from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
 from .smoothing import smoothing
@@ -80,7 +81,8 @@ def _is_least_trimmed(objective: Objective) -> bool:
 def solve(objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
     """Minimise an objective.
 
-    Equal rows are merged first, if there are many; the result has the original rows.
+    Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
+    original columns and rows.
 
     Parameters
     ----------
@@ -114,5 +116,9 @@ def solve(objective: Objective, start: Array | None = None, settings: Settings |
     """
     if _is_exact(objective):
         needs(objective.loss, objective.n_outputs)
+    p = objective.design.p
+    objective, columns = without_empty_columns(objective)
     objective, which = merged(objective)
-    return undone(_search(objective, start, Settings() if settings is None else settings), which)
+    start = start if start is None or columns is None else start[:, columns]
+    result = _search(objective, start, Settings() if settings is None else settings)
+    return with_empty_columns(undone(result, which), columns, p)
