@@ -40,7 +40,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     top_k = int(np.clip(round(float(Y.sum(axis=1).mean())), 1, Y.shape[1] - 1))
     progress("choosing the penalty")
     C, share = _settings(X, Y, top_k, plan)
-    scores = plan.out_of_fold(lambda *rows: fold_scores(X, Y, top_k, C, share, *rows), progress).transpose(1, 0, 2)
+    progress("predicting every row out of fold")
+    scores = plan.out_of_fold(lambda *rows: fold_scores(X, Y, top_k, C, share, *rows)).transpose(1, 0, 2)
     progress("fitting the model on all rows")
     labels = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
     model = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X, labels, groups=plan.groups)

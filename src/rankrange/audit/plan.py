@@ -38,21 +38,18 @@ class Plan:
         """A separate random generator for each stage (`stream`), so stages do not depend on their order."""
         return np.random.default_rng([self.seed, *stream])
 
-    def out_of_fold(self, predict: Callable[[Array, Array, int], Array], progress: Progress) -> Array:
+    def out_of_fold(self, predict: Callable[[Array, Array, int], Array]) -> Array:
         """Array (n, ...): the predictions `predict(train, test, fold)` of each fold, fitted in parallel threads."""
         folds = self.folds.once()
         rows = [
             (np.flatnonzero(train), np.flatnonzero(test)) for train, test in zip(folds.train, folds.test, strict=True)
         ]
         tasks = (delayed(predict)(train, test, f) for f, (train, test) in enumerate(rows))
-        found = Parallel(n_jobs=self.jobs, prefer="threads", return_as="generator")(tasks)
-        out: Any = None
-        for f, (_, test) in enumerate(rows):
-            progress(f"fitting both models without fold {f + 1} of {len(rows)}")
-            part = next(found)
-            out = np.empty((folds.test.shape[1], *part.shape[1:])) if out is None else out
+        parts = Parallel(n_jobs=self.jobs, prefer="threads")(tasks)
+        out = np.empty((folds.test.shape[1], *parts[0].shape[1:]))
+        for (_, test), part in zip(rows, parts, strict=True):
             out[test] = part
-        return np.asarray(out)
+        return out
 
     def tuned(self, kind: type[Any], X: Array, y: Any, **settings: Any) -> Any:
         """An AoRR model with automatic m and C, which a sample of the rows chooses, fitted to all rows."""

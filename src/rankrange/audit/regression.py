@@ -43,7 +43,8 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("fitting the model on all rows")
     fitted = plan.tuned(AoRRRegressor, X, y)
     share = float(fitted.m_) / len(y)
-    predicted = plan.out_of_fold(lambda *rows: fold_predictions(X, y, fitted.C_, share, *rows), progress).T
+    progress("predicting every row out of fold")
+    predicted = plan.out_of_fold(lambda *rows: fold_predictions(X, y, fitted.C_, share, *rows)).T
     progress("looking for outliers")
     weights, best = ([1.0, 0.0], predicted[1]) if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
@@ -138,7 +139,7 @@ def trees_out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -
         copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
         return np.asarray(copy.fit(X[train], y[train]).predict(X[test]))
 
-    return plan.out_of_fold(predict, lambda words: None)
+    return plan.out_of_fold(predict)
 
 
 def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
