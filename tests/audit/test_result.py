@@ -269,13 +269,27 @@ def test_the_group_with_wrong_labels_comes_first_and_is_named():
     assert [group["name"] for group in found.to_dict()["by_group"]] == [group.name for group in found.by_group]
 
 
-def test_the_picture_of_a_column_shows_its_usual_values_beside_placeholders():
+@pytest.mark.filterwarnings("error")
+def test_the_picture_of_a_column_shows_its_usual_values_beside_placeholders_and_far_ones():
     from rankrange.audit.pictures import column_picture
     from rankrange.tables.columns import Column
 
+    def bars(values):
+        return np.sum(column_picture(Column("x", "numbers", values), np.arange(600) % 2, 2).counts, axis=0)
+
     values = np.random.default_rng(0).normal(20.0, 3.0, 600)
     values[::60] = -999.0
-    target = find_target(pa.table({"y": ["a", "b"] * 300}), ["y"])
-    counts = np.sum(column_picture(Column("x", "numbers", values), target, ["a", "b"]).counts, axis=0)
-    assert counts.sum() == 590
-    assert (counts > 5).sum() > 8
+    assert bars(values).sum() == 590
+    assert (bars(values) > 5).sum() > 8
+    constant = np.zeros(600)
+    constant[[5, 9]] = 1e6, -3.0
+    assert bars(constant).sum() == 600
+
+
+def test_colours_are_the_most_frequent_classes_in_their_order():
+    from rankrange.audit.pictures import colours
+
+    y = np.repeat(np.arange(6), [10, 30, 20, 5, 40, 8])
+    labels, colour = colours(find_target(pa.table({"y": [f"kind {c}" for c in y]}), ["y"]))
+    assert labels == ["kind 1", "kind 2", "kind 4", "other labels"]
+    assert np.bincount(colour).tolist() == [30, 20, 40, 23]

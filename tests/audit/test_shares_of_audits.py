@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
-import pytest
-
-
-def test_a_column_of_one_value_and_a_few_others_draws_no_warning():
-    pa = pytest.importorskip("pyarrow")
-    from rankrange.audit.pictures import column_picture
-    from rankrange.audit.target import find_target
-    from rankrange.tables.columns import Column
-
-    values = np.zeros(3000)
-    values[[5, 9]] = 1e6, -3.0
-    target = find_target(pa.table({"y": ["a", "b"] * 1500}), ["y"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        picture = column_picture(Column("x", "numbers", values), target, ["a", "b"])
-        spread = column_picture(Column("x", "numbers", np.arange(3000.0)), target, ["a", "b"])
-    assert np.sum(picture.counts) == 3000
-    assert (np.sum(spread.counts, axis=0) > 100).all()
 
 
 def _without_suspects(audit, low, high):

@@ -164,18 +164,19 @@ def gather(
     code_of = {name: code for code, name in enumerate(target.names)} if target.task == "classes" else {}
     others = [code_of.get(name) for name in result.suggested]  # the group of the suggested label
     usable = [columns[name] for name in table.column_names if _comparable(columns[name].column)]
-    names, labels = list(dict.fromkeys(owners)), colours(target)
+    names = list(dict.fromkeys(owners))
+    labels, colour = colours(target)
     against = np.stack([result.against[:, np.array(owners) == name].sum(axis=1) for name in names], axis=1)
     reasons = [
         _reason([columns[names[c]] for c in _strongest(weight)], i, groups, other)
         for i, other, weight in zip(result.order.tolist(), others, against, strict=True)
     ]
-    points, axes = points_of(X, target, result, labels, rng)
+    points, axes = points_of(X, target, result, colour, rng)
     return Evidence(
         reasons=reasons,
         marks=[_marks(usable, i, groups) for i in result.order[:SHOWN].tolist()],
         near=_nearest(features, table, X, target, result, others, rng, side),
-        columns=[column_picture(one.column, target, labels) for one in usable],
+        columns=[column_picture(one.column, colour, len(labels)) for one in usable],
         labels=labels,
         points=points,
         axes=axes,

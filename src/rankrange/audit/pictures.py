@@ -96,26 +96,23 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
 # ---- columns and rows ------------------------------------------------------------------------------------------------
 
 
-def colours(target: Target) -> list[str]:
-    """The label of each colour: up to 4 classes, or the 3 largest and "other labels"; ["rows"] without classes."""
+def colours(target: Target) -> tuple[list[str], Array]:
+    """The label of each colour, and the colour of each row: up to 4 classes, or the 3 largest and "other labels".
+
+    Without classes, all rows have one colour, "rows".
+    """
     if target.task != "classes":
-        return ["rows"]
-    frequent = [target.names[code] for code, _ in Counter(target.y.tolist()).most_common(MAX_COLOURS)]
-    if len(target.names) > MAX_COLOURS:
-        return [*sorted(frequent[: MAX_COLOURS - 1]), "other labels"]
-    return sorted(frequent)
+        return ["rows"], np.zeros(len(target.y), dtype=np.intp)
+    frequent = [code for code, _ in Counter(target.y.tolist()).most_common(MAX_COLOURS)]
+    others = len(target.names) > MAX_COLOURS
+    shown = sorted(frequent[:-1] if others else frequent)
+    colour_of = np.full(len(target.names), len(shown))
+    colour_of[shown] = np.arange(len(shown))
+    return [target.names[code] for code in shown] + ["other labels"] * others, colour_of[target.y]
 
 
-def _colour_of(target: Target, labels: list[str]) -> Array:
-    """The colour of each row, as a position in `labels`."""
-    if target.task != "classes":
-        return np.zeros(len(target.y), dtype=np.intp)
-    code_of = {name: c for c, name in enumerate(labels)}
-    return np.array([code_of.get(name, len(labels) - 1) for name in target.names])[target.y]
-
-
-def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPicture:
-    """The distribution of a column (`Column`) by label: a histogram, or counts of the 8 most frequent texts.
+def column_picture(column: Any, colour: Array, n_colours: int) -> ColumnPicture:
+    """The distribution of a column (`Column`) by colour: a histogram, or counts of the 8 most frequent texts.
 
     Missing cells and placeholders are not counted. The outer bars of a histogram include the numbers beyond the central
     99%.
@@ -137,13 +134,12 @@ def column_picture(column: Any, target: Target, labels: list[str]) -> ColumnPict
         place[order] = np.arange(bars)
         bar = place[column.codes[present]]
         ends = (names[0], names[-1]) if names else ("", "")
-    colour = _colour_of(target, labels)[present]
-    counts = [np.bincount(bar[(colour == c) & (bar >= 0)], minlength=bars).tolist() for c in range(len(labels))]
+    counts = [np.bincount(bar[(colour[present] == c) & (bar >= 0)], minlength=bars).tolist() for c in range(n_colours)]
     return ColumnPicture(column.name, counts, ends, names)
 
 
 def points_of(
-    X: Any, target: Target, result: TaskResult, labels: list[str], rng: np.random.Generator
+    X: Any, target: Target, result: TaskResult, colour: Array, rng: np.random.Generator
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
     """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels.
 
@@ -160,9 +156,8 @@ def points_of(
     both, axes = _components(X[rows], target.y[rows], result.model, target.task)
     low, high = np.quantile(both, [0.005, 0.995], axis=0)
     both = np.clip((both - low) / np.maximum(high - low, 1e-12), 0.0, 1.0).round(3)
-    colour = _colour_of(target, labels)[rows]
     x, y = both.T.tolist()
-    return {"x": x, "y": y, "label": colour.tolist(), "rank": rank[rows].tolist()}, axes
+    return {"x": x, "y": y, "label": colour[rows].tolist(), "rank": rank[rows].tolist()}, axes
 
 
 def _components(X: Any, y: Array, model: Any, task: str) -> tuple[Array, tuple[str, str]]:
