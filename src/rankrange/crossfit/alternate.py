@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.select import ranked_range
+from ..core.cuts import select
 from .models import FittedFolds
 
 # The value must decrease by this share; otherwise the alternation ends.
@@ -78,7 +78,4 @@ def by_rank(losses: Array, predicted: Array, m: float, k: float, mass: Array) ->
 
 
 def _value(losses: Array, predicted: Array, m: float, k: float, mass: Array) -> float:
-    weight = mass[predicted]
-    share = (weight == 1.0).all()
-    ranks = (int(m), int(k)) if share else (m / weight.sum(), k / weight.sum())
-    return float(ranked_range(losses[predicted], *ranks, sample_weight=None if share else weight))
+    return select(losses[predicted], m, k, mass[predicted]).total / (k - m)

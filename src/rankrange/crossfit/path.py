@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,23 +25,6 @@ from .folds import Folds
 # Hessians of a fit on the path, Newton steps with each, Hessians of an ordinary fit, and the least relative gain of a
 # step. With one Hessian half of the gain at 30% symmetric noise is lost; more cost time and gain nothing.
 _HESSIANS, _STEPS, _ORDINARY_STEPS, _TOL = 2, 4, 15, 1e-4
-
-
-class FoldFits(NamedTuple):
-    """Fits on the training rows of each fold.
-
-    `shares` (M,) of the rows are dropped, W (M, F, r, p) are the parameters, `upper` (M, F) the upper cuts of the
-    training losses, and C is scikit-learn's.
-    """
-
-    shares: Array
-    W: Array
-    upper: Array
-    C: float
-
-    def cuts(self, candidate: int) -> Array:
-        """The upper cuts (F,) of one of the shares."""
-        return np.asarray(self.upper[candidate])
 
 
 def with_C(objective: Objective, C: float) -> Objective:
@@ -133,23 +115,6 @@ def robust_distances(objective: Objective) -> Array:
     scale = np.median(away, axis=0)
     scale = np.where(scale > 0, scale, away.mean(axis=0))
     return np.asarray(((away / np.where(scale > 0, scale, 1.0)) ** 2).sum(axis=1), dtype=np.float64)
-
-
-def trimmed_fits(
-    objective: Objective, folds: Folds, shares: Sequence[float], ordinary: Array | None = None
-) -> FoldFits:
-    """Fits that drop these increasing shares, of which the first is 0, on the training rows of each fold.
-
-    They are walked upwards from the ordinary fits (F, r, p), which are computed if they are not given.
-    """
-    W, cuts = [], []
-    for fold, train in enumerate(folds.train):
-        part = part_of(objective, np.flatnonzero(train & (objective.mass > 0)))
-        first = ordinary_fit(part) if ordinary is None else ordinary[fold]
-        W.append([first, *(fit for _, fit in upwards(part, shares[1:], first))])
-        losses = [part.losses(part.design.scores(fit)) for fit in W[-1]]
-        cuts.append([dropping(part, share).select(s).lam_hat for share, s in zip(shares, losses, strict=True)])
-    return FoldFits(np.asarray(shares), np.array(W).swapaxes(0, 1), np.array(cuts).T, objective.C_of_sum)
 
 
 def out_of_fold(objective: Objective, folds: Folds, W: Array) -> list[tuple[Array, Array]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -23,14 +23,26 @@ from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
 from .models import Task, fit_folds
-from .path import FoldFits, out_of_fold, with_C
-from .path import trimmed_fits as fits_dropping
+from .path import dropping, ordinary_fit, out_of_fold, part_of, upwards, with_C
 
 Parts = list[tuple[Array, Array]]
 # The largest share of rows that a fit of two classes drops.
 _MAX_CUT = 0.45
 # Candidate temperatures, the least probability, and the largest number of columns with missing cells.
 _TEMPERATURES, _LEAST, _FOLLOWED = np.exp(np.arange(-1.5, 3.1, 0.25)), 1e-4, 5
+
+
+class FoldFits(NamedTuple):
+    """Two fits on the training rows of each fold: an ordinary one, and one that drops a `share` of the rows.
+
+    W (2, F, r, p) are the parameters, `cuts` (F,) the upper cuts of the training losses of the second, and C is
+    scikit-learn's.
+    """
+
+    W: Array
+    share: float
+    cuts: Array
+    C: float
 
 
 def logistic_objective(
@@ -62,15 +74,20 @@ def trimmed_fits(
     objective = replace(objective, k=objective.total)
     C = best_C(objective, folds, np.random.default_rng(0)) if C is None else C
     objective = with_C(objective, C)
-    ordinary = fits_dropping(objective, folds, [0.0]).W[0]
+    trains = [np.flatnonzero(train & (mass > 0)) for train in folds.train]
+    ordinary = np.array([ordinary_fit(part_of(objective, rows)) for rows in trains])
     report(f"{len(folds)} ordinary fits, C = {C:g}")
     P = np.exp(folds.average([log_probabilities(Z)[0] for _, Z in out_of_fold(objective, folds, ordinary[None])]))
     # rows that are in no training set have high leverage and are ignored
     predicted = folds.tested & folds.train.any(axis=0)
     rate = wrong_share(P[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
     share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
-    path = fits_dropping(objective, folds, [0.0, 0.5 * share, share], ordinary)
-    fits = FoldFits(path.shares[[0, 2]], path.W[[0, 2]], path.upper[[0, 2]], path.C)
+    trimmed, cuts = ordinary.copy(), np.zeros(len(folds))
+    for fold, rows in enumerate(trains):
+        part = part_of(objective, rows)
+        W = trimmed[fold] = upwards(part, (0.5 * share, share), ordinary[fold])[-1][1]
+        cuts[fold] = dropping(part, share).select(part.losses(part.design.scores(W))).lam_hat
+    fits = FoldFits(np.array([ordinary, trimmed]), share, cuts, C)
     report(f"{2 * len(folds)} fits that cut up to {share:.1%} of the rows")
     return fits, out_of_fold(objective, folds, fits.W)
 

@@ -294,12 +294,12 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     C = None if estimator is None or estimator.C == "auto" else float(estimator.C)
     fits, parts = trimmed_fits(objective, data.learnt, folds, C, report)
     logs, cuts = np.empty((2, repeats, n, K), dtype=np.float32), np.empty((repeats, n))
-    for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts(1), parts, strict=True):
+    for repeat, limit, (rows, scores) in zip(folds.repeats, fits.cuts, parts, strict=True):
         logs[:, repeat, rows] = log_probabilities(scores)
         cuts[repeat, rows] = limit
     ordinary, robust = (np.exp(part.mean(axis=0)) for part in logs)
     losses = -logs[1][:, np.arange(n), data.codes].astype(np.float64)
-    return Predictions({"ordinary": ordinary, "robust": robust}, losses, cuts, float(fits.shares[1]), fits.C)
+    return Predictions({"ordinary": ordinary, "robust": robust}, losses, cuts, fits.share, fits.C)
 
 
 # Nearest neighbours are first tried on at most this many rows.
