@@ -177,20 +177,6 @@ def test_the_table_has_the_scores_that_were_compared():
     np.testing.assert_allclose(table["gain"], table["score"] - table["score"][0])
 
 
-@pytest.mark.parametrize("name", ["m", "k"])
-def test_a_word_other_than_auto_is_refused(name):
-    X, y = overlapping(30)
-    with pytest.raises(ValueError, match=f"'{name}' parameter .*'auto'"):
-        AoRRClassifier(**{name: "best"}).fit(X, y)
-
-
-def test_the_same_seed_gives_the_same_choice():
-    X, y = overlapping(150, flipped=0.2)
-    one, two = (AoRRClassifier(random_state=7).fit(X, y) for _ in range(2))
-    assert (one.m_, one.noise_estimate_, one.noise_interval_) == (two.m_, two.noise_estimate_, two.noise_interval_)
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-
-
 @pytest.mark.parametrize(("n", "seed"), [(200, 2), (600, 4), (2000, 3)])
 def test_noise_with_a_peak_and_without_errors_costs_few_rows(n, seed):
     """Fits to the middle of Laplace noise score better; 30, 35 and 40% of these rows were cut for that."""
