@@ -125,6 +125,7 @@ def test_posteriors_are_probabilities_and_agree_with_each_other():
     np.testing.assert_allclose(posterior.p_wrong, 1 - posterior.p_true[np.arange(500), given])
     np.testing.assert_allclose(posterior.transition.sum(axis=1), 1.0)
     assert posterior.interval[0] <= posterior.share <= posterior.interval[1]
+    assert posterior.interval[1] >= posterior.contradicted
     assert sum(posterior.weights.values()) == pytest.approx(1.0)
     assert posterior.weights["b"] < 0.05  # uninformative members get no weight
     assert posterior.gains["a"] > 100 > posterior.gains["b"]
