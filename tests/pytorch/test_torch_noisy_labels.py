@@ -93,23 +93,24 @@ def test_no_class_is_cut_away_however_rare_or_noisy_it_is(indexed):
         assert (found[y == c] == c).float().mean() > 0.5, c
 
 
-def test_weights_are_those_of_the_definition():
+@pytest.mark.parametrize("n_clean", [0, 240])
+def test_weights_are_those_of_the_definition(n_clean):
     """One class, written out: two visits, then r, m, d and the cut of the module's docstring by hand."""
-    criterion = automatic(n_samples=80)
-    target, index = torch.zeros(80, dtype=torch.long), torch.arange(80)
-    first = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9]]).repeat(20, 1)
-    second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.9, 0.1], [0.3, 0.7]]).repeat(20, 1)
-    criterion(first.log(), target, index)
-    value = criterion(second.log(), target, index)
-    ratios = [[1, 2 / 8, 3 / 7, 1 / 9], [1, 3 / 7, 1, 2 / 8]]
-    r = (np.mean(ratios[0]) * 2 ** (-80 / 500) + np.mean(ratios[1])) / (2 ** (-80 / 500) + 1)
-    trust = np.clip((2 / 3 - 0.45) / 0.2, 0, 1)  # three of four disagreed, two of them again with the same class
-    edge = trust * min(1, 4 * (1 - r)) * r
-    weights = np.minimum(1, np.array(ratios[1]) / edge) ** 2
-    np.testing.assert_allclose(criterion.last_weights[:4], weights, rtol=1e-5)
-    losses = -np.log([0.8, 0.4, 0.9, 0.3])
-    assert value.item() == pytest.approx(float(weights @ losses / weights.sum()), rel=1e-5)
-    assert weights.min() < 0.5
+    n, sizes = 80 + n_clean, np.array([20, 20, 20, 20, n_clean])
+    criterion, kind = automatic(n_samples=n), torch.arange(5).repeat_interleave(torch.tensor(sizes))
+    first = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.1, 0.9], [0.9, 0.1]])
+    second = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.9, 0.1], [0.3, 0.7], [0.9, 0.1]])
+    for visit in (first, second):
+        value = criterion(visit[kind].log(), torch.zeros(n, dtype=torch.long), torch.arange(n))
+    ratios = np.array([[1, 2 / 8, 3 / 7, 1 / 9, 1], [1, 3 / 7, 1, 2 / 8, 1]])
+    decay = 2 ** (-n / 500)
+    r = (decay * ratios[0] + ratios[1]) @ sizes / (n * (decay + 1))
+    trust = np.clip((2 / 3 - 0.45) / 0.2, 0, 1)  # of three kinds that disagreed, two did again with the same class
+    weights = np.minimum(1, ratios[1] / (trust * min(1, 4 * (1 - r)) * r)) ** 2
+    np.testing.assert_allclose(criterion.last_weights, weights[kind], rtol=1e-5)
+    losses = -np.log(second[:, 0].numpy())
+    assert value.item() == pytest.approx(float(sizes * weights @ losses / (sizes @ weights)), rel=1e-5)
+    assert weights.min() < 0.6
 
 
 def test_suspects_are_mostly_wrong_and_all_that_names_a_row_names_the_sample():
