@@ -246,3 +246,4 @@ def test_weights_by_rank_are_those_of_numpy(weights):
     value.backward()
     np.testing.assert_allclose(losses.grad, weights.on(s), atol=1e-12)
     assert rrt.rank_weighted_mean(torch.zeros(0), weights) == 0
+    assert rrt.rank_weighted_mean(torch.tensor([1.0, NAN]), rr.RankWeights([1, 0])).isnan()

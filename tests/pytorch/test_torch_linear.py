@@ -145,6 +145,16 @@ def test_extreme_logits_stay_finite():
     assert gradients(value, hidden)[0].isfinite().all()
 
 
+@TRIMMED_OR_ALL
+def test_an_ignored_token_may_overflow(ranks):
+    hidden, weight, target, _ = batch(dtype=torch.float32)
+    with torch.no_grad():
+        hidden[1, 2] = 3e38
+    target[1, 2] = IGNORED
+    value = rrt.linear_ranked_range(hidden, weight, target, *ranks)
+    assert all(gradient.isfinite().all() for gradient in gradients(value, hidden, weight))
+
+
 def test_a_word_that_cannot_be_has_an_infinite_loss_which_can_be_dropped():
     hidden, weight, target, bias = batch(bias=True, ignored=0.0)
     with torch.no_grad():

@@ -222,3 +222,8 @@ def test_worst_groups_by_the_definition(m, worst, ties):
     value.backward()
     torch.testing.assert_close(leaf.grad, loss.last_weights)
     assert loss.last_weights.sum().item() == pytest.approx(1.0)
+
+
+def test_a_group_that_loses_all_its_samples_does_not_count():
+    losses, groups = torch.tensor([-1.0, -2.0, -3.0, -4.0]), torch.tensor([0, 1, 1, 1])
+    assert rrt.WorstGroupLoss(m=2)(losses, groups=groups) == -3.5

@@ -186,6 +186,7 @@ def test_weights_of_losses_without_classes_are_those_of_the_definition():
     criterion = rrt.AoRRLoss(lambda output, target: output - target, m="auto", n_samples=40)
     target = torch.zeros(40)
     criterion(torch.linspace(0.5, 1.5, 40), target)
+    criterion(target, target)  # losses of 0, of which a hinge has many, do not count
     losses = torch.tensor([0.1, 3.9, 8.0, 40.0] * 10)
     value = criterion(losses, target)
     weights = np.minimum(1.0, 4.0 / losses.numpy()) ** 2
