@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import UserError
-from ..issues.label_studio import fingerprint
+from ..issues.label_studio import fingerprint, read_small
 from ..issues.suspects import CHOICES
 from ..pages.text import csv_safe, csv_unsafe, visible
 from ..tables.cell_formats import means_one, plain_number
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 COLUMNS = ("row", "given", "decision", "new_label", "p_wrong", "contents", "table", "target", "task")
 TASKS = ("classes", "numbers", "labels")
 NO_LABELS = "(none)"
-# A larger file is not a file of decisions.
-_MAX_BYTES = 200_000_000
 # The number of evenly spaced rows in the fingerprint of a table, besides the column names and the number of rows.
 _SAMPLED = 200
 
@@ -144,14 +142,7 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     'drop'
     """
     path = Path(path)
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise UserError(f"decisions are a small CSV, got {path.stat().st_size:,} bytes in {path}; is it the table?")
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"decisions must be UTF-8 text, got other bytes in {path}; save it as CSV in UTF-8") from error
+    text = read_small(path, "a list of decisions")
     first = text.partition("\n")[0]
     delimiter = ";" if first.count(";") > first.count(",") else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from ..errors import UserError
@@ -112,12 +112,9 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
         return replace(review, wrong=wrong, right=len(decided_rows) - wrong)
     odds = logit(np.clip([made.p_wrong for made in estimated], 0.005, 0.995))
     was_wrong = np.array([made.choice != "keep" for made in estimated])
-
-    def cost(shift: float) -> float:
-        p = expit(odds + shift)
-        return float(-np.log(np.where(was_wrong, p, 1.0 - p)).sum() + 0.5 * shift**2)
-
-    shift = float(minimize_scalar(cost, bounds=(-6.0, 6.0), method="bounded").x)
+    n = len(estimated)
+    mode = brentq(lambda shift: float((expit(odds + shift) - was_wrong).sum() + shift), -n, n)
+    shift = float(np.clip(mode, -6.0, 6.0))
     return replace(review, wrong=wrong, right=len(decided_rows) - wrong, expected=float(expit(odds).sum()), shift=shift)
 
 

@@ -232,18 +232,26 @@ def read_label_studio(path: str | os.PathLike[str]) -> list[Answer]:
     return answers
 
 
-def _read_json(path: Path) -> list[Any]:
+def read_small(path: Path, what: str) -> str:
+    """The text of a file of at most 500 MB in UTF-8; `what` names its contents in errors."""
     try:
         size = path.stat().st_size
         if size > _MAX_BYTES:
-            raise UserError(f"an export must have at most {_MAX_BYTES:,} bytes, got {size:,} in {path}; check it")
-        text = path.read_bytes().decode("utf-8-sig")
-        lines = path.suffix.lower() in (".jsonl", ".ndjson")
-        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+            raise UserError(f"{what} must have at most {_MAX_BYTES:,} bytes, got {size:,} in {path}; is it the table?")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}); check its name") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} must be UTF-8 text, got other bytes in {path}; save it again in UTF-8") from error
+
+
+def _read_json(path: Path) -> list[Any]:
+    text = read_small(path, "an export")
+    try:
+        lines = path.suffix.lower() in (".jsonl", ".ndjson")
+        records = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"cannot read {path} as JSON in UTF-8 ({visible(error, 80)}); export it again") from error
+        raise UserError(f"cannot read {path} as JSON ({visible(str(error), 80)}); export it again") from error
     if not _check(records, list, "an export", str(path)):
         raise UserError(f"an export has at least one record, got none in {path}; export it again")
     return list(records)
