@@ -369,17 +369,25 @@ def test_values_that_a_new_check_flags_are_counted_on_the_page_and_not_allowed_b
     from rankrange.audit import audit_table, report, row_problems
     from rankrange.audit.problems import RowProblem
 
-    def find_codes(rows, least):
-        (town,) = (column for column in rows.columns if column.name == "town")
-        at = np.flatnonzero(town.codes == town.levels.index("##7"))
-        return [RowProblem("codes", tuple(rows.numbers[at].tolist()), "town", "##7", "", "town is ##7", 0.9)]
+    def find_whitespace(rows, least):  # as in docs/development/extending.md
+        found = []
+        for column in rows.columns:
+            for code, text in enumerate(column.levels):  # no levels in a column of numbers
+                usual = text.strip()
+                at = rows.numbers[np.flatnonzero(column.codes == code)]
+                if text != usual and usual in column.levels and len(at) >= least:
+                    sentence = f"{column.name} is {text!r} in {len(at)} rows, and {usual!r} in others"
+                    found.append(
+                        RowProblem("whitespace", tuple(at.tolist()), column.name, text, usual, sentence, 0.9, "fix")
+                    )
+        return found
 
-    check = row_problems.Check("codes", "A town is a code.", 1, find_codes)
+    check = row_problems.Check("whitespace", "A text with spaces around it also occurs without.", 1, find_whitespace)
     monkeypatch.setattr(row_problems, "CHECKS", (check, *row_problems.CHECKS))
     rng = np.random.default_rng(0)
-    town = ["##7" if row in (3, 8) else "AB"[row % 2] for row in range(200)]
+    town = ["A " if row in (3, 8) else "AB"[row % 2] for row in range(200)]
     audit = audit_table({"x": rng.normal(size=200), "town": town, "y": rng.choice(["u", "v"], 200)}, "y")
-    assert "2 rows with codes" in " ".join(audit.sentences())
+    assert "2 rows with whitespace" in " ".join(audit.sentences())
     assert {column["name"]: column["unusual"] for column in report._overview(audit)} == {"x": 0, "town": 2}
     pytest.importorskip("pandera")
     assert audit.to_pandera().columns["town"].checks[0].statistics["allowed_values"] == ["A", "B"]
