@@ -154,7 +154,7 @@ class Description:
             self.mass + later.mass,
             self.whole and later.whole,
             labels if error is None else frozenset(),
-            self.mass_of_label + later.mass_of_label,
+            self.mass_of_label + later.mass_of_label if error is None else Counter(),
             self.sample + later.sample,
             error,
         )
