@@ -172,16 +172,20 @@ def test_numbers_with_a_given_m():
 
 
 def test_labels_that_nothing_predicts_are_left_alone():
-    """No model knows better than the class frequencies. Three draws of thirty may look predictable by chance."""
-    flagged = []
+    """No model knows better than the class frequencies. Three draws of thirty may look predictable by chance.
+
+    One of them may have a lower limit above 0, as 2.5% of the intervals may.
+    """
+    flagged, limits = [], []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
         model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y)
-        assert model.noise_interval_[0] == 0.0
         np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
+        limits.append(model.noise_interval_[0])
         flagged.append(model.dropped_.any())
     assert sum(flagged) <= 3
+    assert np.count_nonzero(limits) <= 1
 
 
 def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
