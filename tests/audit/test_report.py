@@ -4,6 +4,7 @@ import dataclasses
 import html
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from markupsafe import Markup  # noqa: E402
 from test_files import HARM, harmful_csv  # noqa: E402
 
 from rankrange.audit import audit_file, audit_table  # noqa: E402
+from rankrange.errors import with_flags  # noqa: E402
 from rankrange.pages.shell import asset, embed, page  # noqa: E402
 from rankrange.pages.text import csv_safe, percent, visible  # noqa: E402
 
@@ -70,7 +72,7 @@ def test_the_page_loads_from_disk_without_network_console_messages_or_requests(b
 def test_the_sentences_come_first(browser, made, audit):
     open_page(browser, made)
     shown = [p.text for p in browser.find_elements("css selector", ".lead p")]
-    assert shown == audit.sentences()
+    assert shown == [with_flags(sentence) for sentence in audit.sentences()]
 
 
 def test_pressing_a_header_sorts_and_pressing_again_turns_the_order_round(browser, made, audit):
@@ -199,11 +201,13 @@ def test_everything_that_can_be_pressed_is_reached_by_the_tab_key_and_shows_its_
 
 
 @pytest.mark.parametrize("width", [390, 768, 1200])
-def test_no_width_makes_the_page_scroll_sideways(browser, made, width):
+def test_no_width_makes_the_page_scroll_sideways(browser, audit, tmp_path, width):
+    target = dataclasses.replace(audit.target, names=["a label of many words " * 4, "another one " * 6])
+    (tmp_path / "r.html").write_text(dataclasses.replace(audit, target=target).report(), encoding="utf-8")
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     try:
-        open_page(browser, made)
+        open_page(browser, tmp_path / "r.html")
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
         assert float(browser.find_element("id", "loss-chart").size["width"]) > 0.75 * min(width, 900)
     finally:
@@ -385,3 +389,14 @@ def test_a_notebook_shows_findings_and_first_suspects_without_script(audit):
     assert html.count("<tr>") == 1 + len(audit.result.measures) + 1 + 10
     assert "<script" not in html
     assert "style=" not in html
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [(["label:a", "label:b"], ["label:*"]), (["calm", "sad"], ["calm", "sad"]), (["y"], ["y"])],
+)
+def test_the_target_columns_of_the_next_audit_are_one_pattern_if_it_matches_no_other_column(columns, options):
+    from rankrange.audit.report import _target_options
+
+    source = SimpleNamespace(names=["x", *columns])
+    assert _target_options(SimpleNamespace(target=SimpleNamespace(columns=columns), source=source)) == options

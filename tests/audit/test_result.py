@@ -68,7 +68,9 @@ def test_the_headline_names_a_measure_that_gets_worse_and_is_there_only_if_it_ma
     for words in ("predicts better", "but log loss gets worse", "9 rows", "errors or not"):
         assert words in headline
     assert "worse" not in with_measures(audit, better, even, m=9).sentences()[-2]
-    assert "is not clearly better" in with_measures(audit, even, worse, m=9).sentences()[-2]
+    headline = with_measures(audit, even, worse, m=9).sentences()[-2]
+    assert "is not better" in headline
+    assert "; log loss gets worse." in headline
     assert "ignores" not in " ".join(with_measures(audit, even, m=9).sentences())
 
 
@@ -123,6 +125,15 @@ def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_
         assert suspect.residual == pytest.approx(off, rel=1e-3)
         assert abs(off) / spreads == pytest.approx(0.5, rel=0.5)  # how the values were made
     assert "squared error divided by" in audit.to_dict()["model"]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("expected", "residual", "text"), [(20.0, 3.0, "20"), (650.901536, -0.0015, "650.90154"), (0.0, 0.0, "0")]
+)
+def test_an_expected_value_has_the_digits_in_which_it_differs_from_the_given_one(expected, residual, text):
+    from rankrange.audit.regression import expected_text
+
+    assert expected_text(expected, residual) == text
 
 
 def test_a_line_that_explains_the_numbers_is_not_shrunk_away(outlying):

@@ -20,6 +20,7 @@ from ..tables.read import Source, open_table
 from .evidence import SHOWN, short_text
 from .findings import Audit
 from .plan import Progress
+from .regression import expected_text
 from .study import audit_table, column_roles
 from .target import RowNames, target_of
 from .task_result import LISTED, groups_of, ranking
@@ -237,7 +238,8 @@ def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
     losses[sampled], dropped[sampled] = j.losses, j.dropped
     score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
     order = ranking(score, wrong, probability, LISTED if classes else 0, observed=audit.observed)
-    texts = [names[int(c)] if classes else number(float(c), 4) for c in suggested[order]]
+    pairs = zip(suggested[order], other[order], strict=True)
+    texts = [names[int(c)] if classes else expected_text(float(c), float(off)) for c, off in pairs]
     expected = [
         f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"
         if classes

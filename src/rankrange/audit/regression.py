@@ -70,7 +70,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         order=order,
         # a numeric target is never replaced: no prediction is certain enough
         actions=actions(wrong[order], np.zeros(len(order))),
-        suggested=[number(value, 4) for value in expected.tolist()],
+        suggested=[expected_text(*pair) for pair in zip(expected.tolist(), (scale * off).tolist(), strict=True)],
         residuals=scale * residual,
         expected=_explanation(expected, scale * off, scale * usual * width[order]),
         against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
@@ -142,13 +142,19 @@ def trees_out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -
     return plan.out_of_fold(predict)
 
 
+def expected_text(expected: float, residual: float) -> str:
+    """The expected value with four significant digits, or as many as show the first two of the residual."""
+    more = np.log10(max(abs(expected), 1e-300) / max(abs(residual), 1e-300))
+    return number(expected, int(np.clip(np.ceil(more) + 2, 4, 12)))
+
+
 def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
     """The reason in words for each suspect: the expected value, and the residual in units and in standard deviations.
 
     All arrays are in the units of the target; `core` has the standard deviation for each suspect.
     """
     return [
-        f"expected {number(value, 4)} by a model fitted without the row; the value is {number(abs(off), 4)} "
+        f"expected {expected_text(value, off)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
         for value, off, usual in zip(expected, residual, core, strict=True)
     ]

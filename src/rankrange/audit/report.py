@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
+import os.path
 import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from ..errors import with_flags
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
-from ..pages.text import percent, visible
+from ..pages.text import percent, plural, visible
 from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
@@ -54,6 +57,7 @@ def audit_fragment(audit: Audit, limit: int = 10) -> Markup:
 
 def _body(audit: Audit, limit: int, identified: IdentifiedRows, rows: bool) -> Markup:
     values = _values(audit, limit, rows)
+    values["sentences"] = [with_flags(sentence) for sentence in values["sentences"]]
     curve = audit.cut_curve()
     # The slider starts at the cut of the model or, if it drops no row, at the number of likely wrong rows.
     start = np.abs(np.array(curve["count"]) - (audit.result.m or audit.n_likely or 1)).argmin()
@@ -117,8 +121,15 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
         ],
         "in_words": lambda problem: problem.sentence if rows else "values are left out",
         "command_name": shlex.quote(visible(audit.name)),
-        "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns[:5]),
+        "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in _target_options(audit)),
     }
+
+
+def _target_options(audit: Audit) -> list[str]:
+    """The target columns, or if they are several the one pattern that matches these and no other column."""
+    columns = audit.target.columns
+    pattern = os.path.commonprefix(columns) + "*"  # noqa: RUF071 (characters are meant)
+    return [pattern] if len(columns) > 1 and fnmatch.filter(audit.source.names, pattern) == columns else columns
 
 
 def _review_curve(audit: Audit) -> dict[str, Any]:
@@ -126,7 +137,7 @@ def _review_curve(audit: Audit) -> dict[str, Any]:
     seen, total = found_curve(audit.result), float(audit.result.wrong.sum())
     rows = np.unique(np.linspace(0, len(seen) - 1, 101).astype(int))
     stop, last = int(np.searchsorted(seen, 0.8 * seen[-1])), len(seen) - 1
-    sentence = f"After {stop:,} rows you have seen {seen[stop]:.0%} of the {total:,.0f} expected errors"
+    sentence = f"After {plural(stop, 'row')} you have seen {seen[stop]:.0%} of the {total:,.0f} expected errors"
     rest = f"; after all {last:,} listed, {seen[-1]:.0%}." if stop < last else "."
     return {**rising(rows.tolist(), seen[rows].tolist()), "says": sentence + rest}
 

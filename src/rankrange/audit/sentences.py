@@ -85,10 +85,10 @@ def _better(audit: Audit) -> str:
     model = f"The robust linear model, which ignores the {ignored},"
     change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
     change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
+    drawback = f"{' and '.join(worse)} get{'s' * (len(worse) == 1)} worse"
     if first.gain.low <= 0:
-        return f"{model} is not clearly better than the ordinary one: {change}."
-    drawback = f", but {' and '.join(worse)} get{'s' * (len(worse) == 1)} worse" if worse else ""
-    return f"{model} predicts better than the ordinary one: {change}{drawback}."
+        return f"{model} is not better than the ordinary one: {change}; {drawback}."
+    return f"{model} predicts better than the ordinary one: {change}{f', but {drawback}' if worse else ''}."
 
 
 def _next(audit: Audit) -> str:

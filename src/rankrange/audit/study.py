@@ -29,6 +29,7 @@ from ..crossfit.folds import Folds, default_repeats, draw_folds
 from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
+from ..pages.text import plural
 from ..tables.columns import Column, find_columns, find_one_column, read_columns
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
@@ -182,7 +183,7 @@ def audit_table(
         check(found.task)
     found, review = (found, None) if decisions is None else reviewed(found, decisions, held, names)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
-    progress(f"encoding {len(rest):,} columns")
+    progress(f"encoding {plural(len(rest), 'column')}")
     features = read_columns(table.select(rest), dates=dates, decimal=decimal)
     side = _image_side(features, pixels)
     encoder = TableEncoder(dates, decimal)

@@ -19,6 +19,7 @@ from . import run_apply, run_audit, run_demo
 
 _COMMANDS: dict[str, Any] = {"audit": run_audit, "apply": run_apply, "demo": run_demo}
 _PACKAGES = ("jinja2", "markupsafe", "matplotlib", "pandas", "pyarrow", "rich", "shtab", "skops")
+_TEXTS = ("help", "usage", "description", "epilog")
 _DESCRIPTION = """\
 Learning with the ranked range: find the rows of a table that are wrong, and train models that ignore them.
 
@@ -74,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         choices=("bash", "zsh", "tcsh"),
         help='print a completion script for the shell, for example: eval "$(rankrange --print-completion bash)"',
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", required=True)
     for name, module in _COMMANDS.items():
-        texts = {"help": module.HELP, "description": module.DESCRIPTION, "epilog": getattr(module, "EPILOG", None)}
+        texts: dict[str, Any] = {text: getattr(module, text.upper(), None) for text in _TEXTS}
         command = commands.add_parser(name, formatter_class=raw, **texts)
         module.add_arguments(command)
         command.set_defaults(run=module.run)

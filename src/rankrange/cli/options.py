@@ -101,7 +101,8 @@ AUDIT: Options = {**READING, **RUNNING, **DECISIONS}
 GROUPS: dict[str, Options] = {
     "what to write": OUTPUTS,
     "earlier decisions": DECISIONS,
-    "how to read the file": {**FILES, **READING},
+    "what the table holds": READING,
+    "how to read CSV and workbooks": FILES,
     "how to run": {**RUNNING, **SHOWING},
 }
 TARGET: Options = {

@@ -10,6 +10,7 @@ from ..pages.text import visible
 from .options import APPLY, FILES, add_argument, add_options, python_name
 
 HELP = "apply decisions to the rows of a table"
+USAGE = "rankrange apply FILE DECISIONS [...] --out FILE [further options]"
 DESCRIPTION = """\
 Apply decisions that were made on the page of an audit, in its list of suspects (--out) or in Label Studio: relabel
 rows, drop rows, keep the others.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..tables.read import Source
 
 HELP = "find the rows of a table that are probably wrong"
+USAGE = "rankrange audit FILE [FILE ...] --target COLUMN [--report report.html] [further options]"
 DESCRIPTION = """\
 Find the rows of a table whose target is probably wrong, and measure the gain of a model that ignores them.
 

@@ -3,8 +3,9 @@
 const page = (() => {
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("audit-data").textContent);
-  const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 4 });
+  const number = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(2) : value.toLocaleString("en-US", { maximumSignificantDigits: 4 }));
   const whole = (value) => value.toLocaleString("en-US");
+  const rowsOf = (n) => `${whole(n)} row${n === 1 ? "" : "s"}`;
   const percent = (value) => (100 * value).toFixed(value > 0 && value < 0.0995 ? 1 : 0) + "%";
   const probability = (p) => (p > 0.995 ? ">99%" : p < 0.005 ? "<1%" : (100 * p).toFixed(0) + "%"); // never certain
   const make = (tag, text, className) => {
@@ -42,7 +43,7 @@ const page = (() => {
       ...data.facts.map(([key, text]) => fact(`cut-${key}`, percent(curve[key][step]), text)),
     );
     slider.setAttribute("aria-valuetext",
-      `cut at ${number(cut)}: ${whole(count)} rows` + data.facts.map(([key, text]) => `, ${percent(curve[key][step])} ${text}`).join(""));
+      `cut at ${number(cut)}: ${rowsOf(count)}` + data.facts.map(([key, text]) => `, ${percent(curve[key][step])} ${text}`).join(""));
   };
   const fact = (id, value, text) => {
     const box = make("span", undefined, "fact");
@@ -96,7 +97,7 @@ const page = (() => {
       body.append(row);
     }
     const all = data.total > data.suspects.length
-      ? `the first ${whole(data.suspects.length)} of ${whole(data.total)} rows` : `${whole(data.suspects.length)} rows`;
+      ? `the first ${whole(data.suspects.length)} of ${rowsOf(data.total)}` : rowsOf(data.suspects.length);
     byId("shown").textContent = rows.length === data.suspects.length ? all : `${whole(rows.length)} of ${all}`;
     byId("page-says").textContent = rows.length
       ? `${whole(from + 1)} to ${whole(Math.min(from + perPage, rows.length))} of ${whole(rows.length)}` : "";
