@@ -7,7 +7,7 @@ A cut is a tensor (..., 4), one for each row of losses; all four numbers are NaN
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,13 +21,18 @@ def cut_at_ranks(rows: Tensor, m: int, k: int) -> Tensor:
     """The cut of each row for the ranks m+1 to k: two order statistics, and the weights of the losses equal to them."""
     lam = _of_rank(rows, k)
     lam_hat = _of_rank(rows, m) if m else torch.full_like(lam, torch.inf)
-    above_k, tied_k = _above_and_tied(rows, lam)
-    above_m, tied_m = _above_and_tied(rows, lam_hat)
+    cut = make_cut(lam, lam_hat, *_above_and_tied(rows, lam), *_above_and_tied(rows, lam_hat), m, k)
+    return cut.masked_fill(rows.isnan().any(-1, keepdim=True), torch.nan)
+
+
+def make_cut(
+    lam: Tensor, lam_hat: Tensor, above_k: Tensor, tied_k: Tensor, above_m: Tensor, tied_m: Tensor, m: Any, k: Any
+) -> Tensor:
+    """The cut from its two values and the numbers of losses above and equal to them; lam_hat is infinite for m = 0."""
     same = lam == lam_hat
     at_lam = (k - above_k).masked_fill(same, k - m) / tied_k
-    at_hat = (above_m + tied_m - m) / tied_m if m else torch.ones_like(tied_m)
-    cut = torch.stack([lam.to(at_lam.dtype), lam_hat.to(at_lam.dtype), at_lam, at_hat.masked_fill(same, 0.0)], -1)
-    return cut.masked_fill(rows.isnan().any(-1, keepdim=True), torch.nan)
+    at_hat = (1.0 - (m - above_m) / tied_m.clamp(min=1.0)).masked_fill(same, 0.0)
+    return torch.stack([lam.to(at_lam.dtype), lam_hat.to(at_lam.dtype), at_lam, at_hat], -1)
 
 
 def open_cut(losses: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Exact ranking over the losses of all processes of a group, without exchanging the losses.
 
 Both cuts are found digit by digit, from the highest digit of the bit patterns of the losses. In each round every
-process counts its losses for each value of the next digit, the counts are summed over the group, and every process
-reads the same digit from the sums: four rounds of 4 KB for float32 (eight for float64), for any batch size. If a
-process dies, the next round of the others fails with an error of torch.distributed.
+process counts its losses from each value of the next digit on, the counts are summed over the group, and every process
+reads the same digit from the sums: four rounds of 4 KB for float32 (eight for float64), for any batch size, after one
+for its size. If a process dies, the next round of the others fails with an error of torch.distributed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..core.ranges import RankedRange
-from .cuts import cut_weights, open_cut, ranks_on_device, sum_dtype, weighted_sum
+from .cuts import cut_weights, make_cut, open_cut, ranks_on_device, sum_dtype, weighted_sum
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 _DIGIT = 8
 _BASE = 1 << _DIGIT
+_INTEGER = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def joint_ranked_range(
@@ -39,12 +40,9 @@ def joint_ranked_range(
     at least one loss (`counts_in_batch`). If `keep_all` is true, all losses are kept.
     """
     wide = losses.detach().to(sum_dtype(losses))
-    keys = _ordered_bits(wide)
-    alive = torch.ones(2, len(keys), dtype=torch.int64, device=keys.device)
-    counts, n_nan = _count_digits(keys, keys.element_size() * 8 - _DIGIT, alive, wide.isnan().sum(), group)
-    n = counts[0].sum()
+    n, n_nan = sum_over(torch.stack([wide.new_full((), len(wide)).long(), wide.isnan().sum()]), group)
     m, k = ranks_on_device(keep, n, in_batches)
-    cut = _joint_cut(keys, alive, counts, m, k, group).to(wide.dtype)
+    cut = _joint_cut(wide, m, k, group).to(wide.dtype)
     if keep_all is not None:
         m, k, cut = torch.where(keep_all, 0, m), torch.where(keep_all, n, k), torch.where(keep_all, open_cut(cut), cut)
     valid = (m >= 0) & (m < k) & (k <= n) & (n_nan == 0) | (n == 0)
@@ -112,53 +110,24 @@ class _Joint(torch.autograd.Function):
         return gradient * ctx.n_processes, None, None
 
 
-def _joint_cut(keys: Tensor, alive: Tensor, counts: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
-    """The cut of the ranks m+1 to k, given the counts of the highest digit. Each round finds one digit of both cuts."""
-    left = torch.stack([k, m])  # ranks of the cuts among the losses that share the digits found so far
-    found = torch.zeros_like(left, dtype=keys.dtype)
-    for shift in range(keys.element_size() * 8 - _DIGIT, -1, -_DIGIT):
-        if shift < keys.element_size() * 8 - _DIGIT:
-            counts, _ = _count_digits(keys, shift, alive, left.new_zeros(()), group)
-        downward = counts.flip(1)
-        at_least = downward.cumsum(1)
-        from_top = (at_least < left[:, None]).sum(1, keepdim=True).clamp(max=_BASE - 1)
-        tied = downward.gather(1, from_top)[:, 0]
-        left = left - (at_least.gather(1, from_top)[:, 0] - tied)
-        digit = _BASE - 1 - from_top
-        alive = alive * (_digits(keys, shift) == digit)
-        found |= digit[:, 0].to(keys.dtype) << shift
-    lam, lam_hat = _from_ordered_bits(found).unbind()
-    lam_hat = torch.where(m > 0, lam_hat, torch.inf)
-    same = lam == lam_hat
-    tied = tied.double()
-    at_lam = torch.where(same, k - m, left[0]) / tied[0]
-    at_hat = torch.where(same, 0.0, torch.where(m > 0, (tied[1] - left[1]) / tied[1], 1.0))
-    return torch.stack([lam.double(), lam_hat.double(), at_lam, at_hat])
+def _joint_cut(values: Tensor, m: Tensor, k: Tensor, group: ProcessGroup) -> Tensor:
+    """The cut of the ranks m+1 to k. A round counts the losses from 256 values on and finds one digit of both cuts."""
+    keys = _ordered(torch.where(values == 0, 0.0, values).view(_INTEGER[values.dtype])).sort().values
+    ranks, steps = torch.stack([k, m])[:, None], torch.arange(_BASE, dtype=keys.dtype, device=keys.device)
+    found = torch.full_like(ranks, torch.iinfo(keys.dtype).min, dtype=keys.dtype)
+    above = torch.zeros_like(ranks)
+    for shift in range(8 * keys.element_size() - _DIGIT, -1, -_DIGIT):
+        from_step = sum_over(len(keys) - torch.searchsorted(keys, found + (steps << shift)), group)
+        digit = ((from_step >= ranks).sum(1, keepdim=True) - 1).clamp(min=0)
+        above = torch.where(digit < _BASE - 1, from_step.gather(1, (digit + 1).clamp(max=_BASE - 1)), above)
+        tied = from_step.gather(1, digit) - above
+        found = found + (digit.to(keys.dtype) << shift)
+    lam, lam_hat = _ordered(found[:, 0]).view(values.dtype).unbind()
+    (above_k, above_m), (tied_k, tied_m) = above[:, 0].double(), tied[:, 0].double()
+    return make_cut(lam, torch.where(m > 0, lam_hat, torch.inf), above_k, tied_k, above_m, tied_m, m, k)
 
 
-def _count_digits(keys: Tensor, shift: int, alive: Tensor, extra: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor]:
-    """For both cuts, how many losses with the higher digits found so far (`alive`) have each digit at `shift`."""
-    counts = alive.new_zeros(2 * _BASE + 1)
-    counts[: 2 * _BASE].view(2, _BASE).scatter_add_(1, _digits(keys, shift).expand(2, -1), alive)
-    counts[-1] = extra
-    sum_over(counts, group)
-    return counts[:-1].view(2, _BASE), counts[-1]
-
-
-def _digits(keys: Tensor, shift: int) -> Tensor:
-    return ((keys >> shift) & (_BASE - 1)).long()
-
-
-def _ordered_bits(values: Tensor) -> Tensor:
-    """Integers that have, read as unsigned, the order of the values; 0.0 and -0.0 are equal."""
-    integer = torch.int64 if values.dtype == torch.float64 else torch.int32
-    bits = torch.where(values == 0, 0.0, values).view(integer)
-    limits = torch.iinfo(integer)
-    return bits ^ ((bits >> (limits.bits - 1)) & limits.max) ^ limits.min
-
-
-def _from_ordered_bits(keys: Tensor) -> Tensor:
-    limits = torch.iinfo(keys.dtype)
-    bits = keys ^ limits.min
-    bits = bits ^ ((bits >> (limits.bits - 1)) & limits.max)
-    return bits.view(torch.float64 if keys.dtype == torch.int64 else torch.float32)
+def _ordered(bits: Tensor) -> Tensor:
+    """The bits of floats as integers in the order of the floats, and the other way round."""
+    limits = torch.iinfo(bits.dtype)
+    return bits ^ ((bits >> (limits.bits - 1)) & limits.max)
