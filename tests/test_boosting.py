@@ -23,27 +23,47 @@ def drawn(seed, n, classes):
     return scores, rng.integers(0, classes, n)
 
 
+class DataSet:
+    """Labels and weights as the data sets of XGBoost and LightGBM hold them."""
+
+    def __init__(self, y, weight):
+        self.get_label, self.get_weight = (lambda: y), (lambda: weight)
+
+
+def repeated(weight, *arrays):
+    return [np.repeat(array, weight, axis=0) for array in arrays]
+
+
 @given(st.integers(0, 10**6), st.integers(4, 12), st.sampled_from([2, 3, 5]), st.integers(0, 2))
-def test_the_gradient_is_that_of_the_sum_of_kept_losses(seed, n, classes, m):
+def test_the_gradient_is_that_of_the_sum_of_kept_losses_where_a_weight_is_a_repetition(seed, n, classes, m):
     scores, y = drawn(seed, n, classes)
-    k = n - 1
-    gradient, hessian = XGBoost(m, k, warm_up=0).derivatives(scores, y)
+    weight = np.random.default_rng(seed).integers(1, 4, n) if seed % 2 else np.ones(n, dtype=int)
+    k = weight.sum() - 1
+    mass = weight.astype(float) if seed % 2 else []
+    gradient, hessian = LightGBM(m, k, warm_up=0).objective(scores, DataSet(y, mass))
     assert (hessian > 0).all()
+    by_estimator = XGBoost(m, k, warm_up=0).objective(y, scores, mass if seed % 2 else None)
+    np.testing.assert_array_equal((gradient, hessian), by_estimator)
     step = 1e-6
     for place in np.ndindex(scores.shape):
         ends = []
         for sign in (1, -1):
             moved = scores.copy()
             moved[place] += sign * step
-            ends.append(sum(sorted(losses_of(moved, y), reverse=True)[m:k]))
+            ends.append(sum(sorted(losses_of(*repeated(weight, moved, y)), reverse=True)[m:k]))
         assert gradient[place] == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-5)
 
 
-def test_the_second_derivative_is_that_of_the_log_loss():
-    scores, y = drawn(0, 8, 2)
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_second_derivatives_are_those_of_the_log_loss_scaled_as_lightgbm_scales_its_own(classes):
+    """With respect to each score, times K / (K - 1) for several classes."""
+    scores, y = drawn(0, 6, classes)
     _, hessian = XGBoost(0, 1.0, warm_up=0).derivatives(scores, y)
-    ends = [XGBoost(0, 1.0, warm_up=0).derivatives(scores + e, y)[0] for e in (1e-5, -1e-5)]
-    assert hessian == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
+    for j in range(classes if classes > 2 else 1):
+        change = 1e-4 * (np.arange(classes) == j) if classes > 2 else 1e-4
+        second = losses_of(scores + change, y) - 2 * losses_of(scores, y) + losses_of(scores - change, y)
+        factor = classes / (classes - 1) if classes > 2 else 1.0
+        np.testing.assert_allclose(hessian.reshape(6, -1)[:, j], factor * second / 1e-8, atol=1e-5)
 
 
 def test_ties_at_a_cut_share_it():
@@ -51,32 +71,32 @@ def test_ties_at_a_cut_share_it():
     assert gradient[0] == gradient[1] == pytest.approx(0.5 / (1 + np.exp(-3.0)))
 
 
-def test_a_weight_is_a_repetition():
-    scores, y = drawn(1, 6, 2)
-    weight = np.array([1, 2, 3, 1, 2, 1])
-    once, _ = XGBoost(3, 8, warm_up=0).derivatives(scores, y, weight.astype(float))
-    rows = np.repeat(np.arange(6), weight)
-    repeated, _ = XGBoost(3, 8, warm_up=0).derivatives(scores[rows], y[rows])
-    assert once == pytest.approx(np.bincount(rows, repeated))
-
-
 def test_the_first_rounds_use_all_rows_and_a_new_run_restarts_the_count():
-    objective = XGBoost(2, warm_up=2)
-    y = np.array([0, 0, 1, 1, 0])
-    equal, scores = np.zeros(5), np.array([-1.0, 2.0, 1.0, -3.0, 0.5])
+    """CatBoost passes twice over the rows in a round: for the splits, and for the leaves."""
+    ranked, in_blocks = XGBoost(5, warm_up=2), CatBoost(5, n_rows=20, warm_up=2).objective
+    scores, y = drawn(5, 20, 2)
     for _ in range(2):
-        kept = [(objective.derivatives(s, y)[0] != 0).sum() for s in (equal, scores, scores)]
-        assert kept == [5, 5, 3]
+        rounds = [np.zeros(20), scores, scores, scores]
+        kept = [np.count_nonzero(ranked.derivatives(s, y)[0]) for s in rounds]
+        passes = [[first for first, _ in in_blocks.calc_ders_range(s, y, None)] for s in rounds for _ in range(2)]
+        assert kept == [20, 20, 15, 15]
+        assert np.count_nonzero(passes, axis=1).tolist() == [20] * 4 + [15] * 4
 
 
-def test_the_metric_is_the_mean_of_kept_losses():
-    scores, y = drawn(2, 20, 3)
-    expected = np.mean(sorted(losses_of(scores, y), reverse=True)[2:15])
-    assert LightGBM(2, 15).metric(y, scores)[1] == pytest.approx(expected)
-    assert float(ranked_range(losses_of(scores, y), 2, 15)) == pytest.approx(expected)
-    metric = CatBoost(2, 15).metric
-    assert metric.get_final_error(*metric.evaluate(list(scores.T), y, None)) == pytest.approx(expected)
-    assert not metric.is_max_optimal()
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_metric_is_the_mean_of_kept_losses_where_a_weight_is_a_repetition(classes):
+    scores, y = drawn(2, 30, classes)
+    weight = np.random.default_rng(0).integers(1, 4, 30)
+    catboost = CatBoost(2, 15).metric
+    assert not catboost.is_max_optimal()
+    columns = [scores] if classes == 2 else list(scores.T)
+    for given_weight, whole in (([], np.ones(30, dtype=int)), (weight.astype(float), weight)):
+        expected = np.mean(sorted(losses_of(*repeated(whole, scores, y)), reverse=True)[2:15])
+        assert float(ranked_range(losses_of(scores, y), 2, 15, sample_weight=whole)) == pytest.approx(expected)
+        assert LightGBM(2, 15).metric(scores, DataSet(y, given_weight))[1] == pytest.approx(expected)
+        assert XGBoost(2, 15).metric(scores, DataSet(y, given_weight))[1] == pytest.approx(expected)
+        assert catboost.get_final_error(*catboost.evaluate(columns, y, given_weight)) == pytest.approx(expected)
+    assert LightGBM(2, 15).metric(y, scores, weight)[1] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -112,44 +132,41 @@ def noisy(classes=2, n=600, rate=0.25):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 4))
     y = np.digitize(X[:, 0], [0.0] if classes == 2 else [-0.5, 0.5])
-    wrong = rng.random(n) < rate
-    return X, y, np.where(wrong, (y + 1) % classes, y), wrong
+    return X, y, np.where(rng.random(n) < rate, (y + 1) % classes, y)
+
+
+def lightgbm_scores(X, y, m, history, more):
+    """Raw scores after sixty rounds, and the metric in each."""
+    lightgbm = pytest.importorskip("lightgbm")
+    params = {"objective": LightGBM(m).objective, "verbose": -1, "num_threads": 1, "seed": 0, "num_leaves": 8, **more}
+    data, record = lightgbm.Dataset(X, y), lightgbm.record_evaluation(history)
+    feval = LightGBM(m).metric
+    return lightgbm.train(params, data, 60, valid_sets=[data], feval=feval, callbacks=[record]).predict(X)
+
+
+def xgboost_scores(X, y, m, history, more):
+    xgboost = pytest.importorskip("xgboost")
+    params = {"nthread": 1, "max_depth": 3, "base_score": 0.0, "disable_default_eval_metric": 1, **more}
+    data, ours = xgboost.DMatrix(X, y), {"obj": XGBoost(m).objective, "custom_metric": XGBoost(m).metric}
+    evals = {"evals": [(data, "training")], "evals_result": history, "verbose_eval": False}
+    return xgboost.train(params, data, 60, **ours, **evals).predict(data, output_margin=True)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_lightgbm_boosts_the_ranked_range(classes):
-    lightgbm = pytest.importorskip("lightgbm")
-    X, y, given_y, wrong = noisy(classes)
-    more = {"num_class": classes} if classes > 2 else {}
-    params = {"verbose": -1, "num_threads": 1, "seed": 0, "num_leaves": 8, **more}
-    history = {}
-
-    def run(m):
-        objective = LightGBM(m).objective
-        data = lightgbm.Dataset(X, given_y)
-        booster = lightgbm.train(
-            {**params, "objective": objective},
-            data,
-            60,
-            valid_sets=[data],
-            feval=LightGBM(m).metric,
-            callbacks=[lightgbm.record_evaluation(history)],
-        )
-        return booster.predict(X)
-
-    plain, ours = run(0), run(0.25)
-    decide = (lambda s: s > 0) if classes == 2 else (lambda s: s.argmax(axis=1))
-    assert (decide(ours) == y).mean() > (decide(plain) == y).mean()
+@pytest.mark.parametrize("scores_of", [lightgbm_scores, xgboost_scores])
+def test_boosting_lowers_the_ranked_range_and_is_right_more_often(scores_of, classes):
+    X, y, given_y = noisy(classes)
+    history, more = {}, {"num_class": classes} if classes > 2 else {}
+    plain, ours = (scores_of(X, given_y, m, history, more) for m in (0, 0.25))
+    assert (labels_of_scores(ours) == y).mean() > (labels_of_scores(plain) == y).mean()
     assert history["training"]["ranked_range"][-1] < history["training"]["ranked_range"][0]
-    worst = np.argsort(-losses_of(np.asarray(ours, dtype=float), given_y))[: int(0.2 * len(y))]
-    assert wrong[worst].mean() > 0.8
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_lightgbm_boosts_the_ranks_up_to_k_only(classes):
     """In every round after the warm-up, only the ranks m+1 to k have a gradient, and what ties with one of them."""
     lightgbm = pytest.importorskip("lightgbm")
-    X, _, y, _ = noisy(classes, n=200)
+    X, _, y = noisy(classes, n=200)
     objective, rounds = LightGBM(0.1, 0.7, warm_up=2).objective, []
 
     def watched(scores, data):
@@ -170,7 +187,7 @@ def test_lightgbm_boosts_the_ranks_up_to_k_only(classes):
 
 def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
     lightgbm = pytest.importorskip("lightgbm")
-    X, _, y, _ = noisy()
+    X, _, y = noisy()
     params = {"verbose": -1, "num_threads": 1, "num_leaves": 8, "boost_from_average": False}
     own = lightgbm.train({**params, "objective": "binary"}, lightgbm.Dataset(X, y), 20).predict(X, raw_score=True)
     ours = lightgbm.train({**params, "objective": LightGBM(0).objective}, lightgbm.Dataset(X, y), 20).predict(X)
@@ -180,7 +197,7 @@ def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_scores_of_the_estimator_of_lightgbm_become_its_labels(classes):
     lightgbm = pytest.importorskip("lightgbm")
-    X, y, _, _ = noisy(classes)
+    X, y, _ = noisy(classes)
     names = np.array(["x", "y", "z"])[y]
     more = {"num_class": classes} if classes > 2 else {}
     model = lightgbm.LGBMClassifier(objective=LightGBM(0.05).objective, n_estimators=30, verbose=-1, n_jobs=1, **more)
@@ -191,47 +208,36 @@ def test_scores_of_the_estimator_of_lightgbm_become_its_labels(classes):
     assert probabilities_of_scores(scores).shape == (len(y), classes)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_xgboost_boosts_the_ranked_range(classes):
-    xgboost = pytest.importorskip("xgboost")
-    X, y, given_y, _ = noisy(classes)
-    data = xgboost.DMatrix(X, given_y)
-    more = {"num_class": classes} if classes > 2 else {}
-    params = {"nthread": 1, "max_depth": 3, "base_score": 0.0, "disable_default_eval_metric": 1, **more}
-    history = {}
-
-    def run(m):
-        booster = xgboost.train(
-            params,
-            data,
-            60,
-            obj=XGBoost(m).objective,
-            custom_metric=XGBoost(m).metric,
-            evals=[(data, "train")],
-            evals_result=history,
-            verbose_eval=False,
-        )
-        return booster.predict(data, output_margin=True)
-
-    plain, ours = run(0), run(0.25)
-    decide = (lambda s: s > 0) if classes == 2 else (lambda s: s.argmax(axis=1))
-    assert (decide(ours) == y).mean() > (decide(plain) == y).mean()
-    assert history["train"]["ranked_range"][-1] < history["train"]["ranked_range"][0]
-
-
-def test_blocks_of_rows_are_cut_where_the_pass_before_was():
+def test_blocks_of_rows_are_cut_where_the_pass_before_was_by_their_weight():
+    """Weight 2 equals the row twice: a quarter of the weight is dropped, not of the rows."""
     scores, y = drawn(3, 40, 2)
-    objective = CatBoost(4, 30, n_rows=40, warm_up=0).objective
-    for _ in range(2):
-        parts = [objective.calc_ders_range(scores[i : i + 7], y[i : i + 7], None) for i in range(0, 40, 7)]
-    ours = np.array([first for part in parts for first, _ in part])
-    assert ours == pytest.approx(-XGBoost(4, 30, warm_up=0).derivatives(scores, y)[0])
+    weight = np.random.default_rng(0).integers(1, 6, 40)
+
+    def derivatives(rows, weight):
+        objective = CatBoost(0.25, n_rows=len(rows), warm_up=0).objective
+        for _ in range(2):  # the first pass finds the cut
+            found = []
+            for i in range(0, len(rows), 7):
+                block = slice(i, i + 7)
+                mass = None if weight is None else weight[block].tolist()
+                found += objective.calc_ders_range(scores[rows][block].tolist(), y[rows][block].tolist(), mass)
+        return np.array(found)
+
+    all_rows = np.arange(40)
+    expected = XGBoost(0.25, warm_up=0).derivatives(scores, y)[0]
+    np.testing.assert_allclose(derivatives(all_rows, None)[:, 0], -expected, atol=1e-15)
+    rows = np.repeat(all_rows, weight)
+    summed = np.zeros((40, 2))
+    np.add.at(summed, rows, derivatives(rows, None))
+    found = derivatives(all_rows, weight)
+    np.testing.assert_allclose(found, summed, atol=1e-12)
+    assert 0 < (found[:, 1] == 0).sum() < 20
 
 
 @pytest.mark.filterwarnings("ignore:Failed to import numba")
 def test_catboost_boosts_the_ranked_range_of_all_rows():
     catboost = pytest.importorskip("catboost")
-    X, y, given_y, _ = noisy()
+    X, y, given_y = noisy()
     scores = {}
     for m in (0, 0.25):
         model = catboost.CatBoostClassifier(
@@ -261,7 +267,7 @@ def test_catboost_boosts_the_ranked_range_of_all_rows():
 )
 def test_what_catboost_cannot_boost_is_said(settings, classes, message):
     catboost = pytest.importorskip("catboost")
-    X, y, _, _ = noisy(classes)
+    X, y, _ = noisy(classes)
     usual = {"boosting_type": "Plain", "leaf_estimation_iterations": 1, "eval_metric": "Logloss", "iterations": 5}
     objective = CatBoost(0.1, n_rows=settings.pop("n_rows", len(y))).objective
     model = catboost.CatBoostClassifier(
@@ -271,23 +277,11 @@ def test_what_catboost_cannot_boost_is_said(settings, classes, message):
         model.fit(X, y)
 
 
-def test_rows_are_cut_from_the_round_after_the_warm_up_on():
-    """Two passes a round: of the splits and of the leaves. A second run with the same object begins anew."""
-    scores, y = drawn(5, 20, 2)
-    objective = CatBoost(5, n_rows=20, warm_up=2).objective
-    for _ in range(2):
-        kept = []
-        for i in range(8):
-            given_scores = np.zeros(20) if i < 2 else scores
-            kept.append(sum(first != 0 for first, _ in objective.calc_ders_range(given_scores, y, None)))
-        assert kept == [20] * 4 + [15] * 4
-
-
 @pytest.mark.filterwarnings("ignore:Failed to import numba")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_metric_of_catboost_ranks_all_rows(classes):
     catboost = pytest.importorskip("catboost")
-    X, _, y, _ = noisy(classes, n=1_500)
+    X, _, y = noisy(classes, n=1_500)
     model = catboost.CatBoostClassifier(
         loss_function="Logloss" if classes == 2 else "MultiClass", eval_metric=CatBoost(0.25).metric, iterations=10,
         depth=3, learning_rate=0.3, thread_count=1, allow_writing_files=False, verbose=0,
@@ -297,75 +291,11 @@ def test_the_metric_of_catboost_ranks_all_rows(classes):
     assert model.get_evals_result()["learn"]["RankedRangeMetric"][-1] == pytest.approx(expected, rel=1e-4)
 
 
-def test_catboost_cuts_by_the_weight_of_the_rows():
-    """Weight 2 equals the row twice: a quarter of the weight is dropped, not of the rows."""
-    rng = np.random.default_rng(0)
-    scores, y, weight = 2.0 * rng.normal(size=40), rng.integers(0, 2, 40), rng.integers(1, 6, 40)
-
-    def derivatives(rows, weight):
-        objective = CatBoost(0.25, n_rows=len(rows), warm_up=0).objective
-        for _ in range(2):  # the first pass finds the cut
-            found = objective.calc_ders_range(scores[rows].tolist(), y[rows].tolist(), weight)
-        return np.array(found)
-
-    rows = np.repeat(np.arange(40), weight)
-    repeated = np.zeros((40, 2))
-    np.add.at(repeated, rows, derivatives(rows, None))
-    found = derivatives(np.arange(40), weight.tolist())
-    np.testing.assert_allclose(found, repeated, atol=1e-12)
-    assert 0 < (found[:, 1] == 0).sum() < 20
-
-
 def test_in_the_first_round_of_catboost_all_rows_count():
     """All scores are 0 and all losses tie: a cut among them would drop every row from the second pass."""
     objective = CatBoost(0.25, n_rows=8, warm_up=0).objective
     for _ in range(2):
         assert all(second < 0.0 for _, second in objective.calc_ders_range([0.0] * 8, [0, 1] * 4, None))
-
-
-class DataSet:
-    """Labels and weights as the data sets of XGBoost and LightGBM hold them."""
-
-    def __init__(self, y, weight):
-        self.get_label, self.get_weight = (lambda: y), (lambda: weight)
-
-
-@pytest.mark.parametrize("make", [XGBoost, LightGBM])
-def test_weights_of_a_data_set_count_in_objective_and_metric(make):
-    rng = np.random.default_rng(0)
-    scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30).astype(float)
-    for found, expected in zip(
-        make(0.2, warm_up=0).objective(scores, DataSet(y, weight)),
-        make(0.2, warm_up=0).objective(y, scores, weight),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(found, expected)
-    rows = np.repeat(np.arange(30), weight.astype(int))
-    metric = make(0.2).metric
-    weighted, repeated = metric(scores, DataSet(y, weight)), metric(scores[rows], DataSet(y[rows], []))
-    assert weighted[1] == pytest.approx(repeated[1])
-    assert weighted[1] != pytest.approx(metric(scores, DataSet(y, []))[1])
-
-
-@pytest.mark.parametrize("classes", [3, 5])
-def test_second_derivatives_of_several_classes_are_scaled_as_lightgbm_scales_its_own(classes):
-    """K / (K - 1) times the second derivative of the log loss with respect to each score."""
-    rng = np.random.default_rng(0)
-    scores, y, step = rng.normal(size=(6, classes)), rng.integers(0, classes, 6), 1e-4
-    _, hessian = XGBoost(0, 1.0, warm_up=0).derivatives(scores, y)
-    for j in range(classes):
-        change = step * (np.arange(classes) == j)
-        second = losses_of(scores + change, y) - 2 * losses_of(scores, y) + losses_of(scores - change, y)
-        np.testing.assert_allclose(hessian[:, j], classes / (classes - 1) * second / step**2, atol=1e-5)
-
-
-def test_the_metric_of_catboost_counts_weights_as_repetitions():
-    rng = np.random.default_rng(0)
-    scores, y, weight = rng.normal(size=30), rng.integers(0, 2, 30), rng.integers(1, 4, 30)
-    rows, metric = np.repeat(np.arange(30), weight), CatBoost(0.2).metric
-    weighted = metric.get_final_error(*metric.evaluate([scores], y, weight.tolist()))
-    assert weighted == pytest.approx(metric.get_final_error(*metric.evaluate([scores[rows]], y[rows], None)))
-    assert weighted != pytest.approx(metric.get_final_error(*metric.evaluate([scores], y, [])))
 
 
 def test_tied_scores_are_predicted_as_the_first_class():

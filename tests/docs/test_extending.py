@@ -19,7 +19,7 @@ from sklearn.naive_bayes import GaussianNB
 from rankrange import AoRRClassifier, AoRRRegressor, RankWeights, find_label_issues, noise, scan
 from rankrange.core.aggregates import Stratified
 from rankrange.core.cuts import Selection
-from rankrange.core.losses import LOSSES, OF_SEVERAL, losses_for
+from rankrange.core.losses import LOSSES, losses_for
 from rankrange.core.rank_weights import NAMES
 from rankrange.crossfit.folds import draw_folds
 from rankrange.crossfit.members import MEMBERS, MemberTask
@@ -174,17 +174,6 @@ def test_warning_filters_do_not_change_the_fit_of_a_loss_without_curvature(losse
     np.testing.assert_array_equal(*fits)
 
 
-def test_every_loss_is_listed_where_users_look_for_it():
-    estimators = {AoRRClassifier: losses_for("binary"), AoRRRegressor: losses_for("numbers")}
-    page = (DOCS / "explanation" / "solvers.md").read_text(encoding="utf-8")
-    for kind, known in estimators.items():
-        (listed,) = re.findall(r"^    loss : \{(.*)\}", kind.__doc__, re.M)
-        assert listed == ", ".join(f'"{name}"' for name in known), "the docstring of the estimator"
-        (line,) = re.findall(rf"^\| `{kind.__name__}` \|.*", page, re.M)
-        assert all(f'`"{name}"`' in line for name in known), "the table in docs/explanation/solvers.md"
-    assert set(OF_SEVERAL) <= set(losses_for("binary"))
-
-
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
@@ -296,13 +285,6 @@ def test_models_with_named_weights_can_be_saved(name):
     np.testing.assert_array_equal(saved.aggregate.on(values), model.aggregate.on(values))
 
 
-def test_every_named_weighting_is_listed_where_users_look_for_it():
-    page = (DOCS / "how-to" / "groups.md").read_text(encoding="utf-8")
-    for name in NAMES:
-        assert f'"{name}" (' in RankWeights.__doc__, "the docstring of RankWeights"
-        assert f'\n| `"{name}"` | ' in page, "the table in docs/how-to/groups.md"
-
-
 # ---- members of the label-noise ensemble -----------------------------------------------------------------------------
 
 
@@ -393,29 +375,32 @@ def test_values_that_a_new_check_flags_are_counted_on_the_page_and_not_allowed_b
     assert audit.to_pandera().columns["town"].checks[0].statistics["allowed_values"] == ["A", "B"]
 
 
-def test_every_kind_of_problem_is_listed_where_users_look_for_it():
-    pytest.importorskip("pyarrow")
-    from rankrange.audit.problems import KINDS
-
-    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
-    for kind in KINDS:
-        assert f"\n| `{kind}` | " in page, "the table in docs/api/command_line.md"
+# ---- pages -----------------------------------------------------------------------------------------------------------
 
 
-# ---- file formats ----------------------------------------------------------------------------------------------------
-
-
-def test_every_format_is_listed_where_users_look_for_it():
+def test_every_entry_of_a_table_is_listed_where_users_look_for_it():
     pytest.importorskip("pyarrow")
     from rankrange.audit import audit_file
+    from rankrange.audit.problems import KINDS
     from rankrange.cli import run_audit
     from rankrange.tables.formats import FORMATS
     from rankrange.tables.read import open_table
 
+    def page(name):
+        return (DOCS / name).read_text(encoding="utf-8")
+
+    listed = []  # an entry, and where it stands
+    for kind, known in {AoRRClassifier: losses_for("binary"), AoRRRegressor: losses_for("numbers")}.items():
+        quoted = [f'"{name}"' for name in known]
+        listed.append((f"    loss : {{{', '.join(quoted)}}}", kind.__doc__))
+        (line,) = re.findall(rf"^\| `{kind.__name__}` \|.*", page("explanation/solvers.md"), re.M)
+        listed += [(f"`{name}`", line) for name in quoted]
+    listed += [(f'"{name}" (', RankWeights.__doc__) for name in NAMES]
+    listed += [(f'\n| `"{name}"` | ', page("how-to/groups.md")) for name in NAMES]
+    listed += [(f"\n| `{kind}` | ", page("api/command_line.md")) for kind in KINDS]
     parser = argparse.ArgumentParser()
     run_audit.add_arguments(parser)
-    page = (DOCS / "api" / "command_line.md").read_text(encoding="utf-8")
-    shown = {"the help of FILE": parser.format_help(), "the help of the command": run_audit.DESCRIPTION}
-    shown |= {"audit_file": audit_file.__doc__, "open_table": open_table.__doc__, "docs/api/command_line.md": page}
-    for name in set(FORMATS) - {"Arrow stream"}:  # Arrow without its footer
-        assert [place for place, text in shown.items() if name not in text] == []
+    formats = [parser.format_help(), run_audit.DESCRIPTION, audit_file.__doc__, open_table.__doc__]
+    formats.append(page("api/command_line.md"))
+    listed += [(name, text) for name in set(FORMATS) - {"Arrow stream"} for text in formats]  # Arrow without its footer
+    assert [entry for entry, text in listed if entry not in text] == []

@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.datasets import load_diabetes, load_wine
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.datasets import load_wine
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -19,7 +20,6 @@ from test_any_model import columns, mixed, texts
 
 from rankrange import (
     AoRRClassifier,
-    AoRRRegressor,
     RankedRangeClassifier,
     RankedRangeRegressor,
     find_label_issues,
@@ -46,41 +46,80 @@ def perceptron(_kind):
     return make_pipeline(StandardScaler(), MLPClassifier((10,), solver="lbfgs", alpha=1.0, max_iter=5_000, tol=1e-2))
 
 
-def linear(kind):
-    return make_pipeline(StandardScaler(), AoRRClassifier(m=0) if kind == "Classifier" else AoRRRegressor(m=0))
+def linear(_kind):
+    return make_pipeline(StandardScaler(), AoRRClassifier(m=0))
 
 
-KINDS = [lightgbm, xgboost, catboost, perceptron, linear]
+def trees(_kind):
+    return RandomForestClassifier(30)
+
+
+class Bare:
+    """Nothing but fit and predict: the class of the nearest row."""
+
+    def fit(self, X, y):
+        self.X, self.y = StandardScaler().fit(X), np.asarray(y)
+        self.rows = self.X.transform(X)
+        return self
+
+    def predict(self, X):
+        distance = ((self.X.transform(X)[:, None] - self.rows[None]) ** 2).sum(axis=2)
+        return self.y[distance.argmin(axis=1)]
+
+
+def bare(_kind):
+    return Bare()
+
+
+KINDS = [lightgbm, xgboost, catboost, perceptron, linear, trees, bare]
 
 
 @pytest.mark.parametrize(("kind", "ensemble"), [(catboost, False), *((kind, True) for kind in KINDS)])
-def test_classifiers_of_any_package(kind, ensemble):
+def test_classifiers_of_any_package_drop_planted_errors_and_little_else(kind, ensemble):
     X, y = load_wine(return_X_y=True)
     given = noise.symmetric(y, 0.15, 0)
-    base = kind("Classifier")
-    model = RankedRangeClassifier(base, ensemble=ensemble, random_state=0).fit(X, given)
+    model = RankedRangeClassifier(kind("Classifier"), ensemble=ensemble, random_state=0).fit(X, given)
     assert model.dropped_[given != y].mean() > 0.7
     assert model.dropped_[given == y].mean() < 0.06
+    assert model.m_ == model.dropped_.sum()
+    np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
+    assert model.noise_estimate_ == pytest.approx(model.p_wrong_.mean())
+    assert model.noise_interval_[0] < 0.15 < model.noise_interval_[1]
+    assert set(model.tuning_) == {"source", "weight", "gain"}
+    assert model.tuning_["weight"].sum() == pytest.approx(1.0)
     assert model.predict(X).shape == (len(y),)
     assert model.score(X, y) > 0.93
-    P = model.predict_proba(X)
-    np.testing.assert_allclose(P.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(model.classes_[P.argmax(axis=1)], model.predict(X))
+    if kind is bare:
+        with pytest.raises(AttributeError, match="'RankedRangeClassifier' has no attribute 'predict_proba'"):
+            model.predict_proba(X)
+    else:
+        P = model.predict_proba(X)
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(model.classes_[P.argmax(axis=1)], model.predict(X))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     assert not hasattr(clone(model), "classes_")
 
 
-@pytest.mark.parametrize("kind", [lightgbm, xgboost, catboost, linear])
-def test_regressors_of_any_package(kind):
-    X, y = load_diabetes(return_X_y=True)
-    bad = np.random.default_rng(0).choice(len(y), 22, replace=False)
-    given = y.copy()
-    given[bad] += 900.0
-    model = RankedRangeRegressor(kind("Regressor"), random_state=0).fit(X, given)
-    assert model.dropped_[bad].mean() > 0.9
-    assert model.dropped_.sum() <= 26
-    assert model.predict(X).shape == (len(y),)
-    assert abs(model.predict(X) - y).mean() < 60.0
+def neighbours(_kind):
+    return KNeighborsRegressor(7)
+
+
+@pytest.mark.parametrize("kind", [None, neighbours, lightgbm, xgboost, catboost])
+def test_regressors_of_any_package_drop_planted_outliers_and_little_else(kind):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (1400, 2))
+    truth = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    (X, fresh), (y, truth) = np.split(X, [400]), np.split(truth, [400])
+    y = y + 0.1 * rng.normal(size=400)
+    bad = rng.choice(400, 30, replace=False)
+    y[bad] += rng.choice([-1, 1], 30) * rng.uniform(2, 5, 30)
+    base = kind and kind("Regressor")
+    model = RankedRangeRegressor(base, random_state=0).fit(X, y)
+    assert model.dropped_[bad].mean() > 0.95
+    assert model.dropped_.sum() < 45
+    assert model.noise_interval_[0] < 30 / 400 < model.noise_interval_[1] + 0.02
+    plain = clone(base or HistGradientBoostingRegressor(random_state=0)).fit(X, y)
+    assert np.mean((model.predict(fresh) - truth) ** 2) < 0.5 * np.mean((plain.predict(fresh) - truth) ** 2)
 
 
 @pytest.mark.parametrize("kind", [xgboost, catboost, lightgbm])
@@ -153,29 +192,6 @@ def words():
     from sklearn.linear_model import LogisticRegression
 
     return make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
-
-
-class Bare:
-    """Nothing but fit and predict: the class of the nearest row."""
-
-    def fit(self, X, y):
-        self.X, self.y = np.asarray(X), np.asarray(y)
-        return self
-
-    def predict(self, X):
-        distance = ((np.asarray(X)[:, None] - self.X[None]) ** 2).sum(axis=2)
-        return self.y[distance.argmin(axis=1)]
-
-
-def test_a_model_with_nothing_but_fit_and_predict():
-    X, y = load_wine(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    given = noise.symmetric(y, 0.15, 0)
-    model = RankedRangeClassifier(Bare(), random_state=0).fit(X, given)
-    assert model.dropped_[given != y].mean() > 0.7
-    assert model.score(X, y) > 0.93
-    with pytest.raises(AttributeError, match="'RankedRangeClassifier' has no attribute 'predict_proba'"):
-        model.predict_proba(X)
 
 
 @pytest.mark.parametrize(

@@ -120,21 +120,6 @@ def waves(n=400, seed=0):
     return X, np.sin(X[:, 0]) + 0.3 * X[:, 1], rng
 
 
-@pytest.mark.parametrize("base", [None, KNeighborsRegressor(7)])
-def test_outliers_are_dropped(base):
-    X, f, rng = waves()
-    y = f + 0.1 * rng.normal(size=400)
-    bad = rng.choice(400, 30, replace=False)
-    y[bad] += rng.choice([-1, 1], 30) * rng.uniform(2, 5, 30)
-    model = RankedRangeRegressor(base, random_state=0).fit(X, y)
-    assert model.dropped_[bad].mean() > 0.95
-    assert model.dropped_.sum() < 45
-    assert model.noise_interval_[0] < 30 / 400 < model.noise_interval_[1] + 0.02
-    plain = (base or HistGradientBoostingRegressor(random_state=0)).fit(X, y)
-    fresh, truth, _ = waves(1000, 1)
-    assert np.mean((model.predict(fresh) - truth) ** 2) < 0.5 * np.mean((plain.predict(fresh) - truth) ** 2)
-
-
 @pytest.mark.parametrize("by", ["feature", "target"])
 def test_noise_that_grows_is_not_taken_for_outliers(by):
     X, f, rng = waves(1500)
@@ -158,16 +143,6 @@ def test_rows_that_trees_cannot_reach_are_not_dropped_and_the_fit_is_no_worse():
     assert model.p_wrong_.max() > 0.5  # they do look like outliers
 
 
-def test_numbers_with_a_given_m():
-    X, f, rng = waves()
-    y = f + 0.1 * rng.normal(size=400)
-    y[:20] += 4
-    model = RankedRangeRegressor(KNeighborsRegressor(7), m=20, ensemble=False, random_state=0).fit(X, y)
-    assert model.dropped_[:20].all()
-    assert model.m_ == model.dropped_.sum() == 20
-    assert isinstance(model.estimator_, KNeighborsRegressor)
-
-
 # ---- what they are made of
 
 
@@ -186,17 +161,6 @@ def test_labels_that_nothing_predicts_are_left_alone():
         flagged.append(model.dropped_.any())
     assert sum(flagged) <= 3
     assert np.count_nonzero(limits) <= 1
-
-
-def test_what_is_known_of_the_labels_is_the_posterior_of_all_predictions():
-    X, y = moons(400)
-    given = noise.symmetric(y, 0.2, 0)
-    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, given)
-    assert set(model.tuning_) == {"source", "weight", "gain"}
-    assert model.tuning_["weight"].sum() == pytest.approx(1.0)
-    assert model.tuning_["gain"][list(model.tuning_["source"]).index("smooth")] > 0  # moons are no normal classes
-    assert model.noise_estimate_ == pytest.approx(model.p_wrong_.mean())
-    assert model.noise_interval_[0] <= model.noise_estimate_ <= model.noise_interval_[1]
 
 
 def test_smooth_functions_of_label_sets_are_those_of_each_label_alone():

@@ -60,40 +60,11 @@ def _sharded(X, y, weight=None):
     return ArrayRows([X[:at], X[at:]], [y[:at], y[at:]], weights, columns=list("abcd"))
 
 
-def _outcome(model):
-    found = [
-        np.ravel(getattr(model, name)) for name in ("coef_", "intercept_", "n_iter_", "m_", "k_", "lam_", "lam_hat_")
-    ]
-    return np.concatenate(found).astype(float)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", [AoRRClassifier, AoRRRegressor])
-def test_each_parameter_changes_a_fit_on_a_scan_or_is_refused(kind):
-    X, y, numbers = _rows()
-    rows = _sharded(X, y if kind is AoRRClassifier else numbers)
-    rows.sample_rows = 500
-    base = {"m": 0.1, "k": 1.0, "random_state": 0}
-    usual = _outcome(kind(**base).fit(rows))
-    ignored = []
-    for name in set(inspect.signature(kind).parameters) - HOW_NOT_WHAT:
-        value = {AoRRClassifier: "hinge", AoRRRegressor: "huber"}[kind] if name == "loss" else OTHER[name]
-        hard = {"m": 0.1, "k": 1.0, "random_state": 0, "tol": 1e-10} if name == "max_iter" else base
-        reference = usual if hard is base else _outcome(kind(**hard).fit(rows))
-        try:
-            if np.array_equal(_outcome(kind(**{**hard, name: value}).fit(rows)), reference):
-                ignored.append(name)
-        except ValueError as error:
-            if name not in str(error):
-                raise
-    assert set(ignored) <= SAME_MINIMUM
-
-
-# ---- in memory -------------------------------------------------------------------------------------------------------
-
 LABELS = (np.random.default_rng(1).normal(size=(160, 4)) > 0.3).astype(int)
-# A base in which each parameter matters, and another value of each. `fit` gets (X, y); y is of this kind.
-IN_MEMORY = {
+# A base in which each parameter matters, and another value of each. `fit` gets (X, y), or a scan; y is of this kind.
+FITS = {
+    "classes of a scan": (AoRRClassifier, "classes", {"m": 0.1, "random_state": 0}, {**OTHER, "loss": "hinge"}),
+    "numbers of a scan": (AoRRRegressor, "numbers", {"m": 0.1, "random_state": 0}, {**OTHER, "loss": "huber"}),
     "classes": (AoRRClassifier, "classes", {"m": 0.1, "k": 0.9, "random_state": 0}, {**OTHER, "loss": "hinge"}),
     "numbers": (
         AoRRRegressor,
@@ -144,33 +115,33 @@ def _everything(model, X):
 
 
 def test_no_parameter_is_left_out():
-    for kind in {case[0] for case in IN_MEMORY.values()}:
-        tried = {name for case in IN_MEMORY.values() if case[0] is kind for name in case[3]}
+    for kind in {case[0] for case in FITS.values()}:
+        tried = {name for case in FITS.values() if case[0] is kind for name in case[3]}
         tried |= SAME_MINIMUM
         assert set(inspect.signature(kind).parameters) - HOW_NOT_WHAT <= tried, kind
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", IN_MEMORY)
-def test_each_parameter_changes_a_fit_in_memory_or_is_refused(name):
-    kind, target, base, others = IN_MEMORY[name]
-    X, classes, numbers = _rows(160)
+@pytest.mark.parametrize("name", FITS)
+def test_each_parameter_changes_a_fit_or_is_refused(name):
+    kind, target, base, others = FITS[name]
+    X, classes, numbers = _rows(N if "scan" in name else 160)
     X[-1] *= 20.0
     y = {"classes": classes, "numbers": numbers, "labels": LABELS}[target]
-    usual, ignored = _everything(kind(**base).fit(X, y), X), []
-    for other, value in others.items():
-        if other not in inspect.signature(kind).parameters:
-            continue
+    data = (X, y)
+    if "scan" in name:
+        data = (_sharded(X, y),)
+        data[0].sample_rows = 500
+    usual, ignored = _everything(kind(**base).fit(*data), X), []
+    for other in others.keys() & inspect.signature(kind).parameters.keys():
         strict = {**base, "tol": 1e-12} if other == "max_iter" and hasattr(kind(), "tol") else base
-        reference = usual if strict is base else _everything(kind(**strict).fit(X, y), X)
+        reference = usual if strict is base else _everything(kind(**strict).fit(*data), X)
         try:
-            found = _everything(kind(**{**strict, other: value}).fit(X, y), X)
+            if np.array_equal(_everything(kind(**{**strict, other: others[other]}).fit(*data), X), reference):
+                ignored.append(other)
         except ValueError as error:
             if other not in str(error):
                 raise
-            continue
-        if np.array_equal(found, reference):
-            ignored.append(other)
     assert set(ignored) <= SAME_MINIMUM
 
 
@@ -207,21 +178,16 @@ def test_each_parameter_of_find_label_issues_changes_what_it_finds():
     assert not [name for name, value in others.items() if np.array_equal(outcome(**{**base, name: value}), usual)]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("y", np.zeros(N)),
-        ("pred_probs", np.full((N, 2), 0.5)),
-        ("learn_from", np.zeros(N)),
-        ("n_repeats", 2),
-        ("n_jobs", 2),
-        ("texts", ["a"] * N),
-    ],
-)
-def test_what_a_scan_cannot_use_is_refused_by_find_label_issues(name, value):
-    X, y, _ = _rows()
+@pytest.mark.parametrize("name", ["y", "pred_probs", "learn_from", "n_repeats", "n_jobs", "texts"])
+@pytest.mark.parametrize("kind", ["scan", "Dask"])
+def test_what_a_scan_or_dask_cannot_use_is_refused_by_find_label_issues(kind, name):
+    X, y, _ = _rows(300)
+    rows = (_sharded(X, y),)
+    if kind == "Dask":
+        da = pytest.importorskip("dask.array")
+        rows = (da.from_array(X), da.from_array(y)) if name != "y" else (da.from_array(X),)
     with pytest.raises(TypeError, match=name):
-        find_label_issues(_sharded(X, y), **{name: value})
+        find_label_issues(*rows, **{name: 2})
 
 
 @pytest.mark.parametrize("cv", [KFold(3), 1, True, [(np.arange(5), np.arange(5, 9))]])
@@ -236,14 +202,6 @@ def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, val
     y = np.arange(60) % 2
     with pytest.raises(TypeError, match=f"pred_probs are used without any fit, got {name}"):
         find_label_issues(None, y, pred_probs=np.full((60, 2), 0.5), **{name: value})
-
-
-@pytest.mark.parametrize("name", ["pred_probs", "learn_from", "n_repeats", "texts"])
-def test_what_dask_cannot_use_is_refused(name):
-    da = pytest.importorskip("dask.array")
-    X, y, _ = _rows(300)
-    with pytest.raises(TypeError, match=name):
-        find_label_issues(da.from_array(X), da.from_array(y), **{name: 1})
 
 
 # ---- what is done with a scan after the fit --------------------------------------------------------------------------

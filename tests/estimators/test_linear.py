@@ -36,12 +36,9 @@ def test_fitted_attributes_are_those_documented():
     assert fit.objective_ == pytest.approx(0.9 * ranked[15:120].sum() + (fit.coef_**2).sum() / 2)
     assert fit.history_["objective"][-1] == pytest.approx(fit.objective_)
     assert fit.converged_
-
-
-def test_m_zero_has_no_upper_cut_and_drops_nothing():
-    fit = AoRRClassifier(m=0, k=0.5).fit(X, Y)
-    assert fit.lam_hat_ == np.inf
-    assert not fit.dropped_.any()
+    average = AoRRClassifier(m=0, k=0.5).fit(X, Y)
+    assert average.lam_hat_ == np.inf
+    assert not average.dropped_.any()
 
 
 def test_aggregates_are_settings():

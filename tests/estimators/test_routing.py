@@ -6,7 +6,7 @@ import sklearn
 from sklearn.base import BaseEstimator, clone, is_regressor
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -17,33 +17,17 @@ from rankrange import (
     RankedRangeClassifier,
     TKMLClassifier,
 )
-from rankrange.crossfit.choose import choose_m
 from rankrange.crossfit.folds import draw_folds, hold_out
-from rankrange.crossfit.held_out import choose_C
 
 # Of two or three penalties an end is often chosen, and labels here are random.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{start}:UserWarning") for start in ("the chosen C", "all coefficients are zero")
 ]
 
-GRID = {"m": [0, 0.1], "k": [1.0]}
 X, Y = make_classification(120, 4, flip_y=0.1, random_state=0)
 Y = np.sort(Y)  # folds that are not dealt out within classes would lack one
 WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
 GROUPS = np.random.default_rng(1).integers(0, 12, len(Y))
-
-
-def asked(**weight):
-    """An estimator that asks for sample_weight in its fit, its score, or not at all."""
-    model = AoRRClassifier(random_state=0)
-    return model.set_fit_request(sample_weight=weight["fit"]).set_score_request(sample_weight=weight["score"])
-
-
-def test_a_search_inside_a_cross_validation_hands_weights_on():
-    with sklearn.config_context(enable_metadata_routing=True):
-        search = GridSearchCV(asked(fit=True, score=False), GRID, cv=2)
-        found = cross_validate(search, X, Y, params={"sample_weight": WEIGHT}, cv=2, error_score="raise")
-        assert np.isfinite(found["test_score"]).all()
 
 
 # ---- groups
@@ -62,21 +46,10 @@ def test_rows_of_one_group_leave_nothing_to_choose(weighted):
     assert AoRRClassifier(m=0.1, C="auto").fit(X, wrong, sample_weight=weight, groups=groups).C_ == 1.0
 
 
-def test_folds_are_of_whole_groups():
-    from rankrange.core.losses import Logistic
-    from rankrange.core.objective import Design, Objective
-
-    objective = Objective(Design(X, True), 2.0 * Y - 1.0, Logistic(), 1.0, sample_weight=WEIGHT)
+def test_rows_of_folds_and_rows_held_out_are_of_whole_groups():
     for test in draw_folds(len(Y), np.random.default_rng(0), strata=Y, groups=GROUPS, n_repeats=2).test:
         assert test.any()
         assert not np.intersect1d(GROUPS[test], GROUPS[~test]).size
-    one = np.zeros(len(Y))
-    ranked = objective.ranked(0, objective.total)
-    assert choose_m(ranked, np.random.default_rng(0), groups=one).m == 0
-    assert choose_C(ranked, np.random.default_rng(0), groups=one)[0] == 1.0
-
-
-def test_rows_held_out_are_of_whole_groups():
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(len(Y))
         held = hold_out(len(Y), 30, order, GROUPS)

@@ -63,13 +63,6 @@ def test_equal_weights_are_no_weights(name):
         assert_same(told(model.fit(X, y, sample_weight=np.full(N, weight))), reference)
 
 
-def test_normalised_weights_do_not_undo_the_cut():
-    model = AoRRClassifier(random_state=0).fit(X, LABELS, sample_weight=np.full(N, 1.0 / N))
-    assert model.m_ > 0
-    assert model.score(X, TRUE) > 0.95
-    assert pytest.approx(1.0) == model.C_ / N  # that of LogisticRegression with these weights
-
-
 def test_a_given_m_and_C_keep_the_meaning_that_scikit_learn_gives_them():
     for weight in (WEIGHT, WEIGHT / N):
         ours = AoRRClassifier(0, 1.0, tol=1e-10).fit(X, LABELS, sample_weight=weight)
