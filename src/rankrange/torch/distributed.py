@@ -74,29 +74,19 @@ def share_of_items(counted: Tensor, n_items: Tensor | int, group: ProcessGroup |
     return n_counted / n_items / (1 if group is None else dist.get_world_size(group))
 
 
-def gather_rows(rows: Tensor, group: ProcessGroup, capacity: int = 0) -> tuple[Tensor, slice]:
-    """The rows of all processes, each padded with zeros to `capacity` rows, and where those of this process are.
+def gather_rows(rows: Tensor, group: ProcessGroup) -> tuple[Tensor, slice]:
+    """The rows of all processes, each padded with zeros to the largest number, and where those of this process are.
 
-    Without a capacity it is the largest number of rows, for which the processes and the device synchronise.
+    For the largest number the processes and the device synchronise.
     """
-    capacity = capacity or max(largest_over(len(rows), rows.device, group), 1)
-    if len(rows) > capacity:
-        raise ValueError(
-            f"over a group no batch may be larger than the largest first batch, got {len(rows)} samples after "
-            f"{capacity}; start with a full batch in some process"
-        )
+    size = torch.tensor([len(rows)], device=rows.device)
+    dist.all_reduce(size, dist.ReduceOp.MAX, group=group)
+    capacity = max(int(size), 1)
     padded = torch.cat([rows, rows.new_zeros(capacity - len(rows), rows.shape[1])])
     parts = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, padded, group=group)
     start = dist.get_rank(group) * capacity
     return torch.cat(parts), slice(start, start + len(rows))
-
-
-def largest_over(size: int, device: torch.device, group: ProcessGroup) -> int:
-    """The largest size over the processes; this waits for the other processes and for the device."""
-    sizes = torch.tensor([size], device=device)
-    dist.all_reduce(sizes, dist.ReduceOp.MAX, group=group)
-    return int(sizes)
 
 
 class _Joint(torch.autograd.Function):

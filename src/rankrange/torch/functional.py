@@ -7,7 +7,7 @@ losses makes the result and every weight NaN. An infinite loss among the m large
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -62,8 +62,7 @@ def ranked_range(
     >>> ranked_range(torch.tensor([9.0, 2.0, 1.0, 0.0]), 1, 3)
     tensor(1.5000)
     """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
+    check_choice("reduction", reduction, "mean", "sum")
     rows = as_rows(losses, dim)
     if group is not None:
         if dim is not None:
@@ -155,8 +154,7 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
     >>> tkml(torch.tensor([[3.0, 1.0, 0.5]]), torch.tensor([[0, 1, 0]]), 1)
     tensor(1.)
     """
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
+    check_choice("reduction", reduction, "mean", "sum", "none")
     mask, invalid = _label_mask(_check_tkml(scores, target, top_k), scores.shape[1])
     if kernels.fits_tkml(scores, top_k):
         losses = kernels.tkml(scores, mask, top_k, two_sided)
@@ -195,9 +193,8 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
         raise ValueError(
             f"scores must be floating point of shape (batch, labels), got {scores.dtype} of shape {tuple(scores.shape)}"
         )
-    if isinstance(top_k, bool) or not isinstance(top_k, int):
-        raise TypeError(f"top_k must be an int of at least 1, got {top_k!r} of type {type(top_k).__name__}")
-    if not 1 <= top_k < scores.shape[1]:
+    check_top_k(top_k)
+    if top_k >= scores.shape[1]:
         raise ValueError(f"need 1 <= top_k < labels, got top_k={top_k} for {scores.shape[1]} labels; lower top_k")
     if target.dim() == 1:
         target = target.unsqueeze(1)
@@ -217,24 +214,30 @@ def _check_tkml(scores: Tensor, target: Tensor, top_k: int) -> Tensor:
 def _label_mask(target: Tensor, n_labels: int) -> tuple[Tensor, Tensor | None]:
     """A mask (B, L) of the true labels, from a 0/1 mask or, for another width, from indices padded with -1.
 
-    Also the rows (B,) with an index that is neither a label nor -1, if values cannot be checked without waiting.
+    Of indices also the rows (B,) with one that is neither a label nor -1, which is no error if it takes waiting to see.
     """
     if target.shape[1] == n_labels:
         return target if target.dtype == torch.bool else target > 0, None
-    checkable = target.is_cpu and not torch.compiler.is_compiling() and not kernels.transforms_active()
-    if checkable and target.numel():
-        low, high = (int(end) for end in target.aminmax())
-        if low < -1 or high >= n_labels:
-            raise ValueError(
-                f"label indices must be from 0 to {n_labels - 1}, or -1 for padding, got {low} to {high}; count labels "
-                "from 0"
-            )
+    if wrong := kernels.out_of_bounds(target, -1, n_labels):
+        raise ValueError(
+            f"label indices must be from 0 to {n_labels - 1}, or -1 for padding, got {wrong}; count labels from 0"
+        )
     index = target.long()
     outside = (index < 0) | (index >= n_labels)
     # Padding has a column of its own, which is cut off, because a selection would wait for the device.
     mask = torch.zeros(len(target), n_labels + 1, dtype=torch.bool, device=target.device)
     mask = mask.scatter(1, torch.where(outside, n_labels, index), True)[:, :n_labels]
-    return mask, None if checkable else (outside & (index != -1)).any(1)
+    return mask, (outside & (index != -1)).any(1)
+
+
+def check_choice(name: str, value: Any, *choices: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}; choose one of these")
+
+
+def check_top_k(top_k: Any) -> None:
+    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+        raise ValueError(f"top_k must be an int of at least 1, got {top_k!r}")
 
 
 def as_range(m: Rank | RankedRange, k: Rank | None) -> RankedRange:

@@ -51,6 +51,14 @@ def transforms_active() -> bool:
     return not torch.compiler.is_compiling() and _transforms_active()
 
 
+def out_of_bounds(index: Tensor, low: int, high: int) -> str:
+    """The least and the largest index, unless all are in [low, high) or they cannot be read without waiting."""
+    if not index.is_cpu or not index.numel() or torch.compiler.is_compiling() or transforms_active():
+        return ""
+    least, largest = (int(end) for end in index.aminmax())
+    return "" if low <= least and largest < high else f"{least} to {largest}"
+
+
 def fits(values: Tensor) -> bool:
     """Whether the kernels support the dtype and device, outside of transforms of torch.func."""
     supported = TRITON and values.dtype in _DTYPES and (values.is_cuda or INTERPRETED)

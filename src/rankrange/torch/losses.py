@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.ranges import Rank, RankedRange
 from .cuts import LAM, LAM_HAT, counts_in_batch, cut_weights, open_cut, ranks_of, weighted_sum
 from .distributed import joint_ranked_range
-from .functional import as_rows, select, tkml
+from .functional import as_rows, check_choice, check_top_k, select, tkml
 from .kernels import transforms_active
 from .noisy_labels import NoisyLabels, checked_index, has_classes
 from .stream import StreamingCuts
@@ -84,10 +84,7 @@ class RangeLoss(nn.Module):
 
     def set_extra_state(self, state: Any) -> None:
         self.set_range(state["m"], state["k"])
-        if isinstance(self.batches, Tensor):
-            self.batches.fill_(state["batches"])
-        else:
-            self.batches = state["batches"]
+        self.batches = 0 * self.batches + state["batches"]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -171,8 +168,7 @@ class AoRRLoss(RangeLoss):
         ignore_index: int | None = None,
     ) -> None:
         super().__init__()
-        if ranking not in ("batch", "stream"):
-            raise ValueError(f"ranking must be 'batch' or 'stream', got {ranking!r}; choose one of the two")
+        check_choice("ranking", ranking, "batch", "stream")
         self.base, self.ranking, self.per_class, self.group = checked_base(base), ranking, per_class, group
         self.ignore_index, self.warmup = ignore_index, warmup_batches(warmup, total_batches)
         self.automatic = m == "auto"
@@ -214,9 +210,7 @@ class AoRRLoss(RangeLoss):
     @property
     def shares(self) -> Tensor:
         """The estimated share of wrong labels in each class (m="auto"); without classes that of large losses, (1,)."""
-        if self.auto is None:
-            raise AttributeError(f"shares needs m='auto', got m={self.m!r}; make the loss with m='auto'")
-        return self.auto.shares()
+        return self._automatic("shares", AttributeError).shares()
 
     def sample_weights(self) -> Tensor:
         """The current weight of each of the `n_samples` samples (m="auto"); 1 for samples that were not visited."""
@@ -234,9 +228,9 @@ class AoRRLoss(RangeLoss):
         """
         return self._automatic("suspects()").suspects()
 
-    def _automatic(self, what: str) -> NoisyLabels:
+    def _automatic(self, what: str, error: type[Exception] = ValueError) -> NoisyLabels:
         if self.auto is None:
-            raise ValueError(f"{what} needs m='auto', got m={self.m!r}; make the loss with m='auto'")
+            raise error(f"{what} needs m='auto', got m={self.m!r}; make the loss with m='auto'")
         return self.auto
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -468,10 +462,8 @@ class TKMLLoss(nn.Module):
 
     def __init__(self, top_k: int, *, two_sided: bool = True, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}; choose one of the three")
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-            raise ValueError(f"top_k must be an int of at least 1, got {top_k!r}")
+        check_choice("reduction", reduction, "mean", "sum", "none")
+        check_top_k(top_k)
         self.top_k, self.two_sided, self.reduction = top_k, two_sided, reduction
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:

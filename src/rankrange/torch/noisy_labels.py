@@ -35,7 +35,8 @@ import torch
 from torch import Tensor, nn
 
 from .cuts import sum_dtype, weighted_sum
-from .distributed import gather_rows, joint_value, largest_over
+from .distributed import gather_rows, joint_value
+from .kernels import out_of_bounds
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -90,13 +91,11 @@ class History(GrowingModule):
 
     def locate(self, index: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The row of each index on the device of the values, and whether it exists; otherwise, on a CPU, an error."""
-        if index.is_cpu and len(index) and not torch.compiler.is_compiling():
-            low, high = (int(end) for end in index.aminmax())
-            if low < 0 or high >= self.n_samples:
-                raise ValueError(
-                    f"indices must be at least 0 and below {self.argument}={self.n_samples}, got {low} to {high}; pass "
-                    f"the index of each sample in the data set, and {self.argument}=len(dataset)"
-                )
+        if wrong := out_of_bounds(index, 0, self.n_samples):
+            raise ValueError(
+                f"indices must be at least 0 and below {self.argument}={self.n_samples}, got {wrong}; pass the index "
+                f"of each sample in the data set, and {self.argument}=len(dataset)"
+            )
         if self.rows.numel() == 0:
             self.rows = values.new_zeros(self.n_samples + 1, values.shape[1])
         if self.rows.shape[1] != values.shape[1]:
@@ -164,7 +163,6 @@ class NoisyLabels(GrowingModule):
         self.history = History(n_samples, "n_samples")
         self.register_buffer("given", torch.full((self.history.n_samples + 1,), -1))
         self.register_buffer("sums", torch.zeros(0, 0))
-        self._capacity = 0
 
     def forward(
         self,
@@ -292,9 +290,7 @@ class NoisyLabels(GrowingModule):
         """The joined batch of the group, padded, and the part of this process."""
         index = local.sample if local.sample is not None else torch.full_like(local.target, -1)
         columns = [local.known, local.target, index.to(local.values.device), *local.values.unbind(1)]
-        if not self._capacity:  # only at the first batch do processes wait for the sizes of the others
-            self._capacity = largest_over(len(local.target), local.target.device, group)
-        rows, mine = gather_rows(torch.stack([column.double() for column in columns], 1), group, self._capacity)
+        rows, mine = gather_rows(torch.stack([column.double() for column in columns], 1), group)
         joined = local._replace(
             values=rows[:, 3:].to(local.values.dtype),
             target=rows[:, 1].long(),

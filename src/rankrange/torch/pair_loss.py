@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..core.ranges import RankedRange, check_rates
 from .cuts import cut_weights, ranks_of, sum_dtype
+from .functional import check_choice
 from .stream import StreamingCuts
 
 
@@ -55,8 +56,7 @@ class PartialAUCLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.fpr, self.tpr = check_rates("fpr", fpr), check_rates("tpr", tpr)
-        if ranking not in ("batch", "stream"):
-            raise ValueError(f"ranking must be 'batch' or 'stream', got {ranking!r}; choose one of the two")
+        check_choice("ranking", ranking, "batch", "stream")
         self.ranking = ranking
         stream = ranking == "stream"
         self.negative_cuts = StreamingCuts(step) if stream else None

@@ -56,12 +56,11 @@ class LinearSchedule:
 
     def state_dict(self) -> dict[str, Any]:
         """The state to save with a checkpoint."""
-        return {"count": self.count, "ends": {name: list(ends) for name, ends in self.ends.items()}}
+        return {"count": self.count, "ends": self.ends}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state, and set m and k of the loss accordingly."""
-        self.count = state["count"]
-        self.ends = {name: (ends[0], ends[1]) for name, ends in state["ends"].items()}
+        self.count, self.ends = state["count"], state["ends"]
         self._set()
 
 

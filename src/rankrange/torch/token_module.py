@@ -255,11 +255,10 @@ class LinearAoRRLoss(RangeLoss):
                 "criterion(..., index=index)"
             )
         rows, visits = history.rows[:-1].cpu(), history.visits[:-1].cpu()
-        order = torch.where(visits > 0, rows[:, 0], -1.0).argsort(descending=True, stable=True)[:n]
+        dropped = torch.where(visits > 0, rows[:, 0], 0.0)
+        order = dropped.argsort(descending=True, stable=True)[:n]
         found = []
-        for i in order.tolist():
-            if visits[i] == 0 or rows[i, 0] <= 0:
-                break
+        for i in order[dropped[order] > 0].tolist():
             text = None
             if tokens is not None and tokenizer is not None:
                 text = str(tokenizer.decode(tokens(i) if callable(tokens) else tokens[i]))

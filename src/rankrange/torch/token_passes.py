@@ -27,11 +27,7 @@ class Tokens(NamedTuple):
     target: Tensor
     counted: Tensor
     weights: Tensor
-    shape: torch.Size
-
-    @property
-    def length(self) -> int:
-        return self.shape[-1]
+    length: int  # of a document
 
 
 def document_means(values: Tensor, tokens: Tokens) -> Tensor:

@@ -24,8 +24,8 @@ from torch import Tensor
 from ..core.ranges import Rank, RankedRange
 from .cuts import ranks_on_device, sum_dtype
 from .distributed import gather_rows
-from .functional import as_range
-from .kernels import transforms_active
+from .functional import as_range, check_choice
+from .kernels import out_of_bounds, transforms_active
 from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_scores import Head, Scores
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 TokenWeights: TypeAlias = Tensor | Callable[[Tensor], Tensor]
-KEYS = ("excess", "loss", "reference")
 
 
 def linear_ranked_range(
@@ -122,8 +121,7 @@ def linear_ranked_range(
     >>> round(float(linear_ranked_range(hidden, weight, target, 1, 3)), 4)
     0.2395
     """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"reduction must be 'mean' or 'sum', got {reduction!r}; choose one of the two")
+    check_choice("reduction", reduction, "mean", "sum")
     head = Head(weight, bias, softcap, label_smoothing, chunk)
     tokens, head, weigh = prepared(hidden, head, target, ignore_index, token_weights)
     ranking = Ranking.checked(as_range(m, k), key, per, reference, target)
@@ -276,22 +274,17 @@ def _ordered(keys: Tensor, counted: Tensor, keep: RankedRange) -> tuple[Tensor, 
 
 def _capacity(keep: RankedRange, n: int) -> int:
     """The largest number that can be kept of up to n counted tokens."""
-    k = keep.k * n if isinstance(keep.k, float) else keep.k
-    if isinstance(keep.m, float):
-        most = (keep.k - keep.m) * n if isinstance(keep.k, float) else float(k)
-    else:
-        most = k - keep.m
-    return min(n, max(math.floor(most) + 1, 1))
+    ends = [[rank * size if isinstance(rank, float) else rank for rank in (keep.m, keep.k)] for size in (0, n)]
+    return min(n, max(math.floor(max(k - m for m, k in ends)) + 1, 1))
 
 
 # --- validation of inputs
 
 
 def checked_names(key: str | None, per: str) -> None:
-    if per not in ("token", "sequence"):
-        raise ValueError(f"per must be 'token' or 'sequence', got {per!r}; choose one of the two")
-    if key is not None and key not in KEYS:
-        raise ValueError(f"key must be one of {KEYS}, got {key!r}; choose one of these")
+    check_choice("per", per, "token", "sequence")
+    if key is not None:
+        check_choice("key", key, "excess", "loss", "reference")
 
 
 def prepared(
@@ -319,18 +312,14 @@ def prepared(
     flat = target.reshape(-1).long()
     counted = flat != ignore_index
     inside = torch.where(counted, flat, 0)
-    if inside.is_cpu and not torch.compiler.is_compiling() and len(inside):
-        low, high = (int(end) for end in inside.aminmax())
-        if low < 0 or high >= len(weight):
-            raise ValueError(
-                f"targets must be from 0 to {len(weight) - 1} or ignore_index={ignore_index}, got {low} to {high}"
-            )
+    if wrong := out_of_bounds(inside, 0, len(weight)):
+        raise ValueError(f"targets must be from 0 to {len(weight) - 1} or ignore_index={ignore_index}, got {wrong}")
     weights, weigh = counted.to(sum_dtype(hidden)), None
     if isinstance(token_weights, Tensor):
         weights = torch.where(counted, token_weights.detach().reshape(-1).to(weights.dtype), 0.0)
     elif token_weights is not None:
         weigh = lambda scores: token_weights(scores.loss).detach()  # noqa: E731
-    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, weights, target.shape)
+    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, weights, target.shape[-1])
     return tokens, head._replace(weight=weight, bias=bias), weigh
 
 
