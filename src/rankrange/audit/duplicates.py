@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from ..pages.text import visible
 from .problems import RowProblem, listed_rows
 from .target import Target
 
-# Checks of rows estimate chances and quantiles from at most this many rows.
-SAMPLE = 100_000
 # The number of columns by which rows are told apart.
 _IDENTIFYING = 12
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
@@ -22,46 +19,15 @@ _IDENTIFYING = 12
 _FEW_CELLS, _STEP, _MAX_NEAR = 3, 5e-4, 0.05
 
 
-class Hashes:
-    """Hashes of the cells of each column; the sums over the columns identify rows."""
-
-    def __init__(self, columns: list[Any]) -> None:
-        self.columns = columns
-
-    def of(self, j: int) -> Array:
-        """A hash of each cell of the j-th column, different for each j."""
-        cells = self.columns[j].cells.astype(np.float64)
-        bits = np.where(np.isnan(cells), np.nan, cells + 0.0).view(np.uint64)  # one NaN, one zero
-        return splitmix64(splitmix64(bits) + np.uint64(2 * j + 1))
-
-    @cached_property
-    def rows(self) -> Array:
-        """The hash of each row."""
-        total = self.of(0)
-        for j in range(1, len(self.columns)):
-            total += self.of(j)
-        return total
-
-    @cached_property
-    def chances(self) -> Array:
-        """For each column, the probability that two rows agree."""
-        return np.array([agreement(self.of(j)) for j in range(len(self.columns))])
-
-    def expected_pairs(self) -> float:
-        """The number of equal pairs of rows that independent columns would have by chance.
-
-        It is the number of pairs that differ in one column only, times the odds that this column agrees by chance.
-        """
-        equal, expected = _pairs(self.rows), 0.0
-        for j in np.argsort(self.chances)[:_IDENTIFYING].tolist():
-            odds = self.chances[j] / max(1.0 - self.chances[j], 1e-9)
-            expected = max(expected, (_pairs(self.rows - self.of(j)) - equal) * odds)
-        return expected
+def _hashes(column: Any, j: int) -> Array:
+    """A hash of each cell of the j-th column, different for each j; the sums over the columns identify rows."""
+    cells = column.cells.astype(np.float64)
+    bits = np.where(np.isnan(cells), np.nan, cells + 0.0).view(np.uint64)  # one NaN, one zero
+    return splitmix64(splitmix64(bits) + np.uint64(2 * j + 1))
 
 
-def agreement(cells: Array) -> float:
-    """The probability that two rows agree, from the cells of the first 100,000."""
-    cells = cells[:SAMPLE]
+def _agreement(cells: Array) -> float:
+    """The probability that two rows agree."""
     return float(((np.unique(cells, return_counts=True)[1] / len(cells)) ** 2).sum())
 
 
@@ -70,16 +36,27 @@ def _pairs(hashes: Array) -> float:
     return float((sizes * (sizes - 1) / 2).sum())
 
 
+def _expected_pairs(columns: list[Any], rows: Array) -> float:
+    """The number of equal pairs of rows that independent columns would have by chance.
+
+    It is the number of pairs that differ in one column only, times the odds that this column agrees by chance.
+    """
+    equal, chances = _pairs(rows), np.array([_agreement(column.cells) for column in columns])
+    odds = chances / np.maximum(1.0 - chances, 1e-9)
+    identifying = np.argsort(chances)[:_IDENTIFYING].tolist()
+    return max((_pairs(rows - _hashes(columns[j], j)) - equal) * odds[j] for j in identifying)
+
+
 def find_duplicates(columns: list[Any], target: Target, numbers: Array, times: float) -> list[RowProblem]:
     """Find rows that are equal in all columns, if there are at least `times` as many pairs as expected by chance."""
-    hashes = Hashes(columns)
-    order = np.argsort(hashes.rows, kind="stable")
-    edges = np.flatnonzero(np.diff(hashes.rows[order])) + 1
+    hashes = np.asarray(sum(_hashes(column, j) for j, column in enumerate(columns)))
+    order = np.argsort(hashes, kind="stable")
+    edges = np.flatnonzero(np.diff(hashes[order])) + 1
     groups = sorted((rows for rows in np.split(order, edges) if len(rows) > 1), key=lambda rows: int(rows[0]))
     if not groups:
         return []
-    expected = hashes.expected_pairs()
-    if _pairs(hashes.rows) < times * expected + 0.5:
+    expected = _expected_pairs(columns, hashes)
+    if _pairs(hashes) < times * expected + 0.5:
         return []
     y = target.y if target.y.ndim == 1 else np.unique(target.y, axis=0, return_inverse=True)[1].ravel()
     by_chance = f"{expected:.2g} such pairs are expected by chance"
@@ -107,14 +84,12 @@ def find_near_duplicates(columns: list[Any], numbers: Array, chance: float) -> l
     more pairs, or if they are more than 5% of the number of rows, similar rows are normal in this table, for example in
     a time series, and none is reported.
     """
-    n, chances = len(numbers), Hashes(columns).chances
-    identifying = np.argsort(chances)[:_IDENTIFYING].tolist()
-    if len(identifying) < 4:
+    if len(columns) < 4:
         return []
-    candidates = _neighbours([columns[j] for j in identifying[:6]])
+    candidates = _neighbours(sorted(columns, key=lambda column: _agreement(column.cells))[:6])
     near = _near_pairs(columns, candidates, _STEP, chance)
     wider = _near_pairs(columns, candidates, 4.0 * _STEP, chance)
-    if not 0 < len(near) <= _MAX_NEAR * n or len(wider) > 3 * len(near) + 2:
+    if not 0 < len(near) <= _MAX_NEAR * len(numbers) or len(wider) > 3 * len(near) + 2:
         return []
     return [_near_duplicate(columns, a, b, (int(numbers[a]), int(numbers[b]))) for a, b in near.tolist()]
 
@@ -146,8 +121,8 @@ def _near_pairs(columns: list[Any], pairs: Array, step: float, chance: float) ->
 def _chance_within(column: Any, width: float) -> float:
     """The probability that the cells of two rows differ by at most this width."""
     if column.values is None or width == 0.0:
-        return agreement(column.cells)
-    return min(1.0, 3.0 * agreement(np.floor(column.values / width)))
+        return _agreement(column.cells)
+    return min(1.0, 3.0 * _agreement(np.floor(column.values / width)))
 
 
 def _span(column: Any) -> float:

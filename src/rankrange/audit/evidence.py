@@ -1,7 +1,7 @@
 """Evidence for a reviewer: unusual values, usual values and nearest rows of each suspect, and charts of the table.
 
 A reason compares a value of the row with the values of the rows that have its label or, if the target has no classes,
-of all rows. Shares are estimated from at most 20,000 random rows per label. `pictures` computes the data of the charts.
+of all rows. `pictures` computes the data of the charts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
 from ..label_noise import POSSIBLE
 from ..pages.text import percent
 from ..tables.columns import Column
 from .pictures import ColumnPicture, colours, column_picture, points_of
-from .plan import SAMPLE
 from .target import Target
 from .task_result import TaskResult
 
@@ -63,17 +63,15 @@ class Evidence:
 class Groups:
     """The rows to compare a row with: those of its class, or all rows if the target has no classes."""
 
-    def __init__(self, target: Target, rng: np.random.Generator) -> None:
-        self.names = target.names if target.task == "classes" else None
-        self.of_row = np.zeros(len(target.y), dtype=np.intp) if self.names is None else target.y
-        self.counts = np.bincount(self.of_row, minlength=1 if self.names is None else len(self.names))
-        rows = [np.flatnonzero(self.of_row == group) for group in range(len(self.counts))]
-        self.samples = [one if len(one) <= SAMPLE else rng.choice(one, SAMPLE, replace=False) for one in rows]
+    def __init__(self, target: Target) -> None:
+        classes = target.task == "classes"
+        self.of_row = target.y if classes else np.zeros(len(target.y), dtype=np.intp)
+        self.words = [f"labelled '{name[:40]}'" for name in target.names] if classes else [""]
+        self.rows = [np.flatnonzero(self.of_row == group) for group in range(len(self.words))]
 
-    def of(self, group: int, short: bool = False) -> str:
-        """The group in words; `short` leaves out the number of its rows."""
-        label = "" if self.names is None else f"labelled '{self.names[group][:40]}'"
-        return label if short else f"the {int(self.counts[group]):,} rows {label}".rstrip()
+    def of(self, group: int) -> str:
+        """The group in words, with the number of its rows."""
+        return f"the {len(self.rows[group]):,} rows {self.words[group]}".rstrip()
 
 
 class Values:
@@ -92,7 +90,7 @@ class Values:
 
     def _usual_in(self, group: int) -> Any:
         """The sorted numbers of a group; or the share of its rows with each code, or with each word of prose."""
-        rows, column = self.groups.samples[group], self.column
+        rows, column = self.groups.rows[group], self.column
         if column.values is not None:
             return np.sort(column.values[rows][~column.missing[rows]])
         if column.is_prose:
@@ -104,7 +102,7 @@ class Values:
     def _share_in(self, group: int, key: Any) -> float:
         """The share of a group with this code or word; of a column of numbers, the share of missing cells."""
         if self.column.values is not None:
-            return 1.0 - len(self.usual(group)) / max(len(self.groups.samples[group]), 1)
+            return 1.0 - len(self.usual(group)) / max(len(self.groups.rows[group]), 1)
         return float(self.usual(group).get(key, 0.0))
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
@@ -135,7 +133,7 @@ class Values:
             what = f"the word '{key[:40]}' is in "
         share, compared = self._share_in(group, key), ""
         if other is not None:
-            compared = f", {_share(self._share_in(other, key))} of those {self.groups.of(other, True)}"
+            compared = f", {_share(self._share_in(other, key))} of those {self.groups.words[other]}"
         return share, f"{what}{_share(share)} of {of}{compared}"
 
     def _words(self, i: int) -> set[str]:
@@ -158,8 +156,7 @@ def gather(
     `features`, `table` (pyarrow, the columns on the page) and `X` (encoded) hold the rows that have a target, and
     `owners` the column of each feature of X. If the columns are pixels, `side` is the side of the images.
     """
-    rng = np.random.default_rng([seed, 15])
-    groups = Groups(target, rng)
+    groups = Groups(target)
     columns = {column.name: Values(column, groups) for column in features}
     code_of = {name: code for code, name in enumerate(target.names)} if target.task == "classes" else {}
     others = [code_of.get(name) for name in result.suggested]  # the group of the suggested label
@@ -171,11 +168,11 @@ def gather(
         _reason([columns[names[c]] for c in _strongest(weight)], i, groups, other)
         for i, other, weight in zip(result.order.tolist(), others, against, strict=True)
     ]
-    points, axes = points_of(X, target, result, colour, rng)
+    points, axes = points_of(X, target, result, colour, np.random.default_rng([seed, 15]))
     return Evidence(
         reasons=reasons,
         marks=[_marks(usable, i, groups) for i in result.order[:SHOWN].tolist()],
-        near=_nearest(features, table, X, target, result, others, rng, side),
+        near=_nearest(features, table, X, target, result, groups, others, side),
         columns=[column_picture(one.column, colour, len(labels)) for one in usable],
         labels=labels,
         points=points,
@@ -226,8 +223,8 @@ def _nearest(
     X: Any,
     target: Target,
     result: TaskResult,
+    groups: Groups,
     others: list[int | None],
-    rng: np.random.Generator,
     side: int,
 ) -> list[list[Near]]:
     """For the first suspects, the nearest rows that are none: of classes, those of the given and the suggested one."""
@@ -235,29 +232,22 @@ def _nearest(
     right = np.setdiff1d(np.flatnonzero(result.wrong < POSSIBLE), result.order)
     if not len(suspects) or not len(right):
         return []
-    if len(right) > SAMPLE:
-        right = np.sort(rng.choice(right, SAMPLE, replace=False))
-    classes, distance = target.task == "classes", _distances(X[suspects], X[right])
-    pools: dict[int | None, Array] = {None: np.arange(len(right))}
-    if classes:
-        pools = {code: np.flatnonzero(target.y[right] == code) for code in range(len(target.names))}
-    count = _NEAREST if classes else 2 * _NEAREST
-    chosen = []
-    for index, i in enumerate(suspects.tolist()):
-        wanted = [pools[code] for code in ([target.y[i], others[index]] if classes else [None]) if code in pools]
-        best = [pool[np.argsort(distance[index, pool], kind="stable")[:count]] for pool in wanted]
-        chosen.append(right[np.concatenate(best)])
+    count = _NEAREST if target.task == "classes" else 2 * _NEAREST
+    pairs = list(zip(groups.of_row[suspects].tolist(), others, strict=False))
+    near = {}
+    for group in {one for pair in pairs for one in pair if one is not None}:
+        pool = np.intersect1d(groups.rows[group], right)
+        if len(pool):
+            neighbours = NearestNeighbors(n_neighbors=min(count, len(pool))).fit(X[pool])
+            near[group] = pool[neighbours.kneighbors(X[suspects], return_distance=False)]
+    chosen = [
+        np.concatenate([right[:0], *(near[one][k] for one in pair if one in near)]) for k, pair in enumerate(pairs)
+    ]
     flat = np.unique(np.concatenate(chosen)).tolist()
     cells = list(zip(*cells_of(table, flat).values(), strict=True)) or [()] * len(flat)
     images = pixels_of(features, flat, side) or [b""] * len(flat)
-    found = {i: Near(int(target.rows[i]), target.text_of(i), list(cells[k]), images[k]) for k, i in enumerate(flat)}
-    return [[found[i] for i in rows.tolist()] for rows in chosen]
-
-
-def _distances(A: Any, B: Any) -> Array:
-    """Squared distances (rows of A, rows of B), up to a constant for each row of A."""
-    A, B = (np.asarray(M, dtype=np.float32) for M in (A, B))
-    return np.einsum("ij,ij->i", B, B) - 2.0 * (A @ B.T)
+    rows = {i: Near(int(target.rows[i]), target.text_of(i), list(cells[k]), images[k]) for k, i in enumerate(flat)}
+    return [[rows[i] for i in found.tolist()] for found in chosen]
 
 
 def short_text(value: Any, most: int = 60) -> str:

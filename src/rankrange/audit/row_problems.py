@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from ..core.arrays import Array
 from ..pages.text import number, visible
 from ..tables.columns import FEW, Column, read_columns
-from .duplicates import SAMPLE, find_duplicates, find_near_duplicates
+from .duplicates import find_duplicates, find_near_duplicates
 from .plan import SAMPLE as TREE_SAMPLE
 from .problems import RowProblem, kinds_in, listed_rows
 from .target import Target
@@ -68,12 +68,6 @@ def find_row_problems(
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
 
 
-def quantiles(x: Array, levels: Sequence[float]) -> Array:
-    """Quantiles as of `np.quantile`, from a fixed random sample if there are many values."""
-    sample = x if len(x) <= SAMPLE else x[np.random.default_rng(0).integers(0, len(x), SAMPLE)]
-    return np.asarray(np.quantile(sample, levels))
-
-
 # ---- text among numbers ----------------------------------------------------------------------------------------------
 
 
@@ -109,7 +103,7 @@ def placeholders_of(column: Column, least: float = 3) -> list[float]:
     for code in dict.fromkeys((*listed, 0.0)):
         count = int((others == code).sum())
         rest = others[others != code] if count > 1 else others[:0]
-        if len(rest) < FEW or len(np.unique(rest[:10_000])) < 5:
+        if len(rest) < FEW or len(np.unique(rest)) < 5:
             continue
         zero = code == 0.0 and column.kind != "dates"
         if _zero_is_implausible(count, least, rest) if zero else _is_isolated(code, count, least, rest):
@@ -126,8 +120,8 @@ def _is_isolated(code: float, count: int, least: float, others: Array) -> bool:
     if count < (least - 1 if abs(code) >= 999 else least):
         return False
     if code == -1:
-        return bool((others == np.floor(others)).all() and others.min() >= 0 and len(np.unique(others[:10_000])) > 20)
-    low, high = quantiles(others, [0.01, 0.99])
+        return bool((others == np.floor(others)).all() and others.min() >= 0 and len(np.unique(others)) > 20)
+    low, high = np.quantile(others, [0.01, 0.99])
     near = np.abs(others - code) <= 0.5 * max(float(high - low), 1e-300)
     return 3 * int(near.sum()) <= count and (code < low or code > high)
 
@@ -142,7 +136,7 @@ def _zero_is_implausible(count: int, least: float, others: Array) -> bool:
     if not least <= count <= len(others) or values[0] <= 0 or values[0] < 0.1 * float(np.median(others)):
         return False
     centre = float(np.median(np.log(others)))
-    tail = quantiles(centre - np.log(others), [0.75, 0.9, 0.95])
+    tail = np.quantile(centre - np.log(others), [0.75, 0.9, 0.95])
     end = min(np.exp(centre - tail_limit(tail, len(others), heaviest=0.0)), values[0])
     return float(end) > 3.0 * float(np.median(np.diff(values[: max(3, len(values) // 2)])))
 
@@ -175,7 +169,7 @@ def _find_outliers(rows: CheckedRows, error_rate: float) -> list[RowProblem]:
         far = outlying_cells(values, error_rate / len(columns))
         if far.any():
             inner, at = values[~far & ~np.isnan(values)], np.flatnonzero(far)
-            low, middle, high = quantiles(inner, [0.01, 0.5, 0.99])
+            low, middle, high = np.quantile(inner, [0.01, 0.5, 0.99])
             different = np.unique(values[at])
             for value in different[np.argsort(-np.abs(different - middle))][:_MAX_LISTED].tolist():
                 same = rows.numbers[at[values[at] == value]]
@@ -196,7 +190,7 @@ def outlying_cells(values: Array, error_rate: float) -> Array:
     if values[present].min() >= 0 and len(positive) >= 0.5 * len(present):
         scales.append((positive, np.log(values[positive]), 0.2))
     for rows, x, heaviest in scales:
-        distances = x - float(quantiles(x, [0.5])[0])
+        distances = x - float(np.quantile(x, [0.5])[0])
         for sign in (-1.0, 1.0):
             found[rows[sign * distances > _limit(sign * distances, error_rate, heaviest)]] = True
     return found
@@ -209,9 +203,9 @@ def _limit(d: Array, error_rate: float, heaviest: float) -> float:
     frequent values are normal, and the limit lies five times their range above the largest of them; with a single
     frequent value there are no outliers.
     """
-    q = quantiles(d, [0.75, 0.9, 0.95])
+    q = np.quantile(d, [0.75, 0.9, 0.95])
     if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
-        q = quantiles(d[d > 0], [0.5, 0.8, 0.9])
+        q = np.quantile(d[d > 0], [0.5, 0.8, 0.9])
     if q[0] > 0:
         return 1.25 * tail_limit(q, len(d), error_rate, heaviest)
     values, counts = np.unique(d, return_counts=True)
@@ -231,7 +225,7 @@ def tail_limit(distances: Any, n: int, error_rate: float = 0.05, heaviest: float
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
     slopes = [(logs[j] - logs[i]) / (0.5 * (z[j] ** 2 - z[i] ** 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
-    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(min(n, SAMPLE)), heaviest)
+    h = min(max(0.0, float(min(slopes))) + 1.0 / np.sqrt(n), heaviest)
     end = -float(ndtri(min(0.01, error_rate / n)))
     inner = logs - 0.5 * h * z**2
     return float(np.exp(np.median(inner)) * end * np.exp(min(0.5 * h * end**2, 600.0)))
