@@ -125,7 +125,7 @@ def test_a_workbook_of_two_sheets_is_asked_about_and_dates_are_dates(tmp_path):
         sheet.append([value, "x"])
     path = tmp_path / "t.xlsx"
     book.save(path)
-    with pytest.raises(UserError, match=r"got Sheet, other .*sheet="):
+    with pytest.raises(UserError, match=r"got 'Sheet', 'other' in .*; name one with sheet="):
         open_table(path)
     assert open_table(path, sheet="Sheet").read()["a"].to_pylist() == [datetime.datetime(2025, 3, 4)]
     assert open_table(path, sheet="other").read()["a"].to_pylist() == [7]

@@ -1,7 +1,7 @@
 """File formats: detection, and readers of all formats but CSV; also folders of images.
 
-`FORMATS` lists the binary formats by their first bytes. JSON and Excel are decompressed up to a limit, so a small file
-cannot fill the memory. Excel is read by python-calamine, which neither expands XML entities nor runs macros.
+`FORMATS` lists the binary formats by their first bytes. What is read as a whole has a limit after decompression, so a
+small file cannot fill the memory. Excel is read by python-calamine, which neither expands XML entities nor runs macros.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from ..errors import UserError, missing_package
 from ..pages.text import visible
+from .columns import listed, shown
 from .dataset_folder import read_stream
 
 # Images are reduced to this many pixels on each side.
@@ -30,7 +32,6 @@ _SIDE = 16
 # The largest number of bytes, after decompression, of a file that is read into memory at once.
 MAX_UNPACKED = 2_000_000_000
 _OTHER_KINDS = {
-    b"PK\x03\x04": "a zip file",
     b"%PDF": "a PDF file",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
@@ -94,11 +95,11 @@ def kind_of(path: Path, head: bytes) -> str:
     It is a name in `FORMATS`, "Excel", "JSON" (also one object per line), otherwise "CSV". A text that begins like a
     binary format, such as a CSV file with the column ORCID, is a text.
     """
-    if b"\n" not in head or re.search(rb"[\x00-\x08\x0e-\x1f]", head):
+    if re.search(rb"[\x00-\x08\x0e-\x1f]", head) or not re.search(rb"[\r\n]", head):
         for name, form in FORMATS.items():
             if head.startswith(form.start):
                 return name
-        if (head[:4] == b"PK\x03\x04" and _is_workbook(path)) or head[:4] == b"\xd0\xcf\x11\xe0":
+        if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
             return "Excel"
         for start, what in _OTHER_KINDS.items():
             if head.startswith(start):
@@ -120,31 +121,25 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
             return FORMATS[kind].load(path)
         if kind == "Excel":
             return _load_excel(path, sheet)
-        text = _unpacked(path, zipped).decode("utf-8-sig")
+        with gzip.open(path) if zipped else path.open("rb") as file:
+            text = file.read().decode("utf-8-sig")
     except (UserError, ImportError):
         raise
     except Exception as error:  # each library has its own errors for a damaged file
         raise UserError(
-            f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again"
+            f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again, or export it as "
+            "CSV"
         ) from error
     return _flat(_of_columns(path, _json_columns(path, text)))
 
 
-def _too_large(path: Path) -> UserError:
-    return UserError(
-        f"JSON and Excel files must have at most {MAX_UNPACKED:,} bytes after decompression, got more in {path}; save "
-        "it as Parquet or CSV"
-    )
-
-
-def _unpacked(path: Path, zipped: bool) -> bytes:
-    """The contents of a file; an error if it is too large, before more than the limit is decompressed."""
-    opener: Any = gzip.open if zipped else open
-    with opener(path, "rb") as file:
-        data = file.read(MAX_UNPACKED + 1)
-    if len(data) > MAX_UNPACKED:
-        raise _too_large(path)
-    return bytes(data)
+def check_size(path: Path, size: int) -> None:
+    """An error if a file that must be read as a whole has more than `MAX_UNPACKED` bytes after decompression."""
+    if size > MAX_UNPACKED:
+        raise UserError(
+            f"JSON, Excel and gzip files that are read as a whole must have at most {MAX_UNPACKED:,} bytes after "
+            f"decompression, got more in {path}; save it as Parquet or CSV"
+        )
 
 
 def _of_columns(path: Path, columns: dict[str, list[Any]]) -> Any:
@@ -208,16 +203,6 @@ def _flat(table: Any) -> Any:
 # ---- Excel -----------------------------------------------------------------------------------------------------------
 
 
-def _is_workbook(path: Path) -> bool:
-    """Whether a zip file is a workbook of Excel or of another program; a damaged file is judged by its suffix."""
-    try:
-        with zipfile.ZipFile(path) as packed:
-            names = set(packed.namelist())
-    except (zipfile.BadZipFile, OSError):
-        return path.suffix.lower() in (".xlsx", ".xlsm", ".xlsb", ".ods")
-    return bool(names & {"xl/workbook.xml", "xl/workbook.bin", "content.xml"})
-
-
 def _load_excel(path: Path, sheet: str | None) -> Any:
     """Read the named sheet, or the only one with rows below a header."""
     try:
@@ -226,24 +211,21 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
         raise missing_package("python-calamine", "Excel", extra="excel") from error
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:
-            if sum(part.file_size for part in packed.infolist()) > MAX_UNPACKED:
-                raise _too_large(path)
+            check_size(path, sum(part.file_size for part in packed.infolist()))
             if packed.testzip() is not None:  # the sizes in the directory of a zip file may be false
                 raise zipfile.BadZipFile("its parts do not have the sizes or checksums that it states")
     book = python_calamine.CalamineWorkbook.from_path(str(path))
     if sheet is not None and sheet not in book.sheet_names:
-        listed = visible(", ".join(book.sheet_names), 200)
-        raise UserError(f"sheet must name a sheet, got {sheet!r}, and {path} has {listed}; name one of them")
-    names = book.sheet_names if sheet is None else [sheet]
-    full = {name: rows for name in names if len(rows := book.get_sheet_by_name(name).to_python()) > 1}
+        found = listed(book.sheet_names)
+        raise UserError(f"sheet must name a sheet, got {shown(sheet)}, and {path} has {found}; name one of them")
+    sheets = map(book.get_sheet_by_name, book.sheet_names if sheet is None else [sheet])
+    full = list(islice((found for found in sheets if found.height > 1), 2))
     if not full:
         raise UserError(f"a table needs a header and rows, got no sheet with them in {path}; check the file")
     if len(full) > 1:
-        raise UserError(
-            f"a workbook with several sheets needs a choice, got {', '.join(visible(name, 40) for name in full)} "
-            f"in {path}; name one with sheet="
-        )
-    header, *rows = full.popitem()[1]
+        found = listed(book.sheet_names)
+        raise UserError(f"a workbook with several sheets needs a choice, got {found} in {path}; name one with sheet=")
+    header, *rows = full[0].to_python()
     columns = {str(cell).strip() or f"column {number}": number - 1 for number, cell in enumerate(header, 1)}
     if len(columns) < len(header):
         raise UserError(f"column names must differ, got one more than once in {path}; rename one of them")

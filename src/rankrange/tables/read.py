@@ -26,17 +26,17 @@ import numpy as np
 from ..core.arrays import Array
 from ..errors import UserError
 from ..pages.text import visible
+from . import formats
 from .cell_formats import MISSING
 from .columns import DELIMITERS, nearest, shown
 from .dataset_folder import files_of
-from .formats import kind_of, load, not_a_table, saved_input
 from .records import records
 
 # More columns would need more memory than most machines have.
 MAX_COLUMNS = 10_000
-_HEAD = 1 << 22
-# Rows per batch of a data set, and bytes per block of CSV, which must be larger than the longest row.
-_ROWS_AT_A_TIME, _BLOCK = 1 << 15, 1 << 24
+# The number of bytes that are read at once: the head of a file, a block of CSV (at least its longest row), and the
+# numbers of a batch of other formats.
+_BLOCK = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Source:
     delimiter: str = ","
     encoding: str = "utf-8"
     zipped: bool = False
-    n_bytes: int = 0  # about the uncompressed size
+    n_bytes: int = 0  # the uncompressed size; of gzip at most a block more than `MAX_UNPACKED`
     header_lines: int = 1  # of CSV: the number of lines up to the end of the header
     data: Any = None  # the pyarrow Dataset, unless it is CSV
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
@@ -84,8 +84,9 @@ class Source:
             for part in self.parts:
                 yield from part.batches(wanted, as_written=as_written)
             if self.data is not None:
+                rows = _BLOCK // (8 * max(1, len(wanted)))
                 yield from self.data.to_batches(
-                    columns=wanted, batch_size=_ROWS_AT_A_TIME, batch_readahead=2, fragment_readahead=1
+                    columns=wanted, batch_size=rows, batch_readahead=2, fragment_readahead=1
                 )
             elif not self.parts:
                 texts, null = dict.fromkeys(wanted, pa.string()), [] if as_written else MISSING
@@ -100,6 +101,8 @@ class Source:
         if self.data is not None:
             return self.data.to_table()
         if not self.parts:
+            if self.zipped:
+                formats.check_size(self.path, self.n_bytes)
             return pyarrow.csv.read_csv(*self._csv(self.names, null_values=MISSING))
         tables = [part.read() for part in self.parts]
         try:
@@ -127,6 +130,11 @@ class Source:
         text = str(error)
         if self.kind == "CSV" and "columns, got" in text:
             return self._ragged()
+        if "straddl" in text:
+            return UserError(
+                f"a row of CSV must have at most {_BLOCK:,} bytes, got a longer one in {self.path}; check that every "
+                "quoted cell ends with a quote, or save the table as Parquet"
+            )
         if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "encoding" in text:
             return _not_text(self.encoding, f"other bytes in {self.path}")
         return _unreadable(self.path, error)
@@ -165,16 +173,18 @@ def open_table(
     if not isinstance(path, str | os.PathLike):
         parts = [open_table(one, delimiter=delimiter, encoding=encoding, sheet=sheet) for one in path]
         return parts[0] if len(parts) == 1 else _of_one_schema(parts)
-    file = saved_input() if str(path) == "-" else Path(path)
+    file = formats.saved_input() if str(path) == "-" else Path(path)
     if file.is_dir():
         return replace(open_table(files_of(file)), path=file)
     head, zipped, size = _head_of(file)
-    kind = kind_of(file, head)
+    kind = formats.kind_of(file, head)
     if zipped and kind not in ("CSV", "JSON"):
         raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
     if kind == "CSV":
         return _open_csv(file, head, zipped, size, delimiter, encoding)
-    return _checked(_held(file, kind, load(file, kind, zipped, sheet), size))
+    if kind == "JSON":
+        formats.check_size(file, size)
+    return _checked(_held(file, kind, formats.load(file, kind, zipped, sheet), size))
 
 
 def in_memory(table: Any) -> Source:
@@ -208,22 +218,25 @@ def _of_one_schema(parts: list[Source]) -> Source:
 
 
 def _head_of(path: Path) -> tuple[bytes, bool, int]:
-    """The first 4 MiB after decompression, whether the file is compressed by gzip, and about its uncompressed size.
+    """The first 16 MiB after decompression, whether the file is compressed by gzip, and its uncompressed size.
 
+    A size above the limit `MAX_UNPACKED` is not measured further. The size that a gzip file states may be false.
     It is an error if the file does not exist, is not a regular file or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UserError(f"a regular file is needed, got {path}, a pipe or device; save it as a file first")
-        size = path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(_HEAD)
-            if head[:2] != b"\x1f\x8b":
-                return head, False, size
-            file.seek(0)
-            head = gzip.GzipFile(fileobj=file).read(_HEAD)
-            # The size that a gzip file states may be false. The rest is probably compressed like its head.
-            return head, True, int(len(head) * max(1.0, size / max(file.tell(), 1)))
+            head = file.read(_BLOCK)
+        if head[:2] != b"\x1f\x8b":
+            return head, False, path.stat().st_size
+        with gzip.open(path) as file:
+            head = block = file.read(_BLOCK)
+            size = len(head)
+            while block and size <= formats.MAX_UNPACKED:
+                block = file.read(_BLOCK)
+                size += len(block)
+            return head, True, size
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from error
 
@@ -248,30 +261,28 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
     if b"\0" in head and not re.match(r"utf[-_]?(16|32)", encoding.lower()):
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
-        raise not_a_table(path, "a binary file")
+        raise formats.not_a_table(path, "a binary file")
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
         raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example delimiter=';'")
-    whole = len(head) < _HEAD
-    text = _decoded(path, head, encoding, whole)
+    text = _decoded(path, head, encoding)
     chosen = delimiter or ("\t" if re.search(r"\.(tsv|tab)(\.gz)?$", path.name.lower()) else ",")
     filled = (record for record in records(io.StringIO(text, newline=""), chosen) if record[1])
     _, names, lines = next(filled, ("", [], 0))
     if len(names) == 1:
-        raise _one_column(path, names[0], text, chosen)
-    if next(filled, None) is None:
-        if not whole:
-            raise _too_many(path, f"more than {len(names):,}")
-        raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
+        _check_delimiter(path, text, chosen)
     names = [name if name.strip() else f"column {number}" for number, name in enumerate(names, 1)]
-    return _checked(Source(path, "CSV", names, chosen, encoding, zipped, size, lines))
+    source = _checked(Source(path, "CSV", names, chosen, encoding, zipped, size, lines))
+    if next(filled, None) is None:
+        raise UserError(f"a table needs rows, got only a header in {path}; add rows below it")
+    return source
 
 
-def _decoded(path: Path, head: bytes, encoding: str, whole: bool) -> str:
+def _decoded(path: Path, head: bytes, encoding: str) -> str:
     """The text of the head of a file, without a character that is cut at its end unless it is the whole file."""
     try:
         head[:1].decode(encoding, "ignore")  # an encoding such as "hex" is not one of texts
-        text = codecs.getincrementaldecoder(encoding)().decode(head, whole)
+        text = codecs.getincrementaldecoder(encoding)().decode(head, len(head) < _BLOCK)
     except LookupError as error:
         raise UserError(f"unknown encoding {visible(encoding)!r}; use for example encoding='latin-1'") from error
     except UnicodeDecodeError as error:
@@ -287,40 +298,35 @@ def _not_text(encoding: str, what: str) -> UserError:
     )
 
 
-def _one_column(path: Path, header: str, text: str, delimiter: str) -> UserError:
+def _check_delimiter(path: Path, text: str, delimiter: str) -> None:
+    """An error if the first lines have another delimiter."""
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     for other, name in DELIMITERS.items():
         if other != delimiter and len(lines) > 1 and all(other in line for line in lines):
             written = "'tab'" if other == "\t" else f"'{other}'"
-            return UserError(
+            raise UserError(
                 f"columns must be separated by the {DELIMITERS.get(delimiter, repr(delimiter))}, but in {path} they "
                 f"seem to be by the {name}; pass delimiter={written}"
             )
-    return UserError(
-        f"a table needs a target and at least one other column, got one column, {shown(header)}, in {path}; delete "
-        "lines above the header, or pass the separator of the columns as delimiter="
-    )
 
 
 def _checked(source: Source) -> Source:
-    if len(source.names) > MAX_COLUMNS:
-        raise _too_many(source.path, f"{len(source.names):,}")
-    if len(source.names) < 2:
+    names, path = source.names, source.path
+    if len(names) > MAX_COLUMNS:
         raise UserError(
-            f"a table needs a target and at least one other column, got {'one column' if source.names else 'none'} in "
-            f"{source.path}; add columns"
+            f"at most {MAX_COLUMNS:,} columns are audited, got {len(names):,} or more in {path}; keep the relevant "
+            "ones, or reduce them, for example by PCA"
         )
-    twice = [name for name, count in Counter(source.names).items() if count > 1]
+    if len(names) < 2:
+        got = f"one column, {shown(names[0])}," if names else "none"
+        raise UserError(
+            f"a table needs a target and at least one other column, got {got} in {path}; delete lines above the "
+            "header, or pass the separator of CSV as delimiter=, or add columns"
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise UserError(f"column names must differ, got {shown(twice[0])} more than once in {source.path}; rename one")
+        raise UserError(f"column names must differ, got {shown(twice[0])} more than once in {path}; rename one")
     return source
-
-
-def _too_many(path: Path, count: str) -> UserError:
-    return UserError(
-        f"at most {MAX_COLUMNS:,} columns are audited, got {count} in {path}; keep the relevant ones, or "
-        "reduce them, for example by PCA"
-    )
 
 
 # ---- rows as written in the file ------------------------------------------------------------------------------------
