@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import data
 from .experiments import NAMES, PROTOCOLS, module
 
 HERE = Path(__file__).parent
@@ -207,19 +208,25 @@ def write(folder: Path) -> Path:
 
     found = read(folder)
     summary, body = [], []
+    totals = {protocol: np.zeros((2, 3), dtype=int) for protocol in PROTOCOLS}
     for results in found:
         tables, counts = _tables(results)
         judged = [one for claim in claims_of(results) if (one := judge(claim, results))]
-        summary.append(_summary(results, counts, [one.verdict for one in judged]))
+        verdicts = [one.verdict for one in judged]
+        claims = [verdicts.count(verdict) for verdict in (HOLDS, OPEN, FAILS)]
+        totals[results.protocol] += (counts, claims)
+        summary.append(_summary(results.name, results.protocol, _splits(results), counts, claims))
         body += [f"## {module(results.name).TITLE}, {results.protocol} protocol", "", _about(results), "", *tables]
         if judged:
             body += ["| claim | of | verdict | evidence |", "|---|---|---|---|"]
             body += [f"| {j.claim['text']} | {j.claim['of']} | {j.verdict} | {j.evidence} |" for j in judged] + [""]
         body += [f"![{name}](figures/{name}.png)" for name in _draw(results, folder)] + [""]
-    pictures = _draw(Results("illustrations", "held-out", []), folder)
+    summary += [_summary("all", protocol, "", *both) for protocol, both in totals.items()]
     head = ["# The paper's experiments, repeated", "", (__doc__ or "").partition("\n\n")[2], *_protocols(found), ""]
     head += ["| experiment | protocol | splits | numbers: better, same, worse | claims: hold, open, do not |"]
-    head += ["|---|---|---|---|---|", *summary, ""]
+    head += ["|---|---|---|---|---|", *summary, "", *_data_sets()]
+    head += [f"## {module('illustrations').TITLE}", "", "`make reproduce ARGS=illustrations`: seconds.", ""]
+    pictures = _draw(Results("illustrations", "held-out", []), folder)
     head += [f"![{name}](figures/{name}.png)" for name in pictures] + [""]
     write_whole(folder / "results.md", "\n".join(head + body).rstrip() + "\n")
     return folder / "results.md"
@@ -246,6 +253,23 @@ def _protocols(found: list[Results]) -> list[str]:
     ]
 
 
+def _data_sets() -> list[str]:
+    """Tables 2 and 6: size, and the ratio of the classes or the number of labels per row beside the printed one."""
+    lines = ["## Tables 2 and 6: the data sets", "", "Every command writes this table, of the sets that it finds.", ""]
+    lines += ["| | rows | columns | | here | paper |", "|---|---|---|---|---|---|"]
+    for name, paper in toml("printed.toml")["data"].items():
+        try:
+            X, y = (bunch := data.load(name)).data, bunch.target
+        except (FileNotFoundError, ValueError):
+            continue
+        if y.ndim == 1:
+            what, here = "larger class / smaller", np.bincount(y).max() / np.bincount(y).min()
+        else:
+            what, here = "labels per row", y.sum() / len(y)
+        lines.append(f"| {name} | {len(X)} | {X.shape[1]} | {what} | {here:.2f} | {paper[0]:.2f} |")
+    return [*lines, ""]
+
+
 def _about(results: Results) -> str:
     minutes = sum(record["seconds"] for record in results.records) / 60.0
     command = f"`make reproduce ARGS='{results.name} --protocol {results.protocol}'`"
@@ -253,11 +277,13 @@ def _about(results: Results) -> str:
     return f"{command}: {minutes:.1f} minutes of one core.\n\n{settings.strip()}"
 
 
-def _summary(results: Results, counts: list[int], verdicts: list[str]) -> str:
+def _splits(results: Results) -> str:
     splits = sorted({len(values) for values in results.table.values()})
-    shown = f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else str(splits[0])
-    claims = ", ".join(str(verdicts.count(verdict)) for verdict in (HOLDS, OPEN, FAILS))
-    return f"| {results.name} | {results.protocol} | {shown} | {', '.join(map(str, counts))} | {claims} |"
+    return f"{splits[0]} to {splits[-1]}" if len(splits) > 1 else str(splits[0])
+
+
+def _summary(name: str, protocol: str, splits: str, numbers: Iterable[int], claims: Iterable[int]) -> str:
+    return f"| {name} | {protocol} | {splits} | {', '.join(map(str, numbers))} | {', '.join(map(str, claims))} |"
 
 
 def _tables(results: Results) -> tuple[list[str], list[int]]:

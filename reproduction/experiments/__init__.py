@@ -19,7 +19,7 @@ NAMES = ("illustrations", "toy", "binary", "mnist-symmetric", "multilabel", "mni
 PROTOCOLS = {
     "held-out": "Scaling and all choices use training and validation rows only; test rows are used once.",
     "paper": "The paper's algorithms with the settings, steps and rates of its Tables 11 to 17, errata corrected. "
-    "Where the paper chooses on test rows, so does this protocol, and the method's name says so.",
+    "Where a choice is made on test rows, as in the paper's code, the section says so.",
 }
 
 
