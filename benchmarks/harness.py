@@ -85,11 +85,12 @@ def gains(rows: pd.DataFrame, by: Any, column: str, other: str) -> pd.DataFrame:
 
 
 def regained(rows: pd.DataFrame, by: Any, methods: Sequence[str]) -> pd.DataFrame:
-    """Share of what wrong labels cost (clean - plain) that each method regains: a ratio of sums over runs."""
+    """Share of what wrong labels cost (clean - plain) that each method regains: a ratio of sums; nothing if no cost."""
     sums = rows.groupby(by)[["plain", "clean", *methods]].sum()
     lost = sums["clean"] - sums["plain"]
     found = {"lost": lost / rows.groupby(by).size()}
-    return pd.DataFrame({**found, **{name: (sums[name] - sums["plain"]) / lost for name in methods}})
+    shares = {name: (sums[name] - sums["plain"]) / lost.where(lost != 0) for name in methods}
+    return pd.DataFrame({**found, **shares})
 
 
 # ---- times -----------------------------------------------------------------------------------------------------------

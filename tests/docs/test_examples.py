@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
-from rankrange import find_label_issues
+from rankrange import find_label_issues, noise
 
 pytestmark = pytest.mark.site
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,43 @@ def test_most_planted_errors_of_the_demonstration_are_found_for_nine_of_ten_seed
         first = find_label_issues(X, given, random_state=seed).top(40)["row"]
         wins.append((given[first] != y[first]).mean() > 0.5)
     assert sum(wins) >= 9
+
+
+def console(page, number):
+    """The pieces of what the block of this number on a page shows below its commands; `...` stands for anything."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    block = re.findall(r"^```console\n(.*?)^```$", text, re.M | re.S)[number]
+    lines = [line for line in block.splitlines() if line and not line.startswith("$ ")]
+    return [" ".join(piece.split()) for line in lines for piece in line.split("...") if piece.strip()]
+
+
+def test_commands_print_what_the_pages_say(tmp_path, monkeypatch, capsys):
+    """28 of 569 diagnoses are wrong; a reviewer who knows the truth decides the first 30 suspects."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    from rankrange.audit import audit_file
+    from rankrange.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    data = load_breast_cancer(as_frame=True)
+    given = noise.symmetric(data.target.to_numpy(), 0.05, random_state=0)
+    data.data.assign(diagnosis=data.target_names[given]).to_csv("tumours.csv", index=False)
+    audit, truth = audit_file("tumours.csv", "diagnosis"), pd.Series(data.target_names[data.target], range(1, 570))
+    for suspect in audit.suspects(30):
+        right = truth[suspect.row]
+        audit.decide(suspect.row, *(["keep"] if right == suspect.given else ["relabel", right]))
+    audit.save_decisions("decisions.csv")
+    more = ["--decisions", "decisions.csv"]
+    for page, number, command in (
+        ("how-to/audit.md", 1, ["audit", "tumours.csv", "--target", "diagnosis"]),
+        ("how-to/review.md", 1, ["apply", "tumours.csv", "decisions.csv", "--out", "fixed.csv"]),
+        ("how-to/review.md", 2, ["audit", "fixed.csv", "--target", "diagnosis", *more]),
+        ("start/table.md", 0, ["demo"]),
+    ):
+        assert main(command) == 0
+        printed, shown = " ".join(capsys.readouterr().out.split()), console(page, number)
+        assert shown
+        assert [piece for piece in shown if piece not in printed] == []
 
 
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
