@@ -127,8 +127,8 @@ def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
         raise
     except Exception as error:  # each library has its own errors for a damaged file
         raise UserError(
-            f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again, or export it as "
-            "CSV"
+            f"{path} starts like {kind} but cannot be read ({visible(str(error), 100)}); copy it again, or export it "
+            "as CSV"
         ) from error
     return _flat(_of_columns(path, _json_columns(path, text)))
 
