@@ -80,8 +80,7 @@ def test_each_column_is_converted_once(monkeypatch):
         Column, "of", classmethod(lambda cls, name, *a, **k: (names.append(name), of(cls, name, *a, **k))[1])
     )
     audit_table(table(300)[0], "label", ignore=["price"], models="linear", jobs=1)
-    features = [name for name in names if name != "label"]
-    assert sorted(features) == sorted({"id", "a", "b", "city", "age", "odd"})
+    assert sorted(names) == sorted({"id", "a", "b", "city", "age", "odd", "label"})
 
 
 # ---- large files -------------------------------------------------------------------------------------------------
@@ -172,6 +171,7 @@ def test_no_view_of_observed_outcomes_calls_a_row_wrong(task, tmp_path, capsys):
         assert "wrong" not in text.lower(), name
         assert "relabel" not in text.lower(), name
     assert "surprising" in views["terminal"]
+    assert "its outcome is" in views["terminal"]
     assert 'data-key="action"' not in views["r.html"]
     found = json.loads(views["json"])
     assert found["labels"] == "observed"

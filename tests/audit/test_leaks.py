@@ -7,8 +7,10 @@ import pytest
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange import AoRRClassifier, find_label_issues  # noqa: E402
-from rankrange.audit import multilabel, regression  # noqa: E402
+from sklearn.ensemble import ExtraTreesRegressor  # noqa: E402
+
+from rankrange import AoRRClassifier, AoRRRegressor, find_label_issues  # noqa: E402
+from rankrange.audit import multilabel  # noqa: E402
 from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import group_numbers, time_periods  # noqa: E402
 from rankrange.crossfit import trees as tree_members  # noqa: E402
@@ -42,12 +44,12 @@ def _changed(X, y, rows, kind):
     X, y = X.copy(), y.copy()
     order = rng.permutation(rows)
     X[rows] = 3.0 * rng.normal(size=(len(rows), X.shape[1]))
-    y[rows] = y[order] if kind != "numbers" else 5.0 * rng.normal(size=len(rows))
+    y[rows] = y[order] if kind in ("classes", "labels") else 5.0 * rng.normal(size=len(rows))
     return X, y
 
 
 def _target(z, kind):
-    if kind == "numbers":
+    if kind in ("numbers", "trees"):
         return z
     if kind == "classes":
         return (z > 0).astype(np.intp)
@@ -60,45 +62,31 @@ def _linear_members(X, y, plan):
 
 
 MEMBERS = {
-    "numbers": lambda X, y, rows, plan: regression.fold_predictions(X, y, 1.0, 0.1, *rows, 0),
-    "classes": lambda X, y, rows, plan: _linear_members(X, y, plan)[rows[1]],
-    "labels": lambda X, y, rows, plan: multilabel.fold_scores(X, y, 1, 1.0, 0.0, *rows, 0),
+    "numbers": lambda X, y, plan: plan.out_of_fold(AoRRRegressor(0.1, C=1.0), X, y),
+    "classes": _linear_members,
+    "labels": lambda X, y, plan: plan.out_of_fold(multilabel._logistic(1.0), X, y.astype(int), "decision_function"),
+    "trees": lambda X, y, plan: plan.out_of_fold(ExtraTreesRegressor(5, random_state=0), X, y),
 }
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("how", ["time", "group"])
 @pytest.mark.parametrize("kind", list(MEMBERS))
-def test_linear_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
+def test_fits_of_an_audit_see_only_rows_that_the_plan_allows(kind, how):
     (X, z), plan = _data(), _plan(how)
     y = _target(z, kind)
+    before = MEMBERS[kind](X, y, plan)
     for f, (allowed, test) in enumerate(zip(plan.folds.train, plan.folds.test, strict=True)):
         assert not (allowed & test).any()
         if how == "time" and f:
             assert plan.groups[allowed].max() < f
         if f not in (0, 2):  # the first, which along time is predicted by the second, and one of the others
             continue
-        rows = np.flatnonzero(allowed), np.flatnonzero(test)
-        before = MEMBERS[kind](X, y, rows, plan)
         X2, y2 = _changed(X, y, np.flatnonzero(~allowed), kind)
         X2[test] = X[test]  # what is asked is the same
         # Linear members of all folds are fitted together and stop together.
-        close = {"rtol": 0.02, "atol": 0.02} if kind == "classes" else {"rtol": 0.0}
-        np.testing.assert_allclose(MEMBERS[kind](X2, y2, rows, plan), before, **close)
-
-
-@pytest.mark.parametrize("how", ["time", "group"])
-def test_trees_of_an_audit_of_numbers_see_only_rows_that_the_plan_allows(how):
-    from sklearn.ensemble import ExtraTreesRegressor
-
-    (X, y), plan = _data(), _plan(how)
-    model = ExtraTreesRegressor(5)
-    before = regression.trees_out_of_fold(model, X, y, plan, 5)
-    for train, test in zip(plan.folds.train, plan.folds.test, strict=True):
-        forbidden = np.flatnonzero(~train)
-        X2, y2 = _changed(X, y, forbidden, "numbers")
-        X2[test] = X[test]
-        np.testing.assert_array_equal(regression.trees_out_of_fold(model, X2, y2, plan, 5)[test], before[test])
+        close = {"rtol": 0.02, "atol": 0.02} if kind == "classes" else {"rtol": 1e-9}
+        np.testing.assert_allclose(MEMBERS[kind](X2, y2, plan)[test], before[test], **close)
 
 
 @pytest.mark.parametrize("how", ["time", "group"])

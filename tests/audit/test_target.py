@@ -62,7 +62,7 @@ def folds_of(n, by, cells, seed=0):
     """The folds of a numeric target of n rows, and the groups or periods."""
     column = read_columns(pa.table({by: cells}))[0]
     target = find_target(pa.table({"y": np.arange(float(n))}), ["y"])
-    return _folds(target, np.zeros((n, 1)), [column if by == "group" else None, column if by == "time" else None], seed)
+    return _folds(target, [column if by == "group" else None, column if by == "time" else None], seed)
 
 
 @settings(max_examples=30, deadline=None)

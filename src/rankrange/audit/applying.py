@@ -107,7 +107,7 @@ def changes_of(
         find_column(source.names, name, source.path, "the target of the decisions")
     columns = [source.names.index(name) for name in decisions.target]
     labels, n_rows = _labels_in(source, decisions.target)
-    positions = [names.position_of_text(made.row) for made in decisions.made]
+    positions = [(names.positions(made.row) or [-1])[-1] for made in decisions.made]
     found = identify_rows(source, decisions.target, n_rows, positions)
     cells: Cells = {}
     dropped = np.zeros(n_rows, dtype=bool)

@@ -12,8 +12,6 @@ from ..pages.text import visible
 from .problems import RowProblem, listed_rows
 from .target import Target
 
-# The number of columns by which rows are told apart.
-_IDENTIFYING = 12
 # Nearly equal rows differ in at most this many cells. Numbers are near if they differ by at most this share of the
 # range of their column. If a larger share of the rows than the last has a near duplicate, this is normal.
 _FEW_CELLS, _STEP, _MAX_NEAR = 3, 5e-4, 0.05
@@ -41,10 +39,9 @@ def _expected_pairs(columns: list[Any], rows: Array) -> float:
 
     It is the number of pairs that differ in one column only, times the odds that this column agrees by chance.
     """
-    equal, chances = _pairs(rows), np.array([_agreement(column.cells) for column in columns])
-    odds = chances / np.maximum(1.0 - chances, 1e-9)
-    identifying = np.argsort(chances)[:_IDENTIFYING].tolist()
-    return max((_pairs(rows - _hashes(columns[j], j)) - equal) * odds[j] for j in identifying)
+    equal, chances = _pairs(rows), [min(_agreement(column.cells), 1.0 - 1e-9) for column in columns]
+    others = [_pairs(rows - _hashes(column, j)) - equal for j, column in enumerate(columns)]
+    return max(pairs * chance / (1.0 - chance) for pairs, chance in zip(others, chances, strict=True))
 
 
 def find_duplicates(columns: list[Any], target: Target, numbers: Array, times: float) -> list[RowProblem]:
@@ -89,7 +86,7 @@ def find_near_duplicates(columns: list[Any], numbers: Array, chance: float) -> l
     candidates = _neighbours(sorted(columns, key=lambda column: _agreement(column.cells))[:6])
     near = _near_pairs(columns, candidates, _STEP, chance)
     wider = _near_pairs(columns, candidates, 4.0 * _STEP, chance)
-    if not 0 < len(near) <= _MAX_NEAR * len(numbers) or len(wider) > 3 * len(near) + 2:
+    if len(near) > _MAX_NEAR * len(numbers) or len(wider) > 3 * len(near) + 2:
         return []
     return [_near_duplicate(columns, a, b, (int(numbers[a]), int(numbers[b]))) for a, b in near.tolist()]
 

@@ -29,7 +29,6 @@ from .task_result import SURPRISING, Group, TaskResult
 
 # An interval of the share of wrong targets that is wider than this is reported as uncertain.
 _WIDE = 0.1
-_WORDS = {"classes": "labels", "numbers": "values", "labels": "labels"}
 # The fields of a listed row. Nothing is wrong with an observed outcome, and nothing is to be done.
 RECORDS = {
     "annotated": ("rank", "row", "given", "suggested", "p_wrong", "loss", "action", "why", "residual"),
@@ -201,8 +200,8 @@ class Audit:
 
     @property
     def word(self) -> str:
-        """The word for targets in sentences: "labels" or "values"."""
-        return _WORDS[self.result.task]
+        """The word for targets in sentences: "labels", "values" or "outcomes"."""
+        return "outcomes" if self.observed else "values" if self.result.task == "numbers" else "labels"
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
         """The listed rows, worst first, at most `limit`: suspects and, if these are few, the next of the ranking."""
@@ -262,7 +261,13 @@ class Audit:
         >>> audit.decisions.made[0].choice, audit.decisions.made[0].new_label
         ('relabel', 'a')
         """
-        target, position = self.target, self.row_names.position_of(row, self.n_rows)
+        target = self.target
+        found = [position for position in self.row_names.positions(str(row)) if position < self.n_rows]
+        if len(found) != 1:
+            many = f"{len(found)} rows have that name: call reset_index() first"
+            remedy = many if found else f"rows are named {self.row_names.in_words()}"
+            raise UserError(f"a decision needs the name of one row, got {row!r}; {remedy}")
+        position = found[0]
         suggested = dict(zip(target.rows[self.result.order].tolist(), self.result.suggested, strict=True))
         new = (suggested.get(position) if label is None else str(label)) if decision == "relabel" else ""
         if decision not in CHOICES:

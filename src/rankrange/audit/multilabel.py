@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
+from ..crossfit.folds import PENALTIES
 from ..crossfit.neighbours import POOL, neighbour_means, of_unit_variance
 from ..crossfit.simple_models import smooth_means
 from ..estimators import TKMLClassifier
@@ -30,8 +31,8 @@ from .task_result import (
     without_decided,
 )
 
-# Candidates for C, and for the share of rows to ignore: TKML has no path over m, so each needs a fit.
-_PENALTIES, _SHARES = (0.01, 0.1, 1.0, 10.0), (0.0, 0.05, 0.1, 0.2)
+# Candidates for the share of rows to ignore: TKML has no path over m, so each needs a fit.
+_SHARES = (0.0, 0.05, 0.1, 0.2)
 
 
 def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
@@ -41,10 +42,11 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("choosing the penalty")
     C, share = _settings(X, Y, top_k, plan)
     progress("predicting every row out of fold")
-    scores = plan.out_of_fold(lambda *rows: fold_scores(X, Y, top_k, C, share, *rows)).transpose(1, 0, 2)
+    robust = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed)
+    scores = np.stack([plan.out_of_fold(one, X, Y.astype(int), "decision_function") for one in (_logistic(C), robust)])
     progress("fitting the model on all rows")
     labels = [{name for name, true in zip(names, row, strict=True) if true} for row in Y]
-    model = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X, labels, groups=plan.groups)
+    model = robust.fit(X, labels, groups=plan.groups)
     progress("looking for unlikely labels")
     P = expit(scores[0])
     cells, noise = without_decided(*_wrong_cells(X, target.original, P, plan), target, plan)
@@ -88,12 +90,8 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     return at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
 
 
-def _logistic_scores(X: Array, Y: Array, C: float, new: Array) -> Array:
-    """The scores of one logistic regression per label, fitted to X and Y, for new rows."""
-    model = OneVsRestClassifier(LogisticRegression(C=C, tol=1e-3, max_iter=1000))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Label .* is present in all training examples")
-        return np.asarray(model.fit(X, Y.astype(int)).decision_function(new), dtype=np.float64)
+def _logistic(C: float) -> OneVsRestClassifier:
+    return OneVsRestClassifier(LogisticRegression(C=C, tol=1e-3, max_iter=1000))
 
 
 def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]:
@@ -103,23 +101,18 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
     """
     sample = plan.rng(1).permutation(len(Y))[:SAMPLE]
     train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
-    scores = [_logistic_scores(X[train], Y[train], C, X[test]) for C in _PENALTIES]
-    losses = [np.logaddexp(0.0, np.where(Y[test], -z, z)).sum() for z in scores]
-    C = _PENALTIES[int(np.argmin(losses))]
-    right = []
-    for share in _SHARES:
-        fit = TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed).fit(X[train], Y[train].astype(int))
-        right.append(_right(Y[test], fit.decision_function(X[test]), top_k))
-    gains = np.array(right, dtype=np.float64) - right[0]
+
+    def scores(model: Any) -> Array:
+        return np.asarray(model.fit(X[train], Y[train].astype(int)).decision_function(X[test]))
+
+    losses = [np.logaddexp(0.0, np.where(Y[test], -z, z)).sum() for z in map(scores, map(_logistic, PENALTIES))]
+    C = PENALTIES[int(np.argmin(losses))]
+    models = [TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed) for share in _SHARES]
+    right = np.array([_right(Y[test], scores(model), top_k) for model in models], dtype=np.float64)
+    gains = right - right[0]
     best = int(gains.mean(axis=1).argmax())
     enough = gains[best].mean() > gains[best].std() / np.sqrt(len(test))
     return C, _SHARES[best] if enough else 0.0
-
-
-def fold_scores(X: Array, Y: Array, top_k: int, C: float, share: float, train: Array, test: Array, fold: int) -> Array:
-    """Scores (test rows, 2, labels) of one logistic regression per label, and of TKML that drops this share."""
-    robust = TKMLClassifier(top_k, m=share, C=C, random_state=fold).fit(X[train], Y[train].astype(int))
-    return np.stack([_logistic_scores(X[train], Y[train], C, X[test]), robust.decision_function(X[test])], axis=1)
 
 
 def _losses(Y: Array, scores: Array, top_k: int) -> Array:

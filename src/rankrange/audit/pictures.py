@@ -19,9 +19,9 @@ from .task_result import TaskResult
 
 # The number of positions of the slider, and of bars of the loss histogram.
 _STEPS, _LOSS_BARS = 200, 48
-# The largest number of bars of a numeric and of a text column, of colours, of points in the scatter plot, and of labels
-# in the table of confusions.
-_BARS, _VALUES, MAX_COLOURS, _POINTS, _CONFUSED = 16, 8, 4, 1500, 12
+# The largest number of bars of a column and of labels in the table of confusions, of colours, and of points in the
+# scatter plot.
+_BARS, MAX_COLOURS, _POINTS = 12, 4, 1500
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
         return [], []
     pairs = Counter(zip((target.names[target.y[i]] for i in result.order), result.suggested, strict=True))
     often = Counter(label for pair in pairs.elements() for label in pair)
-    labels = sorted(label for label, _ in often.most_common(_CONFUSED))
+    labels = sorted(label for label, _ in often.most_common(_BARS))
     return labels, [[pairs[one, other] for other in labels] for one in labels]
 
 
@@ -112,7 +112,7 @@ def colours(target: Target) -> tuple[list[str], Array]:
 
 
 def column_picture(column: Any, colour: Array, n_colours: int) -> ColumnPicture:
-    """The distribution of a column (`Column`) by colour: a histogram, or counts of the 8 most frequent texts.
+    """The distribution of a column (`Column`) by colour: a histogram, or counts of the 12 most frequent texts.
 
     Missing cells and placeholders are not counted. The outer bars of a histogram include the numbers beyond the central
     99%.
@@ -120,7 +120,7 @@ def column_picture(column: Any, colour: Array, n_colours: int) -> ColumnPicture:
     if column.values is not None:
         present = ~column.missing & ~np.isin(column.values, placeholders_of(column))
         values = column.values[present]
-        low, high = np.quantile(values, [0.005, 0.995]) if len(values) else (0.0, 1.0)
+        low, high = np.quantile(values, [0.005, 0.995], method="nearest") if len(values) else (0.0, 1.0)
         bars, names = (_BARS if low < high else 1), []
         # Clipped before the division: an extreme value would overflow the integer.
         inside = (np.clip(values, low, high) - low) / (high - low if high > low else 1.0)
@@ -128,7 +128,7 @@ def column_picture(column: Any, colour: Array, n_colours: int) -> ColumnPicture:
         ends = (column.value_text(float(low), 4), column.value_text(float(high), 4))
     else:
         present = column.codes >= 0
-        order = np.argsort(-np.bincount(column.codes[present], minlength=len(column.levels)), kind="stable")[:_VALUES]
+        order = np.argsort(-np.bincount(column.codes[present], minlength=len(column.levels)), kind="stable")[:_BARS]
         bars, names = len(order), [column.levels[i][:30] for i in order]
         place = np.full(len(column.levels), -1)
         place[order] = np.arange(bars)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.parallel import Parallel, delayed
+from joblib import parallel_config
+from sklearn.model_selection import cross_val_predict
 
 from ..core.arrays import Array
 from ..crossfit.folds import Folds
@@ -38,27 +39,9 @@ class Plan:
         """A separate random generator for each stage (`stream`), so stages do not depend on their order."""
         return np.random.default_rng([self.seed, *stream])
 
-    def out_of_fold(self, predict: Callable[[Array, Array, int], Array]) -> Array:
-        """Array (n, ...): the predictions `predict(train, test, fold)` of each fold, fitted in parallel threads."""
+    def out_of_fold(self, model: Any, X: Array, y: Array, method: str = "predict") -> Array:
+        """Array (n, ...): the out-of-fold predictions of clones of a model, which are fitted in parallel threads."""
         folds = self.folds.once()
-        rows = [
-            (np.flatnonzero(train), np.flatnonzero(test)) for train, test in zip(folds.train, folds.test, strict=True)
-        ]
-        tasks = (delayed(predict)(train, test, f) for f, (train, test) in enumerate(rows))
-        parts = Parallel(n_jobs=self.jobs, prefer="threads")(tasks)
-        out = np.empty((folds.test.shape[1], *parts[0].shape[1:]))
-        for (_, test), part in zip(rows, parts, strict=True):
-            out[test] = part
-        return out
-
-    def tuned(self, kind: type[Any], X: Array, y: Any, **settings: Any) -> Any:
-        """An AoRR model with automatic m and C, which a sample of the rows chooses, fitted to all rows."""
-        n = X.shape[0]
-        settings |= {"random_state": int(self.rng(2).integers(2**31))}
-        sample = np.sort(self.rng(3).choice(n, SAMPLE, replace=False)) if n > SAMPLE else np.arange(n)
-        groups = None if self.groups is None else self.groups[sample]
-        groups = groups if groups is not None and len(np.unique(groups)) > 1 else None
-        found = kind(C="auto", **settings).fit(X[sample], y[sample], groups=groups)
-        if len(sample) == n:
-            return found
-        return kind(m=float(found.m_) / len(sample), k=1.0, C=found.C_, tol=1e-3, **settings).fit(X, y)
+        rows = [*zip(map(np.flatnonzero, folds.train), map(np.flatnonzero, folds.test), strict=True)]
+        with parallel_config("threading"):
+            return np.asarray(cross_val_predict(model, X, y, cv=rows, n_jobs=self.jobs, method=method))

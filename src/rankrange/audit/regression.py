@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.preprocessing import RobustScaler
@@ -17,7 +16,7 @@ from ..estimators import AoRRRegressor
 from ..label_noise import LIKELY, POSSIBLE, actions
 from ..outliers import Widths, outlier_posterior, robust_scale, sizes
 from ..pages.text import number
-from .plan import Plan, Progress
+from .plan import SAMPLE, Plan, Progress
 from .target import Target
 from .task_result import (
     SURPRISING,
@@ -32,8 +31,6 @@ from .task_result import (
 )
 
 _GROUPS = 5
-# The largest number of rows for boosted trees, and the number of extra trees, for which there may be half as many.
-_BOOSTED_ON, _EXTRA_TREES = 40_000, 60
 
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
@@ -41,10 +38,11 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
     y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     progress("fitting the model on all rows")
-    fitted = plan.tuned(AoRRRegressor, X, y)
+    fitted = AoRRRegressor(C="auto", random_state=plan.seed).fit(X, y, groups=plan.groups)
     share = float(fitted.m_) / len(y)
     progress("predicting every row out of fold")
-    predicted = plan.out_of_fold(lambda *rows: fold_predictions(X, y, fitted.C_, share, *rows)).T
+    fits = (AoRRRegressor(m, 1.0, C=fitted.C_, tol=1e-3, random_state=plan.seed) for m in (0, share))
+    predicted = np.stack([plan.out_of_fold(fit, X, y) for fit in fits])
     progress("looking for outliers")
     weights, best = ([1.0, 0.0], predicted[1]) if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
@@ -88,12 +86,6 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     )
 
 
-def fold_predictions(X: Array, y: Array, C: float, share: float, train: Array, test: Array, fold: int) -> Array:
-    """Array (test rows, 2): predictions of the ordinary fit, and of the one that drops this share of the rows."""
-    fits = [AoRRRegressor(m, 1.0, C=C, tol=1e-3, random_state=fold).fit(X[train], y[train]) for m in (0, share)]
-    return np.stack([fit.predict(X[test]) for fit in fits], axis=1)
-
-
 def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
     """p(wrong) of each scaled residual, and the share of outliers.
 
@@ -105,7 +97,7 @@ def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
     if (wrong < POSSIBLE).all():
         return wrong, noise
     model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
-    expected = trees_out_of_fold(model, X, sizes(residuals), plan, 7)
+    expected = plan.out_of_fold(model, X, sizes(residuals))
     wrong = np.minimum(wrong, outlier_posterior(residuals, expected=expected, clean="skewed").p_wrong)
     return wrong, Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
 
@@ -116,30 +108,16 @@ def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> tuple[list[float], 
     With more than 20,000 rows there are no extra trees. The weights minimise the mean of the smallest 70% of the
     absolute errors, which is robust to wrong targets.
     """
-    target = y.astype(np.float64)
     models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
-    if len(y) <= _BOOSTED_ON // 2:
-        models.append(ExtraTreesRegressor(_EXTRA_TREES, min_samples_leaf=3))
-    parts = (trees_out_of_fold(model, X, target, plan, 5 + stream) for stream, model in enumerate(models))
-    predictions = np.stack([linear, *parts])
+    if len(y) <= SAMPLE:
+        models.append(ExtraTreesRegressor(60, min_samples_leaf=3, random_state=plan.seed))
+    target = y.astype(np.float64)
+    predictions = np.stack([linear, *(plan.out_of_fold(model, X, target) for model in models)])
     tenths = [weights for weights in product(range(11), repeat=len(predictions)) if sum(weights) == 10]
-    sample = slice(None, None, 1 + len(y) // _BOOSTED_ON)
-    sizes_of = [np.sort(np.abs(target[sample] - np.array(w) / 10.0 @ predictions[:, sample])) for w in tenths]
+    sizes_of = [np.sort(np.abs(target - np.array(w) / 10.0 @ predictions)) for w in tenths]
     costs = [size[: max(1, int(0.7 * len(size)))].mean() for size in sizes_of]
     weights = np.array(tenths[int(np.argmin(costs))]) / 10.0
     return weights.tolist(), np.asarray(weights @ predictions)
-
-
-def trees_out_of_fold(model: Any, X: Array, y: Array, plan: Plan, stream: int) -> Array:
-    """Array (n,): out-of-fold predictions of clones of the model, fitted to a sample if there are many rows."""
-
-    def predict(train: Array, test: Array, f: int) -> Array:
-        if len(train) > _BOOSTED_ON:
-            train = np.sort(plan.rng(stream, f).choice(train, _BOOSTED_ON, replace=False))
-        copy = clone(model).set_params(random_state=int(plan.rng(stream, f, 1).integers(2**31)))
-        return np.asarray(copy.fit(X[train], y[train]).predict(X[test]))
-
-    return plan.out_of_fold(predict)
 
 
 def expected_text(expected: float, residual: float) -> str:

@@ -65,7 +65,7 @@ def match(decisions: Decisions, source: Any, target: Target, names: RowNames) ->
             f"{visible(', '.join(decisions.target), 80)}; give the file that belongs to it"
         )
     columns = [source.names.index(name) for name in target.columns]
-    positions = np.array([names.position_of_text(one.row) for one in decisions.made])
+    positions = np.array([(names.positions(one.row) or [-1])[-1] for one in decisions.made])
     dropped = np.sort([p for p, one in zip(positions, decisions.made, strict=True) if p >= 0 and one.choice == "drop"])
     after = positions - np.searchsorted(dropped, positions)  # the positions after dropped rows were removed
     rows = _rows_with({made.contents for made in decisions.made}, source, columns)

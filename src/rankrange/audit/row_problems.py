@@ -14,7 +14,7 @@ from ..core.arrays import Array
 from ..pages.text import number, visible
 from ..tables.columns import FEW, Column, read_columns
 from .duplicates import find_duplicates, find_near_duplicates
-from .plan import SAMPLE as TREE_SAMPLE
+from .plan import SAMPLE
 from .problems import RowProblem, kinds_in, listed_rows
 from .target import Target
 
@@ -26,8 +26,8 @@ PLACEHOLDERS = (
 )
 # The same for dates: 1900-01-01, 1970-01-01 and 9999-12-31, in days since 1970.
 DATE_PLACEHOLDERS = (-25567.0, 0.0, 2932896.0)
-# The largest number of outliers of a column to list, and of leaves of the tree by which leaks are found.
-_MAX_LISTED, _MAX_LEAVES = 1000, 200
+# The largest number of outliers of a column to list.
+_MAX_LISTED = 1000
 
 
 class CheckedRows(NamedTuple):
@@ -278,14 +278,12 @@ def explained_share(column: Column, target: Target) -> float:
     rows, in which they were given, may be that of the classes.
     """
     rng = np.random.default_rng(0)
-    sample = rng.permutation(len(target.y))[:TREE_SAMPLE]
+    sample = rng.permutation(len(target.y))[:SAMPLE]
     cells = column.cells if column.values is not None else rng.permutation(len(column.levels) + 1)[column.cells]
     x, y = cells[sample][:, None], target.y[sample]
     numbers = target.task == "numbers"
     y = rankdata(y) if numbers else y
-    tree = (DecisionTreeRegressor if numbers else DecisionTreeClassifier)(
-        max_leaf_nodes=_MAX_LEAVES, min_samples_leaf=FEW // 4, random_state=0
-    )
+    tree = (DecisionTreeRegressor if numbers else DecisionTreeClassifier)(min_samples_leaf=FEW // 4, random_state=0)
     half = len(y) // 2
     guess, constant = tree.fit(x[:half], y[:half]).predict(x[half:]), y.mean() if numbers else np.bincount(y).argmax()
     errors, most = ((np.abs(y[half:] - p) ** 2 if numbers else y[half:] != p).mean() for p in (guess, constant))

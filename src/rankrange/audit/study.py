@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,8 +53,7 @@ _STUDIES: dict[str, Callable[..., TaskResult]] = {
     "numbers": study_regression,
     "labels": study_multilabel,
 }
-# Five folds up to this many numbers (rows x features x outputs), otherwise three.
-_FIVE_FOLDS_UP_TO = 2e7
+_FOLDS = 5
 
 
 def audit_table(
@@ -189,7 +189,7 @@ def audit_table(
     encoder = TableEncoder(dates, decimal)
     X = encoder.fit_transform(features)
     blocks = [read_columns(table.select([c]), dates=dates)[0] if c else None for c in (group, time)]
-    folds, groups, by_time = _folds(found, X, blocks, seed)
+    folds, groups, by_time = _folds(found, blocks, seed)
     plan = Plan(
         folds,
         groups,
@@ -273,37 +273,36 @@ def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[
 def warning_texts(raised: Sequence[Any]) -> list[str]:
     """Up to five distinct UserWarnings of the fits, and one sentence for all convergence warnings.
 
-    Warnings about classes that lost most of their rows are left out, because the audit has a note on these.
+    Warnings with advice about arguments of estimators are left out, and those of scikit-learn about labels that all
+    training rows of a fold have.
     """
     unproved = [w for w in raised if issubclass(w.category, ConvergenceWarning)]
     others = [str(w.message) for w in raised if issubclass(w.category, UserWarning) and w not in unproved]
-    kept = list(dict.fromkeys(text for text in others if "aggregate=" not in text))[:5]
+    kept = list(dict.fromkeys(text for text in others if not re.search("aggregate=|lower m|present in all", text)))[:5]
     return [*kept, *(["Some fits ended without a certificate of optimality."] if unproved else [])]
 
 
 # ---- parts of the plan -----------------------------------------------------------------------------------------------
 
 
-def _folds(found: Target, X: Array, blocks: Sequence[Column | None], seed: int) -> tuple[Any, ...]:
+def _folds(found: Target, blocks: Sequence[Column | None], seed: int) -> tuple[Any, ...]:
     """The first arguments of `Plan`: folds by group, by time, or stratified by class; groups; and whether by time."""
     group, clock = blocks
     if group is not None and clock is not None:
         raise UserError("folds are drawn by group or by time, got both; leave one out")
     n, classes = len(found.y), found.task == "classes"
-    n_outputs = 1 if found.task == "numbers" or len(found.names) == 2 else len(found.names)
-    n_folds = 5 if n * (X.shape[1] + 1) * n_outputs <= _FIVE_FOLDS_UP_TO else 3
     groups: Array | None
     if clock is not None:
-        groups = time_periods(clock, n_folds)
+        groups = time_periods(clock, _FOLDS)
         folds = Folds.forward(groups)
     else:
-        groups = None if group is None else group_numbers(group, n_folds)
+        groups = None if group is None else group_numbers(group, _FOLDS)
         strata = found.y if classes else np.zeros(n, dtype=np.intp)
         if found.task == "labels" and group is None:
             strata = np.minimum(found.y.sum(axis=1), round(float(found.y.sum(axis=1).mean())) + 1)
         repeats = default_repeats(n, len(found.names)) if classes and group is None else 1
         rng = np.random.default_rng([seed, 4])
-        folds = draw_folds(n, rng, strata=strata, groups=groups, n_folds=n_folds, n_repeats=repeats)
+        folds = draw_folds(n, rng, strata=strata, groups=groups, n_folds=_FOLDS, n_repeats=repeats)
     check_folds(folds, found)
     return folds, groups, clock is not None
 

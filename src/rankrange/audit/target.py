@@ -120,7 +120,7 @@ def _one_column(cells: Any, name: str, task: str, separator: str | None, reading
     if task == "numbers" or (column.values is not None and column.strays is None and not _looks_like_classes(column)):
         notes = [f"{odd:,} targets that are not numbers count as missing"] if odd else []
         return Target("numbers", [name], column.cells, [], np.arange(len(column)), notes)
-    return _classes(name, cells)
+    return _classes(column if column.levels else Column.of(name, cells, TEXT))
 
 
 def _looks_like_classes(column: Column) -> bool:
@@ -132,9 +132,8 @@ def _looks_like_classes(column: Column) -> bool:
     return bool((values == np.floor(values)).all()) and len(values) <= min(FEW, len(present) // MIN_OF_CLASS)
 
 
-def _classes(name: str, cells: Any) -> Target:
-    """The classes of a column, sorted: whole numbers by size, other cells as texts. A mark is a class of its own."""
-    column = Column.of(name, cells, TEXT)
+def _classes(column: Column) -> Target:
+    """The classes of a column of texts, sorted: whole numbers by size, others as texts. A mark is one of them."""
     numbers = np.array([plain_number(level) for level in column.levels])
     if len(numbers) and (numbers % 1 == 0).all():
         values, code_of = np.unique(numbers, return_inverse=True)
@@ -143,7 +142,7 @@ def _classes(name: str, cells: Any) -> Target:
         order = sorted(range(len(column.levels)), key=column.levels.__getitem__)
         names, code_of = [column.levels[i] for i in order], np.argsort(order)
     return Target(
-        "classes", [name], np.append(code_of, -1)[column.codes].astype(np.intp), names, np.arange(len(column))
+        "classes", [column.name], np.append(code_of, -1)[column.codes].astype(np.intp), names, np.arange(len(column))
     )
 
 
@@ -155,7 +154,7 @@ def target_of(cells: Any, like: Target, form: str) -> Array:
     if like.task == "numbers":
         column = Column.of(like.columns[0], cells, form)
         return np.full(len(column), np.nan) if column.values is None else column.values
-    found = _classes(like.columns[0], cells)
+    found = _classes(Column.of(like.columns[0], cells, TEXT))
     code_of = {name: code for code, name in enumerate(like.names)}
     return np.array([*(code_of.get(name, -1) for name in found.names), -1], dtype=np.intp)[found.y]
 
@@ -297,34 +296,19 @@ class RowNames:
         """The name of the row at a position."""
         return position + self.first if self.index is None else self.index[position]
 
-    def position_of(self, name: Any, n_rows: int) -> int:
-        """The position of the row with this name; an error if there is none or more than one."""
+    def positions(self, name: str) -> list[int]:
+        """The positions of the rows whose name is this text; without an index, one that may lie beyond the table."""
         if self.index is None:
-            position = int(name) - self.first if isinstance(name, int | np.integer) else -1
-            fits = [position] if 0 <= position < n_rows else []
-        else:
-            fits = np.flatnonzero(self.index == name).tolist()
-        if len(fits) != 1:
-            many = (
-                f"{len(fits)} rows have that name: call reset_index() first"
-                if fits
-                else f"rows are named {self.in_words()}"
-            )
-            raise UserError(f"a decision needs the name of one row, got {name!r}; {many}")
-        return int(fits[0])
-
-    def position_of_text(self, name: str) -> int:
-        """The position of the row whose name is this text, as in a decision; -1 if it is the name of none.
-
-        Of equal names in an index the last counts. Without an index, the position may lie beyond the table.
-        """
-        if self.index is None:
-            return max(int(name) - self.first, -1) if name.isdecimal() and len(name) < 18 else -1
-        return self._positions.get(name, -1)
+            position = int(name) - self.first if name.isdecimal() and len(name) < 18 else -1
+            return [position] if position >= 0 else []
+        return self._positions.get(name, [])
 
     @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {} if self.index is None else {str(name): i for i, name in enumerate(self.index)}
+    def _positions(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for position, name in enumerate([] if self.index is None else self.index):
+            found.setdefault(str(name), []).append(position)
+        return found
 
     def numbers(self, rows: Array) -> Array:
         """The rows' names if these are integers, otherwise their numbers, which begin with `first`."""
