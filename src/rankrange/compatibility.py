@@ -14,7 +14,6 @@ from sklearn.utils.validation import _check_method_params as check_method_params
 from sklearn.utils.validation import _check_n_features as check_n_features
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 from sklearn.utils.validation import _check_y as check_y
-from sklearn.utils.validation import _num_features as num_features
 from sklearn.utils.validation import _num_samples as num_samples
 
 try:
@@ -31,7 +30,6 @@ __all__ = [
     "check_sample_weight",
     "check_y",
     "clone_parametrized",
-    "num_features",
     "num_samples",
     "routing_enabled",
     "safe_indexing",

@@ -44,14 +44,16 @@ class FormulaRegressor(AoRRRegressor):
         for "log(y) ~ a" pass the logarithms. X_val is a DataFrame too; `more` are further arguments of
         `AoRRRegressor.fit`, such as y_val.
         """
-        columns, target, self.formula_ = _by_formula(self.formula, X, with_target=y is None)
-        if self.formula_.intercept != bool(self.fit_intercept):
+        columns, target, made = _by_formula(self.formula, X, with_target=y is None)
+        if made.intercept != bool(self.fit_intercept):
             raise ValueError(
                 f"the formula decides whether there is an intercept, got fit_intercept={self.fit_intercept!r} with "
                 f"{self.formula!r}; leave fit_intercept out, and write '0 + ' into a formula without one"
             )
-        X_val = None if X_val is None else self.formula_.columns_of(X_val)
-        return super().fit(columns, target if y is None else y, sample_weight, X_val=X_val, **more)
+        X_val = None if X_val is None else made.columns_of(X_val)
+        super().fit(columns, target if y is None else y, sample_weight, X_val=X_val, **more)
+        self.formula_ = made
+        return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict targets, from a DataFrame or from the columns of the formula.

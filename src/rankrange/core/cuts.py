@@ -38,6 +38,11 @@ class Cut(NamedTuple):
         """Whether all values equal to the cut are taken, up to rounding errors of sums of weights."""
         return bool(self.taken >= self.tied * (1.0 - 1e-9))
 
+    def takes(self, values: Array) -> Array:
+        """A mask of the values that are taken completely; values equal to the cut may be taken in part."""
+        # All m values count: values > cut would leave out the m-th itself (docs/paper.md).
+        return values >= self.value if self.takes_tie else values > self.value
+
 
 class Selection(NamedTuple):
     """The result of a selection: the weights, the total, the lower cut `lam` and the upper cut `lam_hat`.

@@ -82,8 +82,7 @@ def cuts_by_group(losses: Array, objective: Objective) -> tuple[Array, Array]:
     for rows, cut in Stratified(groups).cuts(losses, objective.m, objective.sample_weight):
         assert isinstance(rows, np.ndarray)
         highest[groups[rows[0]]] = cut.value
-        over = losses[rows] >= cut.value if cut.takes_tie else losses[rows] > cut.value
-        dropped[rows[over]] = True
+        dropped[rows[cut.takes(losses[rows])]] = True
     return highest, dropped
 
 

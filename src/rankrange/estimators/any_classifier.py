@@ -129,14 +129,13 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         return np.asarray(-np.log(np.maximum(P, 1e-12)))
 
     def _find_wrong(self, task: Task, mass: Array, splits: Splits) -> tuple[WrongRows, FittedFolds]:
-        assert task.classes is not None
-        assert task.codes is not None
+        codes = np.searchsorted(self.classes_, task.y)
         weight = None if (mass == 1.0).all() else mass
         folds = None if splits.free else splits.folds
         fits = self._cross_fit(task, splits)
-        simple = simple_predictions(task.X, task.codes, len(task.classes), splits.rng, folds, weight)
+        simple = simple_predictions(task.X, codes, len(self.classes_), splits.rng, folds, weight)
         predictions = {"folds": fits.out_of_fold} | simple
-        found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, task.codes, weight)
+        found: LabelNoisePosterior = LabelNoiseModel().fit(predictions, codes, weight)
         self.tuning_ = {
             "source": np.array(list(predictions)),
             "weight": np.array([found.weights[name] for name in predictions]),
@@ -147,11 +146,10 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
 
     def _cut(self, task: Task, p_wrong: Array, mass: Array) -> Array:
         """The rows that are probably wrong, but for those that a class needs."""
-        assert task.classes is not None
         cut = p_wrong >= LIKELY
         if mass[cut].sum() > _MAX_CUT * mass.sum():
             return np.zeros(len(cut), dtype=bool)
-        for label in task.classes:
+        for label in self.classes_:
             rows = np.flatnonzero(task.y == label)
             n_kept = len(rows) if mass[rows].sum() < _MIN_OF_CLASS else _MIN_KEPT
             cut[rows[np.argsort(p_wrong[rows], kind="stable")[:n_kept]]] = False
@@ -167,9 +165,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         probability that no label is wrong.
         """
         rows = np.flatnonzero(np.isfinite(predicted).all(axis=1) & (mass > 0))
-        assert task.codes is not None
         assert found.transition is not None
-        P, codes, weight = predicted[rows], task.codes[rows], mass[rows]
+        P, codes, weight = predicted[rows], np.searchsorted(self.classes_, task.y[rows]), mass[rows]
         clean, noisy = (temperature(P, codes, T, weight) for T in (np.eye(P.shape[1]), found.transition))
         self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 

@@ -7,29 +7,24 @@ ensemble is fitted to the others, on the same folds. The probabilities come from
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
-from ..compatibility import (
-    StrOptions,
-    check_feature_names,
-    check_n_features,
-    num_features,
-    routing_enabled,
-)
+from ..compatibility import StrOptions, check_feature_names, check_n_features, routing_enabled
 from ..core.arrays import Array
 from ..core.ranges import RankedRange
 from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.models import FittedFolds, Task, by_rows, fit_folds, fit_rows, predict_with
-from .linear import check_present, warn_of_lost_class, weights_of
+from .fitted import forget
+from .linear import check_present, seed_of, warn_of_lost_class, weights_of
 from .weights import as_count, is_whole, scale_of, unit_of
 
 # Out-of-fold predictions from fewer rows than this are uninformative; and the least number of rows for a given m.
@@ -38,19 +33,6 @@ _ROUNDS = 5
 # If less than this share is dropped, there is little noise to average out, and a model of all kept rows gets this
 # weight. 1/2 is best for boosted trees, 1 for forests, which average already.
 _FEW_DROPPED, _WHOLE = 0.01, 0.75
-# Attributes that exist only with some settings.
-_OPTIONAL = (
-    "estimator_",
-    "estimators_",
-    "estimator_weights_",
-    "losses_",
-    "lam_",
-    "lam_hat_",
-    "p_wrong_",
-    "noise_estimate_",
-    "noise_interval_",
-    "residuals_",
-)
 
 
 class WrongRows(NamedTuple):
@@ -157,17 +139,19 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
             The fitted estimator.
         """
         self._check_settings()
-        X = self._take(X)
+        forget(self)
+        X = by_rows(X)
+        check_feature_names(self, X, reset=True)
+        check_n_features(self, X, reset=True)
         y, classes = self._targets(y)
         check_consistent_length(X, y)
-        mass = mass_of_rows(sample_weight, len(y))
+        weight = weights_of(sample_weight, y)
+        mass = np.ones(len(y)) if weight is None else weight
         weighted, params = self._routed(sample_weight, groups, fit_params)
         scale = scale_of(mass) if isinstance(self.m, str) else 1.0
         task = Task(X, y, classes, mass / scale if weighted else None, params)
         if task.codes is not None:
             check_present(self, task.codes[mass > 0])
-        for name in _OPTIONAL:
-            self.__dict__.pop(name, None)
         splits = self._splits(task, groups)
         if splits is None:
             self._fit_few(task, mass)
@@ -210,10 +194,9 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
         That is fewer than 20 rows, with a given m fewer than 4. The folds of a splitter or a list are always used.
         """
-        n, rng = len(task.y), np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        if groups is not None:
-            check_consistent_length(task.y, groups)
-        drawn = isinstance(self.cv, int | np.integer) and not isinstance(self.cv, bool)
+        n, rng = len(task.y), np.random.default_rng(seed_of(self.random_state))
+        check_consistent_length(task.y, groups)
+        drawn = isinstance(self.cv, Integral)
         if drawn:
             n_folds = whole_number("cv", self.cv, 2)
             if n < (_MIN_ROWS if isinstance(self.m, str) else _MIN_RANKED):
@@ -238,22 +221,21 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
                 f"dropping rows by their out-of-fold loss needs at least {_MIN_RANKED} rows, got "
                 f"n_samples = {len(task.y)}; pass m='auto' or m=0"
             )
-        self.p_wrong_ = np.zeros(len(task.y))
-        self.dropped_ = np.zeros(len(task.y), dtype=bool)
-        self.m_: float = 0
-        self.k_: float = as_count(mass.sum())
-        self.noise_estimate_, self.noise_interval_ = 0.0, (0.0, 1.0)
         self.tuning_: dict[str, Array] = {}
-        self._keep([([], 0.0)], self._fit_whole(task, check_random_state(self.random_state).randint(2**31 - 1)), 1.0)
+        nothing = np.zeros(len(task.y))
+        self._store_wrong(WrongRows(nothing, nothing > 0, 0.0, (0.0, 1.0)), mass)
+        self._keep([], self._fit_whole(task, seed_of(self.random_state)), 1.0)
+
+    def _store_wrong(self, found: WrongRows, mass: Array) -> None:
+        self.p_wrong_, self.dropped_ = found.p_wrong, found.dropped & (mass > 0)
+        self.m_, self.k_ = as_count(mass[self.dropped_].sum()), as_count(mass.sum())
+        low, high = found.interval
+        self.noise_estimate_, self.noise_interval_ = float(found.share), (float(low), float(high))
 
     def _fit_auto(self, task: Task, mass: Array, splits: Splits) -> None:
         given, mass = mass, mass / unit_of(mass)
         found, first = self._find_wrong(task, mass, splits)
-        self.p_wrong_ = found.p_wrong
-        self.dropped_ = found.dropped & (mass > 0)
-        self.m_, self.k_ = as_count(given[self.dropped_].sum()), as_count(given.sum())
-        low, high = found.interval
-        self.noise_estimate_, self.noise_interval_ = float(found.share), (float(low), float(high))
+        self._store_wrong(found, given)
         few = self.dropped_.mean() < _FEW_DROPPED
         before, last = 0.0 if few else self._before, first
         if self.dropped_.any() and (self.ensemble or self._gives_probabilities()):
@@ -310,18 +292,6 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     # ---- scikit-learn's interface
 
-    def _take(self, X: Any) -> Any:
-        """Return X in a form that can be indexed by rows, and store the number and names of its columns, if any."""
-        X = by_rows(X)
-        check_feature_names(self, X, reset=True)
-        try:
-            num_features(X)
-        except (TypeError, ValueError):
-            self.__dict__.pop("n_features_in_", None)  # lists of texts have no columns
-        else:
-            check_n_features(self, X, reset=True)
-        return X
-
     def predict(self, X: Any) -> Array:
         """Predict the class or the target of each row of X, by the mean over the models.
 
@@ -374,9 +344,3 @@ def _tags_of(model: Any) -> Any:
         return get_tags(model)
     except (AttributeError, TypeError):
         return None
-
-
-def mass_of_rows(sample_weight: Any, n: int) -> Array:
-    """Validate the weights of n rows and return them; ones if `sample_weight` is None."""
-    weight = weights_of(sample_weight, np.zeros((n, 1)))
-    return np.ones(n) if weight is None else weight

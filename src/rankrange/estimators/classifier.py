@@ -19,6 +19,7 @@ from ..core.objective import Design, Objective
 from ..core.transition import joined, probabilities_of
 from ..inference.table import Summary
 from ..solvers import Result
+from .fitted import FORMATS
 from .linear import AoRRLinear, Rows, check_loss, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
 from .streamed import ScoresRows, by_chunks, is_tensor, like, on_host
 from .summaries import logistic_summary
@@ -185,11 +186,10 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         "k": [Real, StrOptions({"auto", "adaptive"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
-    _optional = (*AoRRLinear._optional, "_ordinary_line")
     _l1_losses = ("logistic",)
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X, y = validate_data(self, X, y, **FORMATS)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if y.dtype.kind not in "biu" or 2 * len(self.classes_) > len(y):  # few distinct integers are always classes
             check_classification_targets(y)
@@ -226,12 +226,8 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         return OF_SEVERAL[self.loss](), n_classes
 
     def _finish(self, rows: Rows) -> None:
+        super()._finish(rows)
         self._calibrate(rows.X, rows.y, rows.mass, self.dropped_)
-        self._store_groups(rows)
-
-    def _forget(self) -> None:
-        super()._forget()
-        self.temperature_, self.ordinary_share_ = 1.0, 0.0
 
     def _calibrate(self, X: Any, y: Array, mass: Array | None, dropped: Array, share: float = 1.0) -> None:
         """Set the temperature and, if "auto" dropped rows, the share of the ordinary fit in the probabilities.
@@ -241,6 +237,7 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         of the kept rows do not count: one high-leverage row could otherwise make all probabilities uninformative. The
         rows have a `share` of the weight of all training rows.
         """
+        self.temperature_, self.ordinary_share_ = 1.0, 0.0
         if self.loss != "logistic" or self.m_ == 0:
             return
         sample = np.arange(0, X.shape[0], -(-X.shape[0] // _SAMPLE_ROWS))
@@ -256,16 +253,11 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         def cost(P: Array) -> float:
             return -float(weight @ np.log(np.maximum(P[np.arange(len(sample)), codes], 1e-300)))
 
-        self.temperature_ = float(
-            np.exp(
-                minimize_scalar(
-                    lambda log: cost(probabilities_of(np.exp(log) * Z)),
-                    bounds=(np.log(1e-3), 0.0),
-                    method="bounded",
-                    options={"xatol": 1e-7},
-                ).x
-            )
-        )
+        def cost_at(log: float) -> float:
+            return cost(probabilities_of(np.exp(log) * Z))
+
+        end = minimize_scalar(cost_at, bounds=(np.log(1e-3), 0.0), method="bounded", options={"xatol": 1e-7})
+        self.temperature_ = float(np.exp(end.x))
         if self.m != "auto":
             return
         self._ordinary_line = self._ordinary_fit(X, y, mass, share)[1]
@@ -282,14 +274,13 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         super()._store(result, objective)
         self.n_iter_ = np.array([self.n_iter_], dtype=np.int32)  # as in LogisticRegression
 
-    def _store_weights(self, W: Array, design: Design) -> None:
+    def _store_coefficients(self, W: Array, dtype: Any) -> None:
         if len(W) > 1 and self.loss == "logistic" and not self._l1:
             W = W - W.mean(axis=0)  # a softmax does not change, and the penalty is least
-        self.coef_ = W[:, : design.d].astype(design.X.dtype)
-        self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(design.X.dtype)
+        super()._store_coefficients(W, dtype)
 
-    def _store_cuts(self, losses: Array, objective: Objective) -> None:
-        super()._store_cuts(losses, objective)
+    def _store_dropped(self, losses: Array, objective: Objective) -> None:
+        super()._store_dropped(losses, objective)
         codes = objective.strata
         advice = "the class may be rare, not mislabelled; aggregate='per-class' drops the same share of each"
         warn_of_lost_class(self.classes_, codes, objective.mass.astype(np.float64), self.dropped_, advice, 5)

@@ -10,14 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import is_classifier
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..compatibility import Interval, StrOptions, check_sample_weight
 from ..core.arrays import Array
-from ..core.cuts import Ranked, cuts_of
+from ..core.cuts import Ranked
 from ..core.objective import MAX_FACTORED_SPARSE, Design, Objective
 from ..core.ranges import RankedRange
 from ..core.row_space import RowSpace
@@ -27,6 +26,7 @@ from ..crossfit.held_out import choose_C, follow_penalties
 from ..crossfit.with_clean import choose_with_validation
 from ..solvers import Result, Settings, solve
 from .aggregated import aggregates_of, by_groups, check_aggregate, cuts_by_group, group_table, uses_m
+from .fitted import LinearModel, forget, range_of
 from .streamed import fit_streamed, is_streamed, on_device, tensor_scores
 from .weights import as_count, canonical_rows, is_whole, product_of, scale_of, unit_of
 
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
         return product_of(self.weight, self.factor)
 
 
-class AoRRLinear(BaseEstimator):
+class AoRRLinear(LinearModel):
     """Base class of the classifier and the regressor; `__init__` of the subclasses stores the parameters."""
 
     m: Any
@@ -79,8 +79,6 @@ class AoRRLinear(BaseEstimator):
         "n_jobs": [None, Integral],
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
     }
-    # Attributes that not every fit has.
-    _optional: ClassVar[tuple[str, ...]] = ("path_", "groups_", "_noise", "_training", "n_passes_")
     # The losses that an l1 penalty supports.
     _l1_losses: tuple[str, ...]
 
@@ -122,10 +120,10 @@ class AoRRLinear(BaseEstimator):
             The fitted estimator.
         """
         self._check_params()
+        forget(self)
         if is_streamed(X):
             return fit_streamed(self, X, y, sample_weight, X_val=X_val, y_val=y_val, groups=groups)
         rows = self._validated(X, y, sample_weight, X_val, y_val, groups)
-        self._forget()
         with threads_for(rows.X):
             self._solve(rows)
             self._finish(rows)
@@ -151,16 +149,8 @@ class AoRRLinear(BaseEstimator):
 
     def _range(self) -> RankedRange:
         """The range as given, with m = 0 and k = n in place of "auto", and k = n in place of "adaptive"."""
-        if isinstance(self.m, RankedRange):
-            if not self._is_auto("k"):
-                raise TypeError(f"{self.m!r} already defines k, got k={self.k!r} as well; leave k out")
-            return self.m
-        return RankedRange(0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k)
-
-    def _forget(self) -> None:
-        """Remove attributes of an earlier fit that this one may not have."""
-        for name in self._optional:
-            self.__dict__.pop(name, None)
+        m, k = 0 if self._is_auto("m") else self.m, 1.0 if self._is_auto("k") else self.k
+        return range_of(m, k, k_given=not self._is_auto("k"))
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
         """The data as validated arrays, with encoded targets."""
@@ -171,8 +161,8 @@ class AoRRLinear(BaseEstimator):
         raise NotImplementedError
 
     def _finish(self, rows: Rows) -> None:
-        """What follows the fit: calibration, a second step, the table of groups."""
-        raise NotImplementedError
+        """What follows the fit: the table of groups, calibration, a second step."""
+        self._store_groups(rows)
 
     def _solve(self, rows: Rows) -> None:
         """Build the objective, choose m, k and C if they are "auto", run the solver and store the result.
@@ -276,46 +266,22 @@ class AoRRLinear(BaseEstimator):
         given = replace(given, aggregate=aggregates_of(self.aggregate, given.strata, groups)[1])
         self._store(result, given)
         losses = result.losses if objective.design.X is rows.X else None
-        self._store_cuts(given.losses(given.design.scores(result.w)) if losses is None else losses, given)
-        if not result.converged:
-            warnings.warn(
-                f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale "
-                "the features, or lower C",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        self._store_dropped(given.losses(given.design.scores(result.w)) if losses is None else losses, given)
+        self._warn_unless_converged(self.tol, 4)
 
     def _store(self, result: Result, objective: Objective) -> None:
         """Store the result. The documented objective, C * sum of kept losses + penalty, is the solver's times its C.
 
         Without a penalty (C = inf) it is the sum of the kept losses.
         """
-        self._store_weights(result.w, objective.design)
-        factor = objective.C if np.isfinite(objective.C) else objective.kept
-        self.objective_ = float(result.value) * factor
-        self.n_iter_: Any = max(1, int(result.n_iter))  # certifying an optimal start counts as one iteration
-        self.converged_ = bool(result.converged)
-        self.certificate_ = float(result.certificate)
-        self.message_ = result.message
-        self.history_ = {
-            "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]) * factor,
-        }
+        self._store_coefficients(result.w, objective.design.X.dtype)
+        self._store_result(result, objective.C if np.isfinite(objective.C) else objective.kept)
 
-    def _store_weights(self, W: Array, design: Design) -> None:
-        raise NotImplementedError
-
-    def _store_cuts(self, losses: Array, objective: Objective) -> None:
+    def _store_dropped(self, losses: Array, objective: Objective) -> None:
         """Store the cuts and the dropped rows, in the order of the training rows."""
-        lower, upper = cuts_of(losses, objective.m, objective.k, objective.sample_weight)
-        self.lam_ = float(lower.value)
+        self._store_cuts(losses, objective.m, objective.k, objective.sample_weight)
         if hasattr(objective.aggregate, "groups"):
             self.lam_hat_, self.dropped_ = cuts_by_group(losses, objective)
-            return
-        self.lam_hat_ = float(upper.value)
-        # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
-        # cut and are partly kept are not dropped.
-        self.dropped_ = losses >= upper.value if objective.m and upper.takes_tie else losses > upper.value
 
     def _ordinary_fit(self, X: Any, y: Array, mass: Array | None, share: float = 1.0) -> tuple[Objective, Array]:
         """The objective without trimming of rows with a `share` of the weight of all training rows, and its minimum."""
@@ -373,7 +339,7 @@ class AoRRLinear(BaseEstimator):
         object
             The model itself.
         """
-        self.coef_: Any = self.sparse_coef_
+        self.coef_ = self.sparse_coef_
         return self
 
     def densify(self) -> Any:
@@ -401,20 +367,13 @@ class AoRRLinear(BaseEstimator):
 
     def _linear(self, X: Any, W: Array | None = None) -> Any:
         """Scores (n, r) of the rows of X for the fitted parameters or for W (r, p), on the device of X."""
-        check_is_fitted(self, "coef_")
         if W is None:
             coef, intercept = self._dense_coef(), np.atleast_1d(self.intercept_)
         else:
             coef, intercept = W[:, : self.n_features_in_], W[:, -1] if self.fit_intercept else np.zeros(len(W))
         if on_device(X):
             return tensor_scores(self, X, np.column_stack([coef, intercept]))
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return X @ coef.T + intercept
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+        return self._checked(X) @ coef.T + intercept
 
 
 def clean_rows(estimator: AoRRLinear, X_val: Any, y_val: Any, dtype: Any) -> tuple[Any, Array] | None:
@@ -475,14 +434,6 @@ def check_loss(loss: Any, known: dict[str, Any]) -> None:
     """Raise a ValueError unless the loss is in the table; other modules may have added to it."""
     if loss not in known:
         raise ValueError(f"loss must be one of {', '.join(map(repr, known))}, got {loss!r}")
-
-
-def check_C(C: Any) -> None:
-    """Raise a ValueError unless C is "auto" or a finite number above 0."""
-    if isinstance(C, str) and C == "auto":
-        return
-    if isinstance(C, bool) or not isinstance(C, Real) or not 0 < float(C) < np.inf:
-        raise ValueError(f"C must be 'auto' or a number above 0 and finite, got {C!r}; 1.0 is scikit-learn's default")
 
 
 def check_present(estimator: Any, codes: Array) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from ..compatibility import check_sample_weight
+from ..compatibility import Interval, StrOptions
 from ..core.arrays import Array
 from ..core.ranges import check_rates
 from ..core.row_space import RowSpace
@@ -35,11 +34,12 @@ from ..crossfit.fpr_choice import (
     splits_of,
     threshold_at,
 )
-from .linear import check_C, seed_of
+from .fitted import FORMATS, LinearModel, forget
+from .linear import check_present, seed_of, weights_of
 from .weights import unit_of
 
 
-class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
+class PartialAUCClassifier(ClassifierMixin, LinearModel):
     """Linear classifier for a range of false positive rates, for example in screening and fraud detection.
 
     It is trained to rank positives above those negatives that lie between two false positive rates, a ranked range of
@@ -139,6 +139,13 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state"],
+    }
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> PartialAUCClassifier:
         """Fit the model to training data.
 
@@ -158,10 +165,11 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         PartialAUCClassifier
             The fitted estimator.
         """
-        task = self._task()
+        self._validate_params()
+        task = Task(check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), float(self.tol), int(self.max_iter))
         train_fpr = "auto" if _is_auto(self.train_fpr) else check_rates("train_fpr", self.train_fpr)
-        check_C(self.C)
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
+        forget(self)
+        X, y = validate_data(self, X, y, **FORMATS)
         rows, unit, present = self._rows(X, y, sample_weight)
         candidates = self._candidates(rows, task, train_fpr, unit)
         if groups is not None:
@@ -174,11 +182,9 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         with threads_for(rows.X):
             chosen = choose(rows, candidates, task, splits)
             result = fit(rows, chosen.candidate, task, chosen.start)
+        self._store_result(result, 1.0)
+        self._store_coefficients(result.w if space is None else space.coefficients(result.w), X.dtype)
         self._store(chosen, result.w[0], rows, task.fpr[1])
-        self.coef_ = result.w if space is None else space.coefficients(result.w)
-        self.coef_ = self.coef_.astype(X.dtype)
-        self.objective_, self.certificate_, self.n_iter_ = result.value, result.certificate, result.n_iter
-        self.converged_ = result.converged
         if not self.coef_.any():
             warnings.warn(
                 f"all coefficients are 0: the classes overlap too much for train_fpr={self.train_fpr_}, and no linear "
@@ -186,43 +192,25 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
-        if not result.converged:
-            warnings.warn(
-                f"the fit did not reach tol={self.tol:g}: {result.message}; raise max_iter, scale the features, or "
-                "lower C",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self._warn_unless_converged(self.tol, 2)
         return self
 
-    def _task(self) -> Task:
-        if not (isinstance(self.tol, numbers.Real) and self.tol > 0):
-            raise ValueError(f"tol must be above 0, got {self.tol!r}; 1e-6 is the default")
-        return Task(check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), float(self.tol), int(self.max_iter))
-
-    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Array]:
+    def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[LabelledRows, float, Any]:
         """The rows with positive weight, the weight of one effective row, and the indices of these rows."""
         check_classification_targets(y)
         kind = type_of_target(y, input_name="y")
-        if kind not in ("binary",):
+        if kind != "binary":
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
         self.classes_, codes = np.unique(y, return_inverse=True)
-        mass = np.ones(X.shape[0])
-        if sample_weight is not None:
-            mass = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        present = np.flatnonzero(mass)
-        if len(present) < len(mass):
-            X, codes, mass = X[present], codes[present], mass[present]
-        if len(np.unique(codes)) < 2:
-            raise ValueError(
-                f"partial AUC needs rows of two classes, got 1 class of {self.classes_.tolist()} with a positive "
-                "weight; pass rows of both classes"
-            )
-        return LabelledRows(X, codes == 1, mass), unit_of(None if sample_weight is None else mass), present
+        weight = weights_of(sample_weight, X)
+        present = slice(None) if weight is None else np.flatnonzero(weight)
+        check_present(self, codes[present])
+        mass = np.ones(len(codes)) if weight is None else weight[present]
+        return LabelledRows(X[present], codes[present] == 1, mass), unit_of(weight), present
 
-    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Array) -> Splits:
+    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Any) -> Splits:
         """Masks of the training and test rows of stratified folds, or of the splits of `cv`."""
-        if isinstance(self.cv, numbers.Integral):
+        if isinstance(self.cv, Integral):
             cv = whole_number("cv", self.cv, 2)
             return splits_of(rows, cv, seed_of(self.random_state), None if groups is None else groups[present])
         folds = given_folds(self.cv, X, y, groups)
@@ -258,7 +246,6 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         held = chosen.held_out.score[~chosen.held_out.positive]
         self._held_negatives = (held * spread + level / self.slope_, chosen.held_out.mass[~chosen.held_out.positive])
         self.threshold_ = self.threshold_for(rate)
-        self.__dict__.pop("tuning_", None)
         if chosen.table is not None:
             self.tuning_ = chosen.table
 
@@ -276,7 +263,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
             The threshold: flag rows with ``decision_function(X) > threshold``. If the rate is below 1 / (n + 1) for n
             held-out negatives, it is their highest score, and the false positive rate may be higher.
         """
-        if isinstance(fpr, bool) or not isinstance(fpr, numbers.Real) or not 0.0 <= float(fpr) <= 1.0:
+        if isinstance(fpr, bool) or not isinstance(fpr, Real) or not 0.0 <= float(fpr) <= 1.0:
             raise ValueError(f"fpr must be a rate between 0 and 1, got {fpr!r}; pass for example 0.01")
         check_is_fitted(self)
         return threshold_at(*self._held_negatives, float(fpr))
@@ -294,9 +281,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
             One score per row.
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        return np.asarray(X @ self.coef_[0] + self.intercept_[0])
+        return np.asarray(self._checked(X) @ self.coef_[0] + self.intercept_[0])
 
     def predict(self, X: Any) -> Array:
         """Predict the more likely class.
@@ -314,8 +299,7 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
             One of `classes_` per row.
         """
-        above = self.decision_function(X) > 0
-        return np.asarray(self.classes_[above.astype(np.intp)])
+        return np.asarray(self.classes_[(self.decision_function(X) > 0) * 1])
 
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, calibrated on held-out rows.
@@ -330,13 +314,11 @@ class PartialAUCClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, 2)
             One column per class.
         """
-        scores = self.decision_function(X)
-        odds = self.slope_ * scores
+        odds = self.decision_function(X) * self.slope_
         return np.column_stack([expit(-odds), expit(odds)])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_class = False
         return tags
 

@@ -13,12 +13,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..compatibility import StrOptions
 from ..core.arrays import Array
 from ..core.losses import losses_for
-from ..core.objective import Design
 from ..core.ranges import RankedRange
 from ..inference import factors
 from ..inference.leverage import Diagnostics
 from ..inference.steps import Line, RobustFit, finish
 from ..inference.table import Summary
+from .fitted import FORMATS
 from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, numeric_target, weights_of
 from .streamed import ScoresRows, by_chunks
 from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
@@ -122,7 +122,6 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         "m": [RankedRange, Real, StrOptions({"auto", "half"})],
         "step": [None, StrOptions({"reweight", "mm"})],
     }
-    _optional = (*AoRRLinear._optional, "_finished", "_saved", "raw_coef_", "raw_intercept_")
     _l1_losses = ("squared", "huber")
 
     def __init__(
@@ -157,8 +156,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         self.l1_ratio = l1_ratio
 
     def _validated(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, groups: Any) -> Rows:
-        formats: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-        X, y = validate_data(self, X, numeric_target(y), y_numeric=True, ensure_min_samples=2, **formats)
+        X, y = validate_data(self, X, numeric_target(y), y_numeric=True, ensure_min_samples=2, **FORMATS)
         clean = clean_rows(self, X_val, y_val, X.dtype)
         if clean is not None:
             clean = clean[0], np.asarray(clean[1], dtype=X.dtype)
@@ -177,7 +175,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         super()._solve(rows)
 
     def _finish(self, rows: Rows) -> None:
-        self._store_groups(rows)
+        super()._finish(rows)
         if self.step is not None:
             self._take_step(rows)
         warn_of_constant_columns(self, rows.X)
@@ -189,7 +187,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             self._training = np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times)
         fit = self._robust()
         self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
-        self._store_weights(fit.W, Design(rows.X, bool(self.fit_intercept)))
+        self._store_coefficients(fit.W, rows.X.dtype)
         if rows.weight is not None:
             self._saved = _scales(fit)
             del self._training, self._finished
@@ -372,9 +370,9 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return diagnose(self, X, np.asarray(y, dtype=np.float64))
 
-    def _store_weights(self, W: Array, design: Design) -> None:
-        self.coef_ = W[0, : design.d].astype(design.X.dtype)
-        self.intercept_ = float(W[0, -1]) if design.fit_intercept else 0.0
+    def _store_coefficients(self, W: Array, dtype: Any) -> None:
+        super()._store_coefficients(W, dtype)
+        self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..core.arrays import Array
 from ..inference.bootstrap import draws
@@ -204,7 +204,7 @@ def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
 
 def prediction_error(model: AoRRRegressor, X: Any) -> Array:
     """The standard deviation (n,) of a new target around its prediction, for each row of X."""
-    X = validate_data(model, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+    X = model._checked(X)
     X = X.toarray() if hasattr(X, "toarray") else X
     rows = np.column_stack([X, np.ones(len(X))]) if model.fit_intercept else X
     return np.sqrt(model.scale_**2 + np.einsum("ij,jk,ik->i", rows, np.nan_to_num(model.cov_), rows))

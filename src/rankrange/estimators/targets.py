@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from ..core.arrays import Array
-from ..core.objective import Design
 from ..core.select import ranked_range
 from ..metrics import check_indicator, known_scores, rows_in_order, top_k_labels
 from ..solvers.label_ranking import rows_that_fit
+from .fitted import FORMATS, LinearModel
 from .linear import weights_of
 from .streamed import on_device
 
@@ -128,10 +128,10 @@ def _dense_if_small(true: Any) -> Any:
     return true.toarray() if true.shape[0] * true.shape[1] <= _DENSE_UP_TO else true
 
 
-class LabelRanker(ClassifierMixin, BaseEstimator):
+class LabelRanker(ClassifierMixin, LinearModel):
     """Base class of linear models with one score per label, which predict the labels with the highest scores.
 
-    A subclass has the parameter `top_k`, and its `fit` calls `_read` and `_store_scores`.
+    A subclass has the parameter `top_k`, and its `fit` calls `_read` and `_store_coefficients`.
     """
 
     top_k: int
@@ -141,7 +141,7 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
         self._refuse_device(X)
         if y is None:
             validate_data(self, X, y)  # raises scikit-learn's own error
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = validate_data(self, X, **FORMATS)
         targets = read_targets(y, X)
         weight = weights_of(sample_weight, X)
         self._check_top_k(targets)
@@ -166,8 +166,6 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def _check_top_k(self, targets: Targets) -> None:
         n_labels = len(targets.classes)
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
-            raise ValueError(f"top_k must be an int of at least 1, got {self.top_k!r}; pass for example top_k=3")
         if n_labels < 2:
             one, two = ("class", "classes") if targets.kind == "classes" else ("label", "labels")
             raise ValueError(
@@ -178,19 +176,13 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
                 f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
             )
 
-    def _store_scores(self, W: Array, design: Design) -> None:
-        dtype = design.X.dtype
-        self.coef_ = W[:, : design.d].astype(dtype)
-        self.intercept_ = (W[:, -1] if design.fit_intercept else np.zeros(len(W))).astype(dtype)
-
     def _scores(self, X: Any) -> Array:
         """Scores (n, L) of validated rows."""
         return X @ self.coef_.T + self.intercept_
 
     def _checked(self, X: Any) -> Any:
-        check_is_fitted(self, "coef_")
         self._refuse_device(X)
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return super()._checked(X)
 
     def _refuse_device(self, X: Any) -> None:
         if on_device(X):
@@ -300,7 +292,6 @@ class LabelRanker(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
-import warnings
 from dataclasses import replace
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
+from ..compatibility import Interval, StrOptions
 from ..core.arrays import Array
-from ..core.cuts import cuts_of
 from ..core.losses import TKML
 from ..core.objective import Design
 from ..core.ranges import RankedRange
 from ..core.threads import threads_for
-from ..crossfit.folds import PENALTIES, hold_out, whole_number
+from ..crossfit.folds import PENALTIES, draw_folds, hold_out
 from ..metrics import rows_in_order
 from ..solvers.descent import Result
 from ..solvers.label_ranking import Blocks, LabelObjective, Watch, logistic_per_label, minimise, quasi_newton
-from .linear import check_C, group_codes
+from .fitted import range_of
+from .linear import group_codes, seed_of
 from .targets import LabelRanker
 from .weights import as_count, canonical_rows, is_whole, unit_of
 
@@ -30,8 +28,6 @@ from .weights import as_count, canonical_rows, is_whole, unit_of
 _TOL = 1e-3
 # Patience: a path ends after this many steps without a better held-out accuracy.
 _PATIENCE = 40
-# Rows are sorted up to this size of X and Y. An integer weight then gives exactly the fit of repeated rows.
-_ORDERED_UP_TO = 5_000_000
 
 
 class TKMLClassifier(LabelRanker):
@@ -131,6 +127,17 @@ class TKMLClassifier(LabelRanker):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "top_k": [Interval(Integral, 1, None, closed="left")],
+        "m": [RankedRange, Real],
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "loss": [StrOptions({"two_sided", "paper"})],
+        "validation": [None, Interval(Real, 0, 1, closed="neither"), Interval(Integral, 2, None, closed="left")],
+        "n_starts": [Interval(Integral, 1, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> TKMLClassifier:
         """Fit the model to training data.
 
@@ -153,11 +160,11 @@ class TKMLClassifier(LabelRanker):
         TKMLClassifier
             The fitted estimator.
         """
-        self._check_params()
+        self._validate_params()
         X, targets, weight = self._read(X, y, sample_weight)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rng = np.random.default_rng(seed_of(self.random_state))
         named = group_codes(groups, X)
-        *rows, together = _ordered(X, targets.true, weight, None if named is None else named[1])
+        *rows, together = canonical_rows(X, targets.true, weight, groups=None if named is None else named[1])
         objective = self._objective(*rows)
         mean = _Mean()
         with threads_for(X):
@@ -170,41 +177,14 @@ class TKMLClassifier(LabelRanker):
             losses = given.losses_of(result.w)
         self.C_ = objective.C_of_sum
         self.stopped_at_start_ = steps == 0
-        self._store(result, objective)
-        self._store_cuts(losses, weight)
-        if not result.converged and self.validation is None:
-            warnings.warn(
-                f"the fit did not reach a relative gap of {_TOL:g}: {result.message}; raise max_iter, scale the "
-                "features, or lower C",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self._store_coefficients(result.w, X.dtype)
+        self._store_result(replace(result, converged=result.converged or self.validation is not None), objective.C)
+        self._store_cuts(losses, self.m_, self.k_, weight)
+        self._warn_unless_converged(_TOL, 2)
         return self
 
-    def _check_params(self) -> None:
-        check_C(self.C)
-        whole_number("max_iter", self.max_iter, 1)
-        whole_number("n_starts", self.n_starts, 1)
-        if self.loss not in ("two_sided", "paper"):
-            raise ValueError(f"loss must be 'two_sided' or 'paper', got {self.loss!r}")
-        share = self.validation
-        whole = isinstance(share, numbers.Integral) and not isinstance(share, bool) and int(share) >= 2
-        part = isinstance(share, float | np.floating) and 0 < float(share) < 1
-        if not (share is None or whole or part):
-            raise ValueError(
-                f"validation must be a float in (0, 1), a share of the rows, an int of at least 2, a number of folds, "
-                f"or None, got {share!r}"
-            )
-
-    def _range(self) -> RankedRange:
-        if not isinstance(self.m, RankedRange):
-            return RankedRange(self.m, self.k)
-        if not (isinstance(self.k, float) and self.k == 1.0):  # anything but the default
-            raise TypeError(f"{self.m!r} already defines k, got k={self.k!r} as well; leave k out")
-        return self.m
-
     def _objective(self, X: Any, true: Any, mass: Array | None) -> LabelObjective:
-        keep = self._range()
+        keep = range_of(self.m, self.k, k_given=type(self.k) is not float or self.k != 1.0)
         m, k = keep.masses(X.shape[0] if mass is None else float(mass.sum()), whole=is_whole(mass))
         self.m_: float = as_count(m)
         self.k_: float = as_count(k)
@@ -283,25 +263,6 @@ class TKMLClassifier(LabelRanker):
         steps = steps if gain > error else 0
         return _Stop(steps, float(smooth[steps]), scores)
 
-    def _store(self, result: Result, objective: LabelObjective) -> None:
-        self._store_scores(result.w, objective.design)
-        self.objective_ = float(result.value) * objective.C
-        self.n_iter_ = max(1, int(result.n_iter))
-        self.converged_ = bool(result.converged or self.validation is not None)
-        self.certificate_ = float(result.certificate)
-        self.message_ = result.message
-        self.history_ = {
-            "phase": np.array([phase for phase, _ in result.history]),
-            "objective": np.array([value for _, value in result.history]) * objective.C,
-        }
-
-    def _store_cuts(self, losses: Array, weight: Array | None) -> None:
-        lower, upper = cuts_of(losses, self.m_, self.k_, weight)
-        self.lam_, self.lam_hat_ = float(lower.value), float(upper.value)
-        # All m cut rows count: losses > lam_hat would leave out the m-th itself (docs/paper.md). Rows that tie at the
-        # cut and are partly kept are not dropped.
-        self.dropped_ = losses >= upper.value if self.m_ and upper.takes_tie else losses > upper.value
-
 
 class _Stop(NamedTuple):
     """Early stopping: the number of steps, the smoothed held-out accuracy there, and the accuracy after every step."""
@@ -371,13 +332,10 @@ def _smoothed(curve: Array) -> Array:
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:
     """The held-out rows, one array per fold; groups are not split, and some rows always remain for training."""
-    order = rng.permutation(n)
-    if not isinstance(validation, numbers.Integral):
-        return [np.sort(hold_out(n, round(float(validation) * n), order, groups))]
-    if groups is None:
-        return [np.sort(part) for part in np.array_split(order, min(int(validation), n))]
-    found = rng.permutation(np.unique(groups))
-    return [np.flatnonzero(np.isin(groups, part)) for part in np.array_split(found, min(int(validation), len(found)))]
+    if not isinstance(validation, Integral):
+        return [np.sort(hold_out(n, round(float(validation) * n), rng.permutation(n), groups))]
+    n_folds = min(int(validation), n if groups is None else len(np.unique(groups)))
+    return [np.flatnonzero(test) for test in draw_folds(n, rng, groups=groups, n_folds=n_folds, n_repeats=1).test]
 
 
 def _without(objective: LabelObjective, held: Array) -> LabelObjective:
@@ -390,16 +348,3 @@ def _without(objective: LabelObjective, held: Array) -> LabelObjective:
         k = max(1, round(k))
         m = min(round(m), k - 1)
     return objective.rows(rows, m, k)
-
-
-def _ordered(
-    X: Any, true: Any, weight: Array | None, groups: Array | None
-) -> tuple[Any, Any, Array | None, Array | None]:
-    n, n_labels = true.shape
-    small = isinstance(true, np.ndarray) and n * (X.shape[1] + n_labels) <= _ORDERED_UP_TO
-    if small or groups is not None:
-        return canonical_rows(X, true, weight, groups=groups)
-    if weight is not None and not (weight > 0).all():
-        present = np.flatnonzero(weight > 0)
-        return X[present], true[present], weight[present], None
-    return X, true, weight, None

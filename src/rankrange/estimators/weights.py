@@ -104,7 +104,7 @@ def canonical_rows(
         weight, factor = (None if mass is None or (mass == 1.0).all() else mass), None
     elif weight is not None and (weight == weight[0]).all():
         weight, factor = None, mass
-    total = len(y) if weight is None else float(weight.sum())
+    total = X.shape[0] if weight is None else float(weight.sum())
     if not is_whole(weight) or total > _SORTED_UP_TO:
         return X, y, product_of(weight, factor), None
     rows, counts = _sorted(X, y, weight, int(total))
@@ -113,9 +113,9 @@ def canonical_rows(
 
 def _sorted(X: Any, y: Array, weight: Array | None, total: int) -> tuple[Array, Array | None]:
     """The order of the rows, by a hash of X and y, and their counts: None if they are repeated instead."""
-    keys = row_keys(X, 0) + row_keys(y.reshape(len(y), -1), 1)
+    keys = row_keys(X, 0) + row_keys(y if y.ndim == 2 else y[:, None], 1)
     order = np.argsort(keys, kind="stable")
     first = np.flatnonzero(np.append(True, np.diff(keys[order]) > 0))
     if len(first) <= total // 2:
-        return order[first], np.add.reduceat(np.ones(len(y)) if weight is None else weight[order], first)
+        return order[first], np.add.reduceat(np.ones(len(order)) if weight is None else weight[order], first)
     return (order if weight is None else np.repeat(order, weight[order].astype(np.intp))), None

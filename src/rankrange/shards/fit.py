@@ -66,7 +66,6 @@ def fit(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any
     if data.chunk.X.shape[0] == rows.n_rows:
         return _in_memory(estimator, passes, data.chunk)
     estimator._shape = rows.n_rows, rows.n_columns
-    estimator.__dict__.pop("_training", None)
     estimator.n_features_in_ = rows.n_columns
     if data.model.classes is not None:
         estimator.classes_ = rows.named(data.model.classes)
@@ -217,7 +216,6 @@ def _in_memory(estimator: Any, passes: Passes, chunk: Chunk) -> Any:
 
 
 def _store_names(estimator: Any, rows: Rows) -> None:
-    estimator.__dict__.pop("feature_names_in_", None)
     if rows.columns is not None:
         estimator.feature_names_in_ = np.asarray(rows.columns, dtype=object)
 
@@ -235,7 +233,6 @@ def _start(estimator: Any, rows: Rows, data: Data, rng: np.random.Generator) -> 
     auto = not isinstance(estimator.m, RankedRange) and estimator._is_auto("m")
     if C is not None and auto:
         C /= scale_of(data.chunk.weight)
-    estimator._forget()
     fits: list[tuple[float, Array | None]] = [(m, None)]
     if auto:
         uncut = replace(sample, m=0, k=_rank(k * share, sample)).in_units(unit)
