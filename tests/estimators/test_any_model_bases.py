@@ -201,12 +201,12 @@ def words():
         (RankedRangeRegressor(GaussianNB()), "RankedRangeRegressor needs a regressor, got the classifier GaussianNB"),
         (
             RankedRangeClassifier("trees"),
-            r"estimator must have a method fit, got 'trees'; pass for example GaussianNB\(\)",
+            r"estimator must be an instance with a method fit, got 'trees'; for example GaussianNB\(\)",
         ),
-        (RankedRangeRegressor("trees"), r"estimator must have a method fit, got 'trees'; pass for example Ridge\(\)"),
+        (RankedRangeRegressor("trees"), r"instance with a method fit, got 'trees'; for example Ridge\(\)"),
         (
             RankedRangeClassifier(GaussianNB),
-            r"estimator must have a method fit, got <class .* instance of it, GaussianNB\(\)",
+            r"instance with a method fit, got <class .*; for example GaussianNB\(\)",
         ),
     ],
 )

@@ -16,7 +16,8 @@ from ..core.transition import temperature, tempered
 from ..crossfit.models import FittedFolds, Task
 from ..crossfit.simple_models import simple_predictions
 from ..label_noise import LIKELY, LabelNoiseModel, LabelNoisePosterior
-from .any_model import RankedRangeModel, Splits, WrongRows
+from .any_model import ANY_ROWS, RankedRangeModel, Splits, WrongRows
+from .fitted import PER_CLASS, LogProbabilities, of_rows
 
 # No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
 _MIN_OF_CLASS = 5
@@ -26,7 +27,7 @@ _MIN_KEPT = 2
 _MAX_CUT = 0.5
 
 
-class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
+class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel):
     """Any classifier, trained without the rows whose labels are probably wrong.
 
     Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
@@ -171,35 +172,8 @@ class RankedRangeClassifier(ClassifierMixin, RankedRangeModel):
         self.temperature_ = float(clean**found.no_error * noisy ** (1.0 - found.no_error))
 
     @available_if(lambda self: hasattr(self._base(), "predict_proba"))
+    @of_rows(PER_CLASS, ANY_ROWS)
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities: the mean over the models, at the temperature `temperature_`.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of `classes_`.
-        """
+        """Class probabilities: the mean over the models, at the temperature `temperature_`."""
         P = self._mean_prediction(X)
         return P if self.temperature_ == 1.0 else tempered(P, self.temperature_)
-
-    @available_if(lambda self: hasattr(self._base(), "predict_proba"))
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`; -inf for probability 0.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of `classes_`.
-        """
-        with np.errstate(divide="ignore"):  # the logarithm of probability 0 is -inf
-            return np.log(self.predict_proba(X))

@@ -23,7 +23,7 @@ from ..core.select import thresholds
 from ..crossfit.alternate import alternate
 from ..crossfit.folds import Folds, draw_folds, given_folds, whole_number
 from ..crossfit.models import FittedFolds, Task, by_rows, fit_folds, fit_rows, predict_with
-from .fitted import forget
+from .fitted import forget, of_rows
 from .linear import check_present, seed_of, warn_of_lost_class, weights_of
 from .weights import as_count, is_whole, scale_of, unit_of
 
@@ -33,6 +33,8 @@ _ROUNDS = 5
 # If less than this share is dropped, there is little noise to average out, and a model of all kept rows gets this
 # weight. 1/2 is best for boosted trees, 1 for forests, which average already.
 _FEW_DROPPED, _WHOLE = 0.01, 0.75
+
+ANY_ROWS = "array_like, data frame, or any other X that the model accepts"
 
 
 class WrongRows(NamedTuple):
@@ -169,10 +171,7 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         base, wanted = self._base(), self.__sklearn_tags__().estimator_type
         if isinstance(base, type) or not hasattr(base, "fit"):
             example = "GaussianNB()" if wanted == "classifier" else "Ridge()"
-            remedy = f"for example {example}"
-            if isinstance(base, type) and hasattr(base, "fit"):
-                remedy = f"an instance of it, {base.__name__}()"
-            raise ValueError(f"estimator must have a method fit, got {base!r}; pass {remedy}")
+            raise ValueError(f"estimator must be an instance with a method fit, got {base!r}; for example {example}")
         kind = getattr(_tags_of(base), "estimator_type", None)
         if {kind, wanted} == {"classifier", "regressor"}:
             raise ValueError(f"{type(self).__name__} needs a {wanted}, got the {kind} {type(base).__name__}")
@@ -292,19 +291,9 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
 
     # ---- scikit-learn's interface
 
+    @of_rows("ndarray of shape (n_samples,): The predicted classes or targets.", ANY_ROWS)
     def predict(self, X: Any) -> Array:
-        """Predict the class or the target of each row of X, by the mean over the models.
-
-        Parameters
-        ----------
-        X : array_like, data frame, or any other X that the model accepts
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The predicted classes or targets.
-        """
+        """Predict the class or the target of each row of X, by the mean over the models."""
         check_is_fitted(self)
         if not self.ensemble:
             return np.asarray(self.estimator_.predict(X)).ravel()  # CatBoost predicts a column

@@ -19,9 +19,9 @@ from ..core.objective import Design, Objective
 from ..core.transition import joined, probabilities_of
 from ..inference.table import Summary
 from ..solvers import Result
-from .fitted import FORMATS
+from .fitted import FORMATS, PER_CLASS, LogProbabilities, of_rows
 from .linear import AoRRLinear, Rows, check_loss, check_present, clean_rows, group_codes, warn_of_lost_class, weights_of
-from .streamed import ScoresRows, by_chunks, is_tensor, like, on_host
+from .streamed import STREAMED_ROWS, ScoresRows, by_chunks, like, on_host
 from .summaries import logistic_summary
 from .weights import class_factors, product_of
 
@@ -29,7 +29,7 @@ from .weights import class_factors, product_of
 _SAMPLE_ROWS = 20_000
 
 
-class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
+class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
     """Linear classifier that ignores the training rows it fits worst.
 
     The objective is C times the sum of the training losses ranked m+1 to k, plus ||coef||^2 / 2; the intercept is not
@@ -322,36 +322,16 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
         return tags
 
     @by_chunks
+    @of_rows("ndarray of shape (n_samples,) or (n_samples, n_classes): The scores.", STREAMED_ROWS)
     def decision_function(self, X: Any) -> Any:
-        """Confidence scores of the rows of X.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            For two classes one score per row, positive for `classes_[1]`; otherwise one score per class.
-        """
+        """Confidence scores of the rows of X: one per class or, of two classes, one, positive for `classes_[1]`."""
         scores: Any = self._linear(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
     @by_chunks
+    @of_rows("ndarray of shape (n_samples,): The predicted classes.", STREAMED_ROWS)
     def predict(self, X: Any) -> Any:
-        """Predict the class of each row of X.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The predicted classes.
-        """
+        """Predict the class of each row of X."""
         scores = self.decision_function(X)
         chosen = (scores > 0) * 1 if scores.ndim == 1 else scores.argmax(1)
         if isinstance(chosen, np.ndarray) or self.classes_.dtype.kind not in "biuf":
@@ -360,22 +340,13 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
 
     @available_if(lambda self: self.loss == "logistic")
     @by_chunks
+    @of_rows(PER_CLASS, STREAMED_ROWS)
     def predict_proba(self, X: Any) -> Any:
         """Class probabilities of the rows of X; only with loss="logistic".
 
         If rows were dropped, the scores are first multiplied by `temperature_`, which is fitted to the labels of all
         training rows, including the dropped ones. If m="auto" dropped them, the probabilities of the ordinary fit are
         mixed in with weight `ordinary_share_`. The class that `predict` returns always has the largest probability.
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of `classes_`.
         """
         scores = self._linear(X)
         found = probabilities_of(self.temperature_ * on_host(scores))
@@ -383,21 +354,3 @@ class AoRRClassifier(ScoresRows, ClassifierMixin, AoRRLinear):
             ordinary = probabilities_of(on_host(self._linear(X, self._ordinary_line)))
             found = joined(found, ordinary, self.ordinary_share_)
         return like(scores, found)
-
-    @available_if(lambda self: self.loss == "logistic")
-    @by_chunks
-    def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of `predict_proba`; only with loss="logistic".
-
-        Parameters
-        ----------
-        X : array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            One column per class, in the order of `classes_`.
-        """
-        found = self.predict_proba(X)
-        return found.log() if is_tensor(found) else np.log(found)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..core.arrays import Array
@@ -17,6 +20,8 @@ from ..solvers import Result
 
 # Of validated rows: float32 stays, and other numbers become float64.
 FORMATS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+Method = TypeVar("Method", bound=Callable[..., Any])
+PER_CLASS = "ndarray of shape (n_samples, n_classes): One column per class, in the order of `classes_`."
 # What a fit stores, beside the attributes that end with an underscore.
 _PRIVATE = ("_noise", "_training", "_finished", "_saved", "_ordinary_line")
 
@@ -25,6 +30,32 @@ def forget(estimator: BaseEstimator) -> None:
     """Remove all that an earlier fit stored, because the next one may not store the same."""
     for name in [name for name in vars(estimator) if name.endswith("_") or name in _PRIVATE]:
         delattr(estimator, name)
+
+
+def of_rows(
+    returned: str, X: str = "array_like or sparse matrix of shape (n_samples, n_features)"
+) -> Callable[[Method], Method]:
+    """Complete the docstring of a method by the rows X that it takes and by what it returns, "type: meaning"."""
+    shape, _, meaning = returned.partition(": ")
+    sections = f"Parameters\n----------\nX : {X}\n    The rows.\n\nReturns\n-------\n{shape}\n    {meaning}\n"
+
+    def documented(method: Method) -> Method:
+        method.__doc__ = f"{inspect.getdoc(method)}\n\n{sections}"
+        return method
+
+    return documented
+
+
+class LogProbabilities:
+    """Mixin: the logarithms of the probabilities of a classifier, if it has probabilities."""
+
+    @available_if(lambda self: hasattr(self, "predict_proba"))
+    @of_rows(PER_CLASS, "rows, as for `predict_proba`")
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of `predict_proba`; -inf for probability 0."""
+        P = self.predict_proba(X)  # type: ignore[attr-defined]
+        with np.errstate(divide="ignore"):
+            return P.log() if hasattr(P, "log") else np.log(P)
 
 
 class LinearModel(BaseEstimator):

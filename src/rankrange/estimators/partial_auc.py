@@ -34,12 +34,12 @@ from ..crossfit.fpr_choice import (
     splits_of,
     threshold_at,
 )
-from .fitted import FORMATS, LinearModel, forget
+from .fitted import FORMATS, PER_CLASS, LinearModel, LogProbabilities, forget, of_rows
 from .linear import check_present, seed_of, weights_of
 from .weights import unit_of
 
 
-class PartialAUCClassifier(ClassifierMixin, LinearModel):
+class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
     """Linear classifier for a range of false positive rates, for example in screening and fraud detection.
 
     It is trained to rank positives above those negatives that lie between two false positive rates, a ranked range of
@@ -268,52 +268,23 @@ class PartialAUCClassifier(ClassifierMixin, LinearModel):
         check_is_fitted(self)
         return threshold_at(*self._held_negatives, float(fpr))
 
+    @of_rows("ndarray of shape (n_samples,): One score per row.")
     def decision_function(self, X: Any) -> Array:
-        """Confidence scores of the rows of X; above 0 the positive class is more likely.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            One score per row.
-        """
+        """Confidence scores of the rows of X; above 0 the positive class is more likely."""
         return np.asarray(self._checked(X) @ self.coef_[0] + self.intercept_[0])
 
+    @of_rows("ndarray of shape (n_samples,): One of `classes_` per row.")
     def predict(self, X: Any) -> Array:
         """Predict the more likely class.
 
         This does not use `threshold_`. To flag rows at the false positive rate `fpr`, compare `decision_function(X)`
         with `threshold_`.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            One of `classes_` per row.
         """
         return np.asarray(self.classes_[(self.decision_function(X) > 0) * 1])
 
+    @of_rows(PER_CLASS)
     def predict_proba(self, X: Any) -> Array:
-        """Class probabilities, calibrated on held-out rows.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-            One column per class.
-        """
+        """Class probabilities, calibrated on held-out rows."""
         odds = self.decision_function(X) * self.slope_
         return np.column_stack([expit(-odds), expit(odds)])
 

@@ -21,7 +21,7 @@ from ..inference.table import Summary
 from .fitted import FORMATS
 from .linear import AoRRLinear, Rows, check_loss, clean_rows, group_codes, numeric_target, weights_of
 from .streamed import ScoresRows, by_chunks
-from .summaries import diagnose, prediction_error, robust_summary, warn_of_constant_columns
+from .summaries import diagnose, prediction_error, robust_summary, standardised, warn_of_constant_columns
 from .weights import is_whole
 
 
@@ -189,7 +189,6 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         self.raw_coef_, self.raw_intercept_ = self.coef_, self.intercept_
         self._store_coefficients(fit.W, rows.X.dtype)
         if rows.weight is not None:
-            self._saved = _scales(fit)
             del self._training, self._finished
 
     def __getstate__(self) -> dict[str, Any]:
@@ -197,11 +196,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
 
         Scales and covariance are kept if they were computed.
         """
-        state = super().__getstate__()
-        finished = state.pop("_finished", None)
-        if finished is not None:
-            state["_saved"] = _scales(finished)
-        return state
+        return {name: value for name, value in super().__getstate__().items() if name != "_finished"}
 
     def _range(self) -> RankedRange:
         if not (isinstance(self.m, str) and self.m == "half"):
@@ -255,8 +250,13 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             coef = np.append(self.coef_, self.intercept_) if self.fit_intercept else self.coef_
             W = np.atleast_2d(np.asarray(coef, dtype=np.float64))
             steps = self.step == "reweight", self._efficiency if self.step == "mm" else None, int(self.n_starts)
-            self._finished = finish(line, W, self._kept(), *steps)
+            fit = self._finished = finish(line, W, self._kept(), *steps)
+            self._saved = {"scale": fit.scale, "raw_scale": fit.raw_scale, "covariance": fit.covariance}
         return self._finished
+
+    def _of_fit(self, name: str) -> Any:
+        """What is kept of a robust fit without its rows."""
+        return self._saved[name] if hasattr(self, "_saved") else getattr(self._robust(), name)
 
     def _kept(self) -> Array:
         """Mask of the n - m rows with the smallest losses; the first ones if rows are tied at the cut."""
@@ -269,17 +269,17 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     @property
     def scale_(self) -> float:
         """The robust standard deviation of the errors."""
-        return float(self._saved["scale"]) if hasattr(self, "_saved") else self._robust().scale
+        return float(self._of_fit("scale"))
 
     @property
     def raw_scale_(self) -> float:
         """The robust standard deviation of the errors under the trimmed fit."""
-        return float(self._saved["raw_scale"]) if hasattr(self, "_saved") else self._robust().raw_scale
+        return float(self._of_fit("raw_scale"))
 
     @property
     def cov_(self) -> Array:
         """The covariance of the coefficients, the intercept last, by the sandwich formula."""
-        return np.asarray(self._saved["covariance"]) if hasattr(self, "_saved") else self._robust().covariance
+        return np.asarray(self._of_fit("covariance"))
 
     @property
     def bse_(self) -> Array:
@@ -299,9 +299,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     @property
     def residuals_(self) -> Array:
         """Residuals of the training rows in robust standard deviations; 0 or infinite after an exact fit."""
-        fit = self._robust()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(fit.residuals == 0, 0.0, fit.residuals / fit.scale)
+        return standardised(self._robust().residuals, self._robust().scale)
 
     def summary(self, level: float = 0.95, *, errors: str = "auto") -> Summary:
         """Coefficients with standard errors, t tests and confidence intervals.
@@ -400,8 +398,3 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         """
         predicted = self._linear(X)[:, 0]
         return (predicted, prediction_error(self, X)) if return_std else predicted
-
-
-def _scales(fit: RobustFit) -> dict[str, Any]:
-    """What is kept of a robust fit without its rows."""
-    return {name: getattr(fit, name) for name in ("method", "scale", "raw_scale", "covariance")}

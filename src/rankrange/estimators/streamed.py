@@ -17,6 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from ..core.arrays import Array
 from ..core.engines import engine
 
+STREAMED_ROWS = "array_like, sparse matrix of shape (n_samples, n_features), scan, Dask collection or tensor"
+
 
 def is_tensor(X: Any) -> bool:
     """Whether X is a PyTorch tensor. This does not import PyTorch."""

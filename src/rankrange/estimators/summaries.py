@@ -35,11 +35,10 @@ def robust_summary(model: AoRRRegressor, level: float, errors: str) -> Summary:
     fit = model._robust()
     n = len(fit.residuals)
     resampling = errors == "bootstrap" or (errors == "auto" and n <= _FEW_ROWS)
+    bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
+    coef = np.where(np.isnan(bse), np.nan, fit.W[0])
     if fit.method == "exact fit":  # the scale is 0: standard errors of 0 would make every coefficient significant
-        bse = np.full(len(fit.W[0]), np.nan)
-    else:
-        bse = _resampled(fit, n) if resampling else np.sqrt(np.diag(fit.covariance))
-    coef = np.where(np.isnan(bse), np.nan, fit.W[0]) if fit.method != "exact fit" else fit.W[0]
+        coef, bse = fit.W[0], np.full(len(coef), np.nan)
     facts = _facts(model, fit, "fast bootstrap" if resampling else "sandwich")
     title = f"Robust linear regression: {fit.method}"
     return _table(model, title, coef, bse, n - fit.rank, facts, _notes(model, fit), level)
@@ -133,23 +132,17 @@ def _resampled(fit: RobustFit, n: int) -> Array:
     return (high - low) / 2
 
 
-def r_squared(fit: RobustFit, y: Array) -> float:
-    """R squared, with the robust weights of the rows; NaN if the target is constant."""
-    w = fit.weights
-    mean = float(w @ y / w.sum())
-    total = float(w @ (y - mean) ** 2)
-    return 1 - float(w @ fit.residuals**2) / total if total > 0 else float("nan")
-
-
 def _facts(model: AoRRRegressor, fit: RobustFit, errors: str) -> dict[str, str]:
-    n, y = len(fit.residuals), np.asarray(model._training[1], dtype=np.float64)
+    n, y, w = len(fit.residuals), np.asarray(model._training[1], dtype=np.float64), fit.weights
+    total = w @ (y - w @ y / w.sum()) ** 2
+    explained = 1 - w @ fit.residuals**2 / total if total > 0 else np.nan
     return {
         "rows": f"{n:,}",
         "rows kept by LTS": f"{n - int(model.m_):,}",
         "rows of weight 0": f"{np.count_nonzero(fit.weights == 0):,}",
         "residual df": f"{n - fit.rank:,}",
         "robust scale": f"{fit.scale:.4g}",
-        "robust R squared": f"{r_squared(fit, y):.4f}",
+        "robust R squared": f"{explained:.4f}",
         "standard errors": errors if fit.method != "exact fit" else "none, exact fit",
     }
 
@@ -193,13 +186,17 @@ def diagnose(model: AoRRRegressor, X: Array, y: Array) -> Diagnostics:
     If the scale is 0, residuals are 0 or infinite.
     """
     fitted = np.asarray(X @ model.coef_ + model.intercept_, dtype=np.float64)
-    scale = model.scale_
     residuals = y - fitted
-    exact = np.abs(residuals) <= 1e-10 * max(float(np.abs(y).max(initial=0.0)), 1e-300)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        residuals = np.where(exact, 0.0, residuals / scale) if scale == 0 else residuals / scale
+    if model.scale_ == 0:
+        residuals[np.abs(residuals) <= 1e-10 * np.abs(y).max(initial=1e-290)] = 0.0
     distances, cut = robust_distances(X)
-    return Diagnostics(residuals, distances, fitted, CUT, cut)
+    return Diagnostics(standardised(residuals, model.scale_), distances, fitted, CUT, cut)
+
+
+def standardised(residuals: Array, scale: float) -> Array:
+    """Residuals in units of the scale; after an exact fit, whose scale is 0, they are 0 or infinite."""
+    with np.errstate(divide="ignore"):
+        return np.divide(residuals, scale, out=np.zeros_like(residuals), where=residuals != 0)
 
 
 def prediction_error(model: AoRRRegressor, X: Any) -> Array:

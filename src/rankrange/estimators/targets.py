@@ -21,8 +21,8 @@ from ..core.arrays import Array
 from ..core.select import ranked_range
 from ..metrics import check_indicator, known_scores, rows_in_order, top_k_labels
 from ..solvers.label_ranking import rows_that_fit
-from .fitted import FORMATS, LinearModel
-from .linear import weights_of
+from .fitted import FORMATS, LinearModel, of_rows
+from .linear import check_present, weights_of
 from .streamed import on_device
 
 # An indicator matrix of up to this many entries is kept dense, one byte per entry.
@@ -144,37 +144,25 @@ class LabelRanker(ClassifierMixin, LinearModel):
         X = validate_data(self, X, **FORMATS)
         targets = read_targets(y, X)
         weight = weights_of(sample_weight, X)
-        self._check_top_k(targets)
+        self.classes_ = targets.classes
+        if targets.kind == "classes":
+            codes = _codes(targets.true)
+            check_present(self, codes if weight is None else codes[weight > 0])
+        if self.top_k >= len(self.classes_):
+            raise ValueError(
+                f"top_k must be below the number of labels, got top_k={self.top_k} for {len(self.classes_)} labels; "
+                "lower top_k, or pass more labels"
+            )
         counts = np.asarray((targets.true == 1).sum(axis=1)).ravel()
         present = counts if weight is None else counts[weight > 0]
         if not present.any():
             raise ValueError("y must have at least one true label, got none; check that 1 means true")
-        if targets.kind == "classes" and weight is not None:
-            held = np.unique(_codes(targets.true)[weight > 0])
-            if len(held) < 2:
-                raise ValueError(
-                    f"{type(self).__name__} needs at least two classes with positive weight, got one class: "
-                    f"{targets.classes[held]}; check y"
-                )
-        self.classes_ = targets.classes
         self.target_kind_ = targets.kind
         self.sparse_output_ = targets.sparse
         self.n_without_labels_ = int((counts == 0).sum())
         known = (targets.true >= 0).sum(axis=1) if targets.true.dtype == np.int8 else len(targets.classes)
         self.n_with_all_labels_ = int((counts == known).sum())
         return X, targets, weight
-
-    def _check_top_k(self, targets: Targets) -> None:
-        n_labels = len(targets.classes)
-        if n_labels < 2:
-            one, two = ("class", "classes") if targets.kind == "classes" else ("label", "labels")
-            raise ValueError(
-                f"{type(self).__name__} needs at least two {two}, got one {one}: {targets.classes}; check y"
-            )
-        if self.top_k >= n_labels:
-            raise ValueError(
-                f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
-            )
 
     def _scores(self, X: Any) -> Array:
         """Scores (n, L) of validated rows."""
@@ -191,36 +179,16 @@ class LabelRanker(ClassifierMixin, LinearModel):
                 "a tensor, X.get() of a CuPy array. AoRRClassifier fits rows on a device"
             )
 
+    @of_rows("ndarray of shape (n_samples, n_labels) or (n_samples,): The scores.")
     def decision_function(self, X: Any) -> Array:
-        """Scores of the labels for the rows of X.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_labels) or (n_samples,)
-            One column per label. If y had one class per row, of two classes: one score per row, positive for
-            `classes_[1]`.
-        """
+        """Scores of the labels for the rows of X; if y had one of two classes, one, positive for `classes_[1]`."""
         scores = self._scores(self._checked(X))
-        return scores[:, 1] - scores[:, 0] if self._is_binary() else scores
+        one_column = self.target_kind_ == "classes" and len(self.classes_) == 2
+        return scores[:, 1] - scores[:, 0] if one_column else scores
 
+    @of_rows("ndarray or sparse matrix: An indicator matrix, sparse if y was, or the classes.")
     def predict(self, X: Any) -> Any:
-        """Predict the top_k labels with the highest scores for each row, or its class if y had one class per row.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            The rows.
-
-        Returns
-        -------
-        ndarray or sparse matrix of shape (n_samples, n_labels), or ndarray of shape (n_samples,)
-            An indicator matrix, sparse if y was. If y had one class per row, the predicted classes.
-        """
+        """Predict the top_k labels with the highest scores for each row, or its class if y had one class per row."""
         X = self._checked(X)
         if self.target_kind_ == "classes":
             best = [self._best(X[rows], 1)[:, 0] for rows in self._row_blocks(X)]
@@ -286,9 +254,6 @@ class LabelRanker(ClassifierMixin, LinearModel):
 
     def _row_blocks(self, X: Any) -> Iterator[slice]:
         return gen_batches(X.shape[0], rows_that_fit(len(self.classes_)))
-
-    def _is_binary(self) -> bool:
-        return self.target_kind_ == "classes" and len(self.classes_) == 2
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
