@@ -78,10 +78,8 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
     losses_, lam_, lam_hat_ : ndarray of shape (n,), float and float
         With a given m: the out-of-fold losses that were ranked (NaN for rows without a prediction), and the lower and
         the upper cut.
-    estimators_, estimator_weights_ : list and ndarray
-        The fitted models and their weights (`ensemble`).
-    estimator_ : classifier
-        The fitted model (without `ensemble`).
+    estimators_, estimator_weights_, estimator_ : list, ndarray and classifier
+        The fitted models and their weights, or without `ensemble` the fitted model.
     temperature_ : float
         m="auto": `predict_proba` raises the probabilities of the models to the power 1 / temperature_ and makes them
         sum to 1 again, because trimming makes the remaining rows look easier. It is 1 with a given m and with fewer
@@ -93,10 +91,9 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
     -----
     A given m alternates: the out-of-fold losses of all rows are ranked; the model is fitted to the ranks m+1..k; its
     out-of-fold losses are ranked again. This continues while the ranked range of these losses decreases, for at most
-    five rounds. Three properties are guaranteed. The values in `tuning_` decrease, except perhaps the last one.
-    `dropped_` marks exactly the m rows with the largest `losses_` (the first of tied rows). The models of the ensemble
-    were fitted without these rows. The value need not be a minimum or a stationary point, because the model minimises
-    its own objective on the kept rows and not the ranked range.
+    five rounds. `dropped_` marks exactly the m rows with the largest `losses_` (the first of tied rows), and the models
+    of the ensemble were fitted without them. The ranked range need not be minimal, because the model minimises its own
+    objective on the kept rows.
 
     An integer weight is repetition: weight 2 is the row twice, both in the same fold. Rows with integer weights are
     repeated if their sum is at most 5,000 or the number of rows (a million for a model whose `fit` takes no

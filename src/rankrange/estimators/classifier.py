@@ -42,10 +42,9 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
     ----------
     m : "auto", int, float or RankedRange, default="auto"
         How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation on the given labels. It drops nothing if cross-validation shows no gain or
-        if there are fewer than 20 rows, and never more than half of a class (docs/how-to/choose_m.md). If `fit` gets a
-        clean validation set, m is chosen from the losses of that set (the paper's Algorithm 2). A RankedRange defines
-        both m and k.
+        "auto" chooses m by cross-validation on the given labels, or from the losses of a clean validation set if `fit`
+        gets one (the paper's Algorithm 2). Cross-validation drops nothing without a gain or with fewer than 20 rows,
+        and never more than half of a class (docs/how-to/choose_m.md). A RankedRange defines both m and k.
     k : "auto", "adaptive", int or float, default="auto"
         The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
         clean validation set. "adaptive" starts with all rows and lowers k to n/2, n/4, n/8, n/16 and n/32 when the
@@ -60,12 +59,9 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     n_starts : int, default=10
-        Number of random starts. The search also starts from the ordinary fit and from two fits without
-        high-leverage rows.
-    max_iter : int, default=200
-        Maximum number of iterations.
-    tol : float, default=1e-6
-        The solver stops when the relative duality gap is at most `tol`.
+        Number of random starts, beside the ordinary fit and two fits without high-leverage rows.
+    max_iter, tol : int and float, default=200 and 1e-6
+        The solver stops after `max_iter` iterations, or when the relative duality gap is at most `tol`.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, which multiply sample_weight.
     random_state : int, RandomState or None, default=None
@@ -86,14 +82,10 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights of the features; one row for two classes.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Intercepts.
-    classes_ : ndarray of shape (n_classes,)
-        The classes, sorted.
-    n_features_in_ : int
-        Number of features.
+    coef_, intercept_ : ndarray of shape (1, n_features) or (n_classes, n_features), and (1,) or (n_classes,)
+        Weights of the features, and intercepts; one row for two classes.
+    classes_, n_features_in_ : ndarray of shape (n_classes,) and int
+        The classes, sorted, and the number of features.
     m_, k_, C_ : int, int and float
         The m, k and C that were used. m_ and k_ are counts, or sums of weights if sample weights are not integers.
     lam_, lam_hat_ : float
@@ -102,31 +94,27 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
     dropped_ : ndarray of bool of shape (n_samples,)
         Whether each training row was dropped. These are m_ rows, or fewer if several rows tie at the cut: tied rows
         share what is left of m_ and are marked as kept.
-    temperature_ : float
-        The factor, at most 1, by which `predict_proba` multiplies the scores. It is 1 if no row was dropped, and with
-        another loss than "logistic".
-    ordinary_share_ : float
-        The weight of the ordinary fit to all rows in `predict_proba`. It is 0 unless m="auto" dropped rows.
+    temperature_, ordinary_share_ : float
+        The factor, at most 1, by which `predict_proba` multiplies the scores, and the weight of the ordinary fit to all
+        rows. They are 1 and 0 if no row was dropped or the loss is not "logistic"; only m="auto" has such a weight.
     objective_ : float
         C times the sum of the kept losses + (1 - l1_ratio) / 2 ||coef_||^2 + l1_ratio ||coef_||_1.
     certificate_ : float
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows dropped.
         For m = 0 that is the global minimum, otherwise a local one (if the m-th loss is above the next). Infinite if
         nothing is proved.
-    converged_, message_, n_iter_ : bool, str and ndarray of shape (1,)
-        Whether `tol` was reached, why the solver stopped, and the number of iterations.
-    history_ : dict
-        Arrays "phase" and "objective", one entry per step.
+    converged_, message_, n_iter_, history_ : bool, str, ndarray of shape (1,) and dict
+        Whether `tol` was reached, why the solver stopped, the number of iterations, and arrays "phase" and "objective"
+        with one entry per step.
     groups_ : dict
         Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss and accuracy of the
         kept rows under the ordinary fit ("loss_before", "accuracy_before") and under this one ("loss", "accuracy").
         Only with an aggregate over groups.
     path_ : dict
-        The fits that were compared, if m or k was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and
-        its standard "error". Fits that drop more than half of a class are listed, but not compared. If C was chosen:
-        "C", its "loss" and the standard error "loss_error", and with an l1 penalty "coef" (C, outputs, n_features), the
-        coefficients along the path. With a clean validation set the arrays are "m", "k", "lam_hat", "lam" and
-        "validation_loss", one entry per evaluation.
+        What was compared. If m was chosen: arrays "m" (a share), "path", "score", "gain" over m = 0 and its standard
+        "error"; fits that drop more than half of a class are listed only. If C was: "C", "loss" and "loss_error", and
+        with an l1 penalty the coefficients "coef" (C, outputs, n_features). With a clean validation set: "m", "k",
+        "lam_hat", "lam" and "validation_loss".
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
         models; the upper bound counts every label that these models mispredict. m_ / n may differ from the estimate,
@@ -288,11 +276,9 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
     def summary(self, level: float = 0.95) -> Summary:
         """Coefficients with standard errors, z tests and confidence intervals.
 
-        If rows were dropped, an interval covers both extremes: the coefficient itself, which is correct if every
-        dropped label is wrong, and the coefficient times `temperature_`, which is correct if none is.
-
-        It needs a fit of two classes with loss="logistic", k=1.0, l1_ratio=0, dense X and no sample_weight, and is not
-        available for a model that was loaded.
+        If rows were dropped, an interval covers both extremes: the coefficient itself, correct if every dropped label
+        is wrong, and the coefficient times `temperature_`, correct if none is. It needs a fit of two classes with
+        loss="logistic", k=1.0, l1_ratio=0, dense X and no sample_weight, in this process.
 
         Parameters
         ----------

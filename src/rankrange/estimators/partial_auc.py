@@ -68,38 +68,29 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         stratified folds, with identical rows of a class in one fold. Of more than 20,000 rows, candidates are fitted
         to about 6,000 and scored on `cv` times as many others. If a class has only one distinct row or one group,
         training rows replace held-out rows, nothing is compared, and the smallest C is used.
-    max_iter : int, default=200
-        Maximum number of iterations.
-    tol : float, default=1e-6
-        The solver stops when the relative duality gap is at most `tol`.
+    max_iter, tol : int and float, default=200 and 1e-6
+        The solver stops after `max_iter` iterations, or when the relative duality gap is at most `tol`.
     random_state : int, RandomState or None, default=None
         Seed for the folds.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (1, n_features)
-        Weights of the features.
-    intercept_ : ndarray of shape (1,)
-        The intercept. Pair losses do not depend on it; it is set so that a score of 0 means a probability of 0.5.
+    coef_, intercept_ : ndarray of shape (1, n_features) and (1,)
+        Weights of the features, and the intercept. Pair losses do not depend on it; it is set so that a score of 0
+        means a probability of 0.5.
     classes_ : ndarray of shape (2,)
         The classes; the second one is the positive class.
-    n_features_in_ : int
-        Number of features.
     threshold_ : float
         Threshold of the decision function for the upper end of `fpr`, estimated on held-out rows.
-    train_fpr_, train_tpr_ : pair of float
-        The ranges that were trained on; `train_fpr_` is None for the logistic fit.
-    C_ : float
-        The C that was used.
+    train_fpr_, train_tpr_, C_ : pair of float, pair of float and float
+        The ranges that were trained on and the C that was used; `train_fpr_` is None for the logistic fit.
     slope_ : float
         Log odds per unit of the decision function, estimated on held-out rows.
-    objective_ : float
-        The value of the objective at the solution.
     certificate_ : float
         A proved upper bound on (objective_ - best) / objective_, where best is the minimum with the same rows left out.
         That is the global minimum if `train_fpr_` starts at 0 and `train_tpr_` ends at 1.
-    converged_ : bool
-        Whether `tol` was reached; `n_iter_` counts the steps.
+    objective_, converged_, message_, n_iter_, history_
+        As in `AoRRClassifier`.
     tuning_ : dict
         The candidates, if the range or C was chosen: arrays "fpr" (NaN for logistic regression), "tpr", "C", "score"
         (partial AUC divided by its maximum), "gain" over logistic regression (over the best candidate if `train_fpr`
@@ -275,11 +266,7 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
 
     @of_rows("ndarray of shape (n_samples,): One of `classes_` per row.")
     def predict(self, X: Any) -> Array:
-        """Predict the more likely class.
-
-        This does not use `threshold_`. To flag rows at the false positive rate `fpr`, compare `decision_function(X)`
-        with `threshold_`.
-        """
+        """Predict the more likely class; `decision_function(X) > threshold_` flags rows at the rate `fpr`."""
         return np.asarray(self.classes_[(self.decision_function(X) > 0) * 1])
 
     @of_rows(PER_CLASS)

@@ -36,20 +36,14 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     Parameters
     ----------
     m : "auto", "half", int, float or RankedRange, default="auto"
-        How many of the largest losses to drop. An int is a count, a float in [0, 1] a fraction of the training rows.
-        "auto" chooses m by cross-validation and drops nothing if cross-validation shows no gain or if there are fewer
-        than 20 rows. The score is a squared error capped at three robust standard deviations. If `fit` gets a clean
-        validation set, m is chosen from the losses of that set. "half" keeps floor((n + p + 1) / 2) rows, for p
-        coefficients with the intercept, which tolerates the largest possible share of outliers. A RankedRange defines
-        both m and k.
+        How many of the largest losses to drop, as in `AoRRClassifier`. "auto" scores by a squared error capped at three
+        robust standard deviations. "half" keeps floor((n + p + 1) / 2) rows, for p coefficients with the intercept,
+        which tolerates the largest possible share of outliers.
     k : "auto", int or float, default="auto"
-        The last rank to keep, as a count or a fraction. "auto" keeps all ranks after m, or chooses k if `fit` gets a
-        clean validation set.
+        The last rank to keep, as in `AoRRClassifier`.
     loss : {"squared", "absolute", "huber"}, default="squared"
         The loss of one row with target y and prediction z: (y - z)^2, |y - z|, or the Huber loss with threshold 1.
-    C : float or "auto", default=1.0
-        Inverse of regularization strength, as in `AoRRClassifier`.
-    fit_intercept : bool, default=True
+    C, fit_intercept : object
         As in `AoRRClassifier`.
     n_starts : int, default=10
         Number of random starts. With loss="squared", k=1.0, dense X and no sample_weight, each of them
@@ -61,19 +55,13 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         2.24 robust standard deviations of the trimmed fit, "mm" an MM-estimate (Tukey's bisquare) with an efficiency of
         95% for normal errors, which tolerates as many outliers as the trimmed fit. Both need loss="squared", k=1.0,
         l1_ratio=0, aggregate=None, dense X and integer sample weights, which repeat rows.
-    random_state, n_jobs : object
-        As in `AoRRClassifier`.
-    aggregate : None, "worst-group", "group-cvar", RankWeights or another aggregate, default=None
-        As in `AoRRClassifier`.
-    l1_ratio : float, default=0.0
-        The share of the l1 penalty, as in `AoRRClassifier`; it needs loss="squared" or "huber".
+    random_state, n_jobs, aggregate, l1_ratio : object
+        As in `AoRRClassifier`, without "per-class"; l1_ratio needs loss="squared" or "huber".
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Weights of the features.
-    intercept_ : float
-        The intercept.
+    coef_, intercept_ : ndarray of shape (n_features,) and float
+        Weights of the features, and the intercept.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, certificate_, converged_, n_iter_, message_, history_, path_
         As in `AoRRClassifier`; n_iter_ is an int, as in scikit-learn's regressors.
     noise_estimate_, noise_interval_ : float and pair of float
@@ -81,8 +69,7 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     raw_coef_, raw_intercept_ : ndarray of shape (n_features,) and float
         Coefficients of the trimmed fit, to which `objective_` and `dropped_` refer; only with a `step`.
     groups_ : dict
-        Arrays with one entry per group: "group", "rows", "dropped" (the share), and the mean loss of the kept rows
-        under the ordinary fit ("loss_before") and under this one ("loss"). Only with an aggregate over groups.
+        As in `AoRRClassifier`, without accuracies.
     scale_, raw_scale_ : float
         The robust standard deviation of the errors under the final and under the trimmed fit. These and the attributes
         below need loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and are computed when first used. A
@@ -92,10 +79,8 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     weights_ : ndarray of shape (n_samples,)
         Weights of the training rows: 0 if the residual exceeds 2.24 times the scale and 1 otherwise; Tukey's
         bisquare weights for an MM-estimate.
-    support_ : ndarray of bool of shape (n_samples,)
-        The rows that `coef_` was fitted to.
-    residuals_ : ndarray of shape (n_samples,)
-        Residuals of the training rows, divided by `scale_`.
+    support_, residuals_ : ndarray of bool and of float of shape (n_samples,)
+        The rows that `coef_` was fitted to, and the residuals divided by `scale_`.
 
     References
     ----------
@@ -302,10 +287,9 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         return standardised(self._robust().residuals, self._robust().scale)
 
     def summary(self, level: float = 0.95, *, errors: str = "auto") -> Summary:
-        """Coefficients with standard errors, t tests and confidence intervals.
+        """Coefficients with standard errors, t tests and confidence intervals, of a fit in this process.
 
-        It needs a fit with loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight, and is not available for a
-        model that was loaded.
+        It needs a fit with loss="squared", k=1.0, l1_ratio=0, dense X and no sample_weight.
 
         Parameters
         ----------

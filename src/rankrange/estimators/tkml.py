@@ -34,18 +34,16 @@ class TKMLClassifier(LabelRanker):
     """Linear multi-label classifier trained so that the top_k labels with the highest scores are the true ones.
 
     The objective is C times the sum of the TKML losses of the training rows ranked m+1 to k, plus ||coef||^2 / 2;
-    intercepts are not penalised. m=0 and k=1.0 is the paper's TKML-Average, and m=0 with k below the number of rows its
-    TKML-AT_k. m > 0 is TKML-AoRR, which ignores the rows it fits worst. If y has one class per row, the model is a
-    multi-class classifier.
+    intercepts are not penalised. m=0 is the paper's TKML-Average or, with k below the number of rows, TKML-AT_k; m > 0
+    is TKML-AoRR, which ignores the rows it fits worst. With one class per row the model is a multi-class classifier.
 
     Parameters
     ----------
     top_k : int, default=1
         How many labels to predict; it must be below the number of labels.
-    m : int, float or RankedRange, default=0
-        How many of the largest losses to drop: a count, or a fraction of the rows. A RankedRange defines both m and k.
-    k : int or float, default=1.0
-        The last rank to keep, as a count or a fraction.
+    m, k : int or float, default=0 and 1.0
+        How many of the largest losses to drop, and the last rank to keep: a count, or a fraction of the rows. If m is a
+        RankedRange, it defines both.
     C : float or "auto", default="auto"
         Inverse of regularization strength, as in scikit-learn. "auto" tries 0.001 to 100 and keeps the C with the best
         accuracy on held-out rows (`validation`, or a fifth of the rows if that is None).
@@ -61,17 +59,13 @@ class TKMLClassifier(LabelRanker):
         Number of starts without early stopping: logistic regressions of each label with other penalties, then with
         random weights of the rows. The lowest end is continued by majorisation: fix which labels of each row are
         compared and which rows are dropped, solve this convex problem, and repeat; no step increases the objective.
-    max_iter : int, default=200
-        Maximum number of quasi-Newton steps from each start.
-    random_state : int, RandomState or None, default=None
-        Seed for the held-out rows and the random starts.
+    max_iter, random_state : int, and int, RandomState or None
+        Maximum number of quasi-Newton steps from each start, and the seed for held-out rows and random starts.
 
     Attributes
     ----------
-    coef_, intercept_ : ndarray of shape (n_labels, n_features) and (n_labels,)
-        One row per label.
-    classes_ : ndarray of shape (n_labels,)
-        The labels: column names if y is a data frame, column numbers for another indicator matrix.
+    coef_, intercept_, classes_ : ndarray of shape (n_labels, n_features), (n_labels,) and (n_labels,)
+        One row per label, and the labels: column names of a data frame, column numbers of another indicator matrix.
     m_, k_, C_, lam_, lam_hat_, dropped_, objective_, n_iter_, converged_, message_, history_
         As in `AoRRClassifier`. `converged_` is always True with early stopping.
     certificate_ : float
@@ -80,12 +74,9 @@ class TKMLClassifier(LabelRanker):
         early stopping.
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, improved the held-out accuracy.
-    stop_scores_ : ndarray or None
-        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, by which the number of steps was chosen;
-        None without early stopping.
-    stop_score_ : float
-        The held-out accuracy at the chosen number of steps, averaged over neighbouring steps unless this number is 0;
-        NaN without early stopping.
+    stop_scores_, stop_score_ : ndarray and float
+        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, and at the chosen number of steps,
+        averaged over neighbouring steps; None and NaN without early stopping.
     n_without_labels_, n_with_all_labels_ : int
         Number of rows with no true label, and with all labels true. The former always have a loss of 0, the latter
         with loss="two_sided". Every prediction counts as correct for both.
