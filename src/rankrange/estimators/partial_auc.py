@@ -267,7 +267,8 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
     @of_rows("ndarray of shape (n_samples,): One of `classes_` per row.")
     def predict(self, X: Any) -> Array:
         """Predict the more likely class; `decision_function(X) > threshold_` flags rows at the rate `fpr`."""
-        return np.asarray(self.classes_[(self.decision_function(X) > 0) * 1])
+        positive = self.decision_function(X) > 0
+        return np.asarray(self.classes_[positive * 1])
 
     @of_rows(PER_CLASS)
     def predict_proba(self, X: Any) -> Array:
