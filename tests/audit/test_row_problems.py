@@ -94,7 +94,7 @@ def test_the_limit_of_a_tail_is_equivariant_and_grows_with_the_rows(unit, n):
 def test_an_outlier_is_reported_with_its_value_and_the_usual_range():
     table = a_table()
     table["weight"][41] = 41200.0
-    (problem,) = problems(table, row_numbers=np.arange(600) + 1000)
+    (problem,) = problems(table, row_names=np.arange(600) + 1000)
     assert (problem.kind, problem.rows, problem.column) == ("outlier", (1041,), "weight")
     high = np.quantile(np.delete(table["weight"], 41), 0.99)
     assert problem.sentence == f"weight is 41200 in row 1,041: 99% of the 599 other rows are below {high:.5g}"

@@ -82,7 +82,11 @@ def test_a_frame_with_an_index_of_texts_and_an_outlier_gives_a_schema(audit_of_t
     pytest.importorskip("pandera")
     frame = pandas.DataFrame(audit_of_table[0])
     frame.index = [f"row {i}" for i in range(len(frame))]
-    schema = audit_table(frame, "kind", models="linear").to_pandera()
+    audit = audit_table(frame, "kind", models="linear")
+    (outlier,) = (problem for problem in audit.row_problems if problem.kind == "outlier")
+    assert outlier.rows == ("row 7",)  # as suspects are named
+    assert "in row 'row 7'" in outlier.sentence
+    schema = audit.to_pandera()
     schema.validate(frame.drop(index="row 7"))
     with pytest.raises(Exception, match="in_range"):
         schema.validate(frame)

@@ -44,7 +44,7 @@ def _expected_pairs(columns: list[Any], rows: Array) -> float:
     return max(pairs * chance / (1.0 - chance) for pairs, chance in zip(others, chances, strict=True))
 
 
-def find_duplicates(columns: list[Any], target: Target, numbers: Array, times: float) -> list[RowProblem]:
+def find_duplicates(columns: list[Any], target: Target, names: Array, times: float) -> list[RowProblem]:
     """Find rows that are equal in all columns, if there are at least `times` as many pairs as expected by chance."""
     hashes = np.asarray(sum(_hashes(column, j) for j, column in enumerate(columns)))
     order = np.argsort(hashes, kind="stable")
@@ -57,11 +57,11 @@ def find_duplicates(columns: list[Any], target: Target, numbers: Array, times: f
         return []
     y = target.y if target.y.ndim == 1 else np.unique(target.y, axis=0, return_inverse=True)[1].ravel()
     by_chance = f"{expected:.2g} such pairs are expected by chance"
-    return [_duplicate(rows, bool((y[rows] == y[rows[0]]).all()), target, numbers, by_chance) for rows in groups]
+    return [_duplicate(rows, bool((y[rows] == y[rows[0]]).all()), target, names, by_chance) for rows in groups]
 
 
-def _duplicate(rows: Array, same: bool, target: Target, numbers: Array, by_chance: str) -> RowProblem:
-    shown = tuple(numbers[rows].tolist())
+def _duplicate(rows: Array, same: bool, target: Target, names: Array, by_chance: str) -> RowProblem:
+    shown = tuple(names[rows].tolist())
     if same:
         sentence = f"rows {listed_rows(shown)} are equal in all columns, the target included; {by_chance}"
         return RowProblem("duplicate", shown, None, "", "", sentence, 0.9, "drop")
@@ -74,7 +74,7 @@ def _duplicate(rows: Array, same: bool, target: Target, numbers: Array, by_chanc
 # ---- nearly equal rows -----------------------------------------------------------------------------------------------
 
 
-def find_near_duplicates(columns: list[Any], numbers: Array, chance: float) -> list[RowProblem]:
+def find_near_duplicates(columns: list[Any], names: Array, chance: float) -> list[RowProblem]:
     """Find rows that differ from a neighbour in few cells, or in all cells by very little, unless chance explains it.
 
     The probability of such a pair by chance must be at most `chance` in the whole table. If wider tolerances give many
@@ -86,9 +86,9 @@ def find_near_duplicates(columns: list[Any], numbers: Array, chance: float) -> l
     candidates = _neighbours(sorted(columns, key=lambda column: _agreement(column.cells))[:6])
     near = _near_pairs(columns, candidates, _STEP, chance)
     wider = _near_pairs(columns, candidates, 4.0 * _STEP, chance)
-    if len(near) > _MAX_NEAR * len(numbers) or len(wider) > 3 * len(near) + 2:
+    if len(near) > _MAX_NEAR * len(names) or len(wider) > 3 * len(near) + 2:
         return []
-    return [_near_duplicate(columns, a, b, (int(numbers[a]), int(numbers[b]))) for a, b in near.tolist()]
+    return [_near_duplicate(columns, a, b, tuple(names[[a, b]].tolist())) for a, b in near.tolist()]
 
 
 def _neighbours(columns: list[Any]) -> Array:
@@ -135,7 +135,7 @@ def _compared(column: Any, pairs: Array, width: float) -> tuple[Array, Array]:
     return same | (np.abs(one - other) <= width), same
 
 
-def _near_duplicate(columns: list[Any], a: int, b: int, shown: tuple[int, int]) -> RowProblem:
+def _near_duplicate(columns: list[Any], a: int, b: int, shown: tuple[Any, ...]) -> RowProblem:
     pair = np.array([[a, b]])
     far = [column for column in columns if not _compared(column, pair, _STEP * _span(column))[0][0]]
     values = ", ".join(f"{visible(c.name, 40)} ({c.cell_text(a)} and {c.cell_text(b)})" for c in far)

@@ -232,7 +232,7 @@ def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
     """The audit with the results of all rows; those of the sample stay as they are."""
     j, names, classes = audit.result, audit.target.names, audit.target.task == "classes"
     y, wrong, probability, losses, suggested, other = found
-    sampled = np.searchsorted(rows, audit.row_names.numbers(audit.target.rows) - 1)
+    sampled = np.searchsorted(rows, audit.row_names.name(audit.target.rows) - 1)
     dropped = np.zeros(len(rows), dtype=bool)
     wrong[sampled], probability[sampled] = j.wrong, j.probability
     losses[sampled], dropped[sampled] = j.losses, j.dropped

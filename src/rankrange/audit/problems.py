@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from .target import row_text
 
 # The names of each kind in the singular and in the plural, in the order in which they are shown. Other kinds follow;
 # their names are made from the kind.
@@ -32,8 +35,8 @@ class RowProblem:
     ----------
     kind : str
         A key of `KINDS`, or the name of a check that was added.
-    rows : tuple of int
-        The rows with the problem, numbered as in the audit; of duplicates the first is the original. Empty for "leak",
+    rows : tuple of int or str
+        The rows with the problem, named as in the audit; of duplicates the first is the original. Empty for "leak",
         which concerns a whole column.
     column : str or None
         The column whose cells are in doubt, or that leaks; None if the problem concerns the whole row.
@@ -50,7 +53,7 @@ class RowProblem:
     """
 
     kind: str
-    rows: tuple[int, ...]
+    rows: tuple[Any, ...]
     column: str | None
     value: str
     usual: str
@@ -103,6 +106,6 @@ def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]
     return [found for _, _, found in sorted(ranked, key=lambda entry: entry[:2])[:count]]
 
 
-def listed_rows(rows: Sequence[int]) -> str:
-    """The first six row numbers as text."""
-    return ", ".join(f"{row:,}" for row in rows[:6]) + (" ..." if len(rows) > 6 else "")
+def listed_rows(rows: Sequence[Any]) -> str:
+    """The first six rows as text."""
+    return ", ".join(map(row_text, rows[:6])) + (" ..." if len(rows) > 6 else "")

@@ -16,7 +16,7 @@ from ..tables.columns import FEW, Column, read_columns
 from .duplicates import find_duplicates, find_near_duplicates
 from .plan import SAMPLE
 from .problems import RowProblem, kinds_in, listed_rows
-from .target import Target
+from .target import Target, row_text
 
 # Numbers that often stand for a missing cell. Zero is one too where values do not come near zero.
 PLACEHOLDERS = (
@@ -31,11 +31,11 @@ _MAX_LISTED = 1000
 
 
 class CheckedRows(NamedTuple):
-    """The input of every check: columns, target, row numbers to report, and the robust model of the target."""
+    """The input of every check: columns, target, names of rows to report, and the robust model of the target."""
 
     columns: list[Column]
     target: Target
-    numbers: Array
+    names: Array
     model: Any = None
 
 
@@ -52,17 +52,18 @@ def find_row_problems(
     table: Any,
     target: Target,
     *,
-    row_numbers: Array | None = None,
+    row_names: Array | None = None,
     model: Any = None,
     checks: Sequence[Check] | None = None,
 ) -> list[RowProblem]:
     """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
-    `table` has the used columns for the rows of `target`: a pyarrow Table or a list of `Column`. `row_numbers` are by
-    default positions from 1, and `checks` those of `CHECKS`. Without the robust `model`, none is made that needs it.
+    `table` has the used columns for the rows of `target`: a pyarrow Table or a list of `Column`. The names of `rows`
+    are by default positions from 1, and `checks` those of `CHECKS`. Without the robust `model`, none is made that needs
+    it.
     """
-    numbers = target.rows + 1 if row_numbers is None else np.asarray(row_numbers)
-    rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, numbers, model)
+    names = target.rows + 1 if row_names is None else np.asarray(row_names)
+    rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, names, model)
     found = [problem for check in checks or CHECKS for problem in check.find(rows, check.parameter)]
     order_of = {kind: i for i, kind in enumerate(kinds_in(found))}
     return sorted(found, key=lambda problem: (order_of[problem.kind], -problem.strength))
@@ -76,7 +77,7 @@ def _find_texts(rows: CheckedRows, least: float) -> list[RowProblem]:
     for column in rows.columns:
         if column.strays is None or not 0.0 < column.strays.mean() <= 1.0 - least:
             continue
-        at, expected = rows.numbers[column.strays], "dates" if column.kind == "dates" else "numbers"
+        at, expected = rows.names[column.strays], "dates" if column.kind == "dates" else "numbers"
         where = f"row{'s' * (len(at) > 1)} {listed_rows(at.tolist())}"
         sentence = f"{len(at):,} cells of {visible(column.name, 60)} are not {expected} ({where})"
         found.append(RowProblem("impossible", tuple(at.tolist()), column.name, "text", expected, sentence, 0.9, "fix"))
@@ -88,7 +89,7 @@ def _find_texts(rows: CheckedRows, least: float) -> list[RowProblem]:
 
 def _find_placeholders(rows: CheckedRows, least: float) -> list[RowProblem]:
     return [
-        _placeholder_problem(column, value, rows.numbers)
+        _placeholder_problem(column, value, rows.names)
         for column in rows.columns
         for value in placeholders_of(column, least)
     ]
@@ -141,9 +142,9 @@ def _zero_is_implausible(count: int, least: float, others: Array) -> bool:
     return float(end) > 3.0 * float(np.median(np.diff(values[: max(3, len(values) // 2)])))
 
 
-def _placeholder_problem(column: Column, value: float, numbers: Array) -> RowProblem:
+def _placeholder_problem(column: Column, value: float, names: Array) -> RowProblem:
     assert column.values is not None
-    rows = numbers[column.values == value]
+    rows = names[column.values == value]
     others = column.values[(column.values != value) & ~np.isnan(column.values)]
     low, high = (column.value_text(float(end)) for end in (others.min(), others.max()))
     share, code = 100 * len(rows) / len(column.values), column.value_text(value)
@@ -172,7 +173,7 @@ def _find_outliers(rows: CheckedRows, error_rate: float) -> list[RowProblem]:
             low, middle, high = np.quantile(inner, [0.01, 0.5, 0.99])
             different = np.unique(values[at])
             for value in different[np.argsort(-np.abs(different - middle))][:_MAX_LISTED].tolist():
-                same = rows.numbers[at[values[at] == value]]
+                same = rows.names[at[values[at] == value]]
                 found.append(_outlier_problem(column, value, (float(low), float(high), len(inner)), same))
     return found
 
@@ -236,7 +237,7 @@ def _outlier_problem(column: Column, value: float, usual: tuple[float, float, in
     first, last = column.value_text(low), column.value_text(high)
     above, cell = value > high, column.value_text(value)
     times = abs(value - (high if above else low)) / max(high - low, 1e-300)
-    where = f"row {int(rows[0]):,}" if len(rows) == 1 else f"each of {len(rows):,} rows"
+    where = f"row {row_text(rows[0])}" if len(rows) == 1 else f"each of {len(rows):,} rows"
     sentence = (
         f"{visible(column.name, 60)} is {cell} in {where}: 99% of the {count:,} other rows are "
         f"{'below' if above else 'above'} {last if above else first}"
@@ -301,11 +302,11 @@ def _find_bad_leverage_points(rows: CheckedRows, most: float) -> list[RowProblem
     found, unit = fitted.diagnostics(), float(rows.model.transformer_.scale_[0]) * fitted.scale_
     problems = []
     for i in np.flatnonzero(found.kinds == "bad leverage point").tolist():
-        size, row, given = abs(float(found.residuals[i])), int(rows.numbers[i]), rows.target.text_of(i)
+        size, row, given = abs(float(found.residuals[i])), rows.names[[i]].tolist(), rows.target.text_of(i)
         off = number(size * unit, 4)
-        sentence = f"row {row:,} has outlying features, and its target is off the robust linear fit by {off}"
+        sentence = f"row {listed_rows(row)} has outlying features, and its target is off the robust linear fit by {off}"
         strength, column = min(1.0, 0.5 + 0.02 * size), rows.target.columns[0]
-        problems.append(RowProblem("bad leverage point", (row,), column, given, "", sentence, strength))
+        problems.append(RowProblem("bad leverage point", tuple(row), column, given, "", sentence, strength))
     return problems
 
 
@@ -338,13 +339,13 @@ CHECKS: tuple[Check, ...] = (
         "Rows are equal, or equal but for the target, and there are at least this many times as many such pairs as "
         "expected by chance.",
         4.0,
-        lambda rows, times: find_duplicates(rows.columns, rows.target, rows.numbers, times),
+        lambda rows, times: find_duplicates(rows.columns, rows.target, rows.names, times),
     ),
     Check(
         "near duplicate",
         "Neighbouring rows differ in at most three cells, which chance explains with at most this probability.",
         1e-4,
-        lambda rows, chance: find_near_duplicates(rows.columns, rows.numbers, chance),
+        lambda rows, chance: find_near_duplicates(rows.columns, rows.names, chance),
     ),
     Check(
         "leak",

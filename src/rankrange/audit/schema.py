@@ -6,7 +6,6 @@ and neither do rows that a decision drops or relabels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,21 +38,13 @@ def _flagged(audit: Audit, column: str) -> Array:
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.column == column:
-            flagged[_positions(audit, problem.rows)] = True
+            flagged[[position for row in problem.rows for position in audit.row_names.positions(str(row))]] = True
     if column in audit.target.columns:
         flagged[audit.target.rows[audit.result.wrong >= LIKELY]] = True
     for position, made in audit.decided.items():
         if made.choice != "unsure":
             flagged[position] = made.choice in ("drop", "relabel")
     return flagged
-
-
-def _positions(audit: Audit, rows: Sequence[int]) -> Array:
-    """The positions of the rows of a problem, which are labels of an index of integers, or numbers otherwise."""
-    index = audit.row_names.index
-    if index is not None and index.dtype.kind in "iu":
-        return np.flatnonzero(np.isin(index, rows))
-    return np.array(rows, dtype=np.intp) - audit.row_names.first
 
 
 def _column(column: Any, kept: Array, pandera: Any) -> Any:

@@ -45,7 +45,7 @@ from .regression import study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
 from .sentences import group_notes, ignored_groups
-from .target import TASKS, RowNames, Target, check_folds, find_target, group_numbers, time_periods
+from .target import TASKS, RowNames, Target, check_folds, find_target, group_numbers, plain_name, time_periods
 from .task_result import Group, TaskResult, groups_of
 
 _STUDIES: dict[str, Callable[..., TaskResult]] = {
@@ -204,8 +204,8 @@ def audit_table(
     result = result if review is None else apply_review(result, found, review)
     by_groups = [] if blocks[0] is None else _by_group(table.column(str(group)), blocks[0], result)
     progress("checking rows for other problems")
-    numbers = names.numbers(found.rows)
-    problems = find_row_problems(features, found, row_numbers=numbers, model=result.model)
+    named = np.array([plain_name(name) for name in names.name(found.rows)])
+    problems = find_row_problems(features, found, row_names=named, model=result.model)
     progress("collecting evidence for the page")
     shown = result.order[:SHOWN]
     on_page = table.select([] if side else rest[:SHOWN_COLUMNS])

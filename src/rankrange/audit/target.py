@@ -16,9 +16,9 @@ from ..errors import UserError
 from ..pages.text import number, plural, visible
 from ..tables.cell_formats import TEXT, plain_number, yes_or_no
 from ..tables.columns import FEW, Column, listed, shown
+from .decisions import TASKS as TASKS
 from .decisions import join_labels
 
-TASKS = ("classes", "numbers", "labels")
 # The least number of rows of a class, which must be in every fold.
 MIN_OF_CLASS = 5
 _MAX_CLASSES, _MAX_LABELS = 200, 500
@@ -292,8 +292,8 @@ class RowNames:
     index: Array | None = None
     first: int = 0
 
-    def name(self, position: int) -> Any:
-        """The name of the row at a position."""
+    def name(self, position: Any) -> Any:
+        """The name of the row at a position, or the names of those at several."""
         return position + self.first if self.index is None else self.index[position]
 
     def positions(self, name: str) -> list[int]:
@@ -309,12 +309,6 @@ class RowNames:
         for position, name in enumerate([] if self.index is None else self.index):
             found.setdefault(str(name), []).append(position)
         return found
-
-    def numbers(self, rows: Array) -> Array:
-        """The rows' names if these are integers, otherwise their numbers, which begin with `first`."""
-        if self.index is not None and self.index.dtype.kind in "iu":
-            return self.index[rows]
-        return rows + self.first
 
     def in_words(self) -> str:
         """A description of the row names."""
