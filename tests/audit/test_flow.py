@@ -131,12 +131,6 @@ def test_outliers_of_a_large_file_with_a_numeric_target_are_found(tmp_path):
     assert {suspect.row for suspect in audit.suspects(50)} == set(range(1, 51))
 
 
-def test_a_table_that_is_not_large_is_read_at_once(tmp_path):
-    path, _ = written(tmp_path, "parquet", 60)
-    audit = audit_file(path, "price", ignore=["label"])
-    assert not any("sample" in note for note in audit.notes)
-
-
 # ---- observed outcomes -------------------------------------------------------------------------------------------
 
 

@@ -136,11 +136,6 @@ def test_an_expected_value_has_the_digits_in_which_it_differs_from_the_given_one
     assert expected_text(expected, residual) == text
 
 
-def test_a_line_that_explains_the_numbers_is_not_shrunk_away(outlying):
-    errors = outlying[2].result.measures[1]  # without the outliers; the values were made with a deviation of .5
-    assert errors.robust.value < 1.5 * 0.5 * np.sqrt(2 / np.pi)
-
-
 def test_an_interval_of_a_mean_covers_it_at_its_rate():
     draws = np.random.default_rng(0).normal(1.0, 3.0, size=(2000, 50))
     inside = [i.low <= 1.0 <= i.high for i in map(Interval.of_mean, draws)]
@@ -184,13 +179,6 @@ def test_where_columns_do_not_predict_the_target_no_row_is_called_wrong(task):
     assert 0.0 < found["noise"]["estimate"] < found["noise"]["high"] < 0.6
     assert found["suspects"]  # the rows most worth a look are listed, with their probability
     assert "unknown" in audit.report()
-
-
-def test_a_regression_without_outliers_has_no_suspects_and_a_page():
-    x = np.linspace(-1, 1, 60)
-    audit = audit_table({"x": x, "z": x**2, "y": 3 * x + 0.1 * np.sin(40 * x)}, "y")
-    assert audit.n_likely == 0
-    assert "<!DOCTYPE html>" in audit.report()
 
 
 def test_regression_finds_planted_outliers_and_ignores_them(outlying):
@@ -304,3 +292,56 @@ def test_colours_are_the_most_frequent_classes_in_their_order():
     labels, colour = colours(find_target(pa.table({"y": [f"kind {c}" for c in y]}), ["y"]))
     assert labels == ["kind 1", "kind 2", "kind 4", "other labels"]
     assert np.bincount(colour).tolist() == [30, 20, 40, 23]
+
+
+# ---- noise that differs between rows, and shares ---------------------------------------------------------------------
+
+
+def test_numbers_that_scatter_because_a_cell_is_missing_are_right():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    missing, wrong = rng.random((2, 500)) < [[0.1], [0.05]]
+    right = 3.0 * X[:, 0] + X[:, 1] + 0.5 * rng.normal(size=500)
+    X[missing, 0] = np.nan
+    with_errors = right + np.where(wrong, 8.0 * rng.choice([-1.0, 1.0], 500), 0.0)
+    for y, planted, models in ((right, np.zeros(500, dtype=bool), "all"), (with_errors, wrong, "linear")):
+        table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)} | {"y": y.tolist()}
+        likely = audit_table(table, "y", models=models).result.wrong >= 0.5
+        assert (likely & ~planted).sum() <= 2
+        assert likely[planted & ~missing].all()
+
+
+def test_numbers_that_scatter_more_in_some_rows_are_right_there():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = X[:, 0] + (0.1 + np.abs(X[:, 2])) * rng.normal(size=500)
+    table = {name: column.tolist() for name, column in zip("abc", X.T, strict=True)}
+    assert (audit_table(table | {"y": y.tolist()}, "y").result.wrong < 0.5).all()
+    calm = np.flatnonzero(np.abs(X[:, 2]) < 0.3)[:15]
+    y[calm] += 9.0
+    likely = audit_table(table | {"y": y.tolist()}, "y", models="linear").result.wrong >= 0.5
+    assert likely[calm].all()
+    assert likely.sum() <= len(calm) + 3
+
+
+def _without_suspects(audit, low, high):
+    j = audit.result
+    empty = {"order": j.order[:0], "actions": j.actions[:0], "suggested": [], "expected": [], "against": j.against[:0]}
+    noise = Interval(0.5 * (low + high), low, high)
+    result = dataclasses.replace(j, wrong=np.zeros(len(j.wrong)), noise=noise, **empty)
+    return dataclasses.replace(audit, result=result, row_problems=[])
+
+
+def test_an_uncertain_share_is_never_reported_together_with_nothing_to_do(audit):
+    unclear = _without_suspects(audit, 0.0, 0.269)
+    said, page = " ".join(unclear.sentences()), unclear.report()
+    worst = int(np.argmax(audit.result.losses))
+    assert unclear.share_unclear
+    assert "nothing to review" not in said
+    assert f"row {worst}" in said
+    assert "Nothing to do" not in page
+    assert "nothing to review" not in page
+    assert "begin with those that fit worst" in page
+    clear = _without_suspects(audit, 0.0, 0.004)
+    assert "There is nothing to review." in clear.sentences()
+    assert "There is nothing to review." in clear.report()

@@ -212,15 +212,3 @@ def test_along_time_the_past_predicts_the_future(tmp_path, capsys):
     found, right = np.mean(shares, axis=0)
     assert found > 0.75
     assert right > 0.85
-
-
-def test_trees_predict_labels_that_no_linear_model_predicts():
-    """Two columns whose signs say it together: linear models are at chance, and yet the labels are not blind."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, size=(500, 2))
-    given, wrong = with_errors(X[:, 0] * X[:, 1] > 0, rng)
-    audit = audit_table({"a": X[:, 0], "b": X[:, 1], "kind": given}, "kind", models="trees")
-    likely = {suspect.row + 1 for suspect in audit.suspects() if suspect.p_wrong >= 0.5}
-    found, right = overlap(likely, wrong)
-    assert found > 0.6
-    assert right > 0.7

@@ -45,3 +45,16 @@ def test_a_mark_that_stands_several_times_counts_once(times):
     assert len(one.sides) == len(many.sides) == 1
     np.testing.assert_array_equal(one.of_rows(mark[:, None]), many.of_rows(mark[:, None]))
     assert np.median(one.of_rows(mark[:, None])[mark == 1.0]) == pytest.approx(4.0, rel=0.25)
+
+
+def test_residuals_are_as_wide_as_those_of_rows_with_the_same_mark():
+    rng = np.random.default_rng(0)
+    mark, other = rng.random(800) < 0.15, rng.random(800) < 0.5
+    X = np.column_stack([rng.normal(size=800), mark, other])
+    residual = rng.normal(size=800)
+    assert Widths.of(residual, X).sides == ()
+    width = Widths.of(np.where(mark, 4.0, 1.0) * residual, X).of_rows(X)
+    np.testing.assert_allclose(width[~mark], 1.0)
+    np.testing.assert_allclose(width[mark], 4.0, rtol=0.25)
+    tight = Widths.of(np.where(mark, 0.2, 1.0) * residual, X).of_rows(X)
+    assert tight[~mark].min() > 3.0 * tight[mark].max()
