@@ -6,7 +6,6 @@ The contracts of single losses, aggregates and solvers are in test_losses.py and
 import argparse
 import pickle
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -97,25 +96,9 @@ class SmoothedHinge:
         return ((y * z >= 0) & (y * z < 1)).astype(z.dtype)
 
 
-class Pinball:
-    """The larger of 0.8 (y - z) and 0.2 (z - y): no curvature, and no margins."""
-
-    targets = "numbers"
-
-    def value(self, y, z):
-        return self.value_and_derivative(y, z)[0]
-
-    def value_and_derivative(self, y, z):
-        slope = np.where(z >= y, 0.2, -0.8).astype(z.dtype)
-        return slope * (z - y), slope
-
-    def curvature(self, y, z):
-        return np.zeros_like(z)
-
-
 @pytest.fixture
 def losses(monkeypatch):
-    added = {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge, "pinball": Pinball}
+    added = {"log_cosh": LogCosh, "welsch": Welsch, "smoothed_hinge": SmoothedHinge}
     for name, loss in added.items():
         monkeypatch.setitem(LOSSES, name, loss)
 
@@ -128,14 +111,6 @@ def test_a_loss_of_the_table_is_a_loss_of_the_estimators(losses, kind, loss, opt
     model = clone(kind(loss=loss, random_state=0, **options)).fit(X, target)
     assert model.certificate_ <= 1e-6
     assert model.score(X[10:], target[10:]) > 0.9
-
-
-def test_an_unknown_loss_is_answered_with_the_table(losses):
-    X, y, classes = rows()
-    with pytest.raises(ValueError, match=r"loss must be one of 'squared', .*'log_cosh', 'welsch', 'pinball', got 'x'"):
-        AoRRRegressor(loss="x").fit(X, y)
-    with pytest.raises(ValueError, match=r"loss must be one of 'logistic', .*'smoothed_hinge', got 'x'"):
-        AoRRClassifier(loss="x").fit(X, classes)
 
 
 def test_a_loss_of_two_classes_says_so(losses):
@@ -161,17 +136,6 @@ def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
     model = AoRRRegressor(loss="welsch", random_state=0).fit(X, y)
     assert model.certificate_ == np.inf
     np.testing.assert_allclose(model.coef_, [1, 2, 0, -1], atol=0.1)
-
-
-def test_warning_filters_do_not_change_the_fit_of_a_loss_without_curvature(losses):
-    X, y = far_rows()
-    model, fits = AoRRRegressor(loss="pinball", aggregate=RankWeights("extremile", tau=0.8), random_state=0), []
-    for action in ("error", "always"):
-        with warnings.catch_warnings(record=True) as raised:
-            warnings.simplefilter(action)
-            fits.append(clone(model).fit(X, y).coef_)
-        assert not raised
-    np.testing.assert_array_equal(*fits)
 
 
 # ---- aggregates ------------------------------------------------------------------------------------------------------

@@ -46,15 +46,6 @@ def test_outliers_of_a_toy_set_lie_beyond_the_bayes_rule_and_come_first(name):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", [*data.TABLES, *data.TOYS])
-def test_tables_have_the_shape_of_the_paper(name):
-    rows = {"australian": 690, "phoneme": 5404, "splice": 3175, "emotions": 593, "scene": 2407, "yeast": 2417}
-    bunch = data.load(name, source="paper") if name in data.TOYS else data.load(name)
-    assert len(bunch.data) == rows.get(name, 200)
-    assert set(np.unique(bunch.target)) == {0, 1}
-
-
-@pytest.mark.data
 def test_mnist_has_its_digits():
     mnist = data.load("mnist")
     assert (mnist.data.shape, mnist.test_data.shape, mnist.data.dtype) == ((60_000, 784), (10_000, 784), np.uint8)
