@@ -19,19 +19,20 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("base", [nn.CrossEntropyLoss(reduction="none"), nn.MultiMarginLoss(reduction="none")])
-def test_any_criterion_with_reduction_none_is_aggregated_over_its_ranked_range(base):
-    logits, y = torch.randn(30, 5, generator=seeded()), torch.randint(5, (30,), generator=seeded())
-    value = rrt.AoRRLoss(base, m=0.1, k=0.9)(logits, y)
-    kept = sorted(base(logits, y).tolist(), reverse=True)[3:27]
+BASES = {
+    "cross-entropy": nn.CrossEntropyLoss(reduction="none"),
+    "margin": nn.MultiMarginLoss(reduction="none"),
+    "TKML": rrt.TKMLLoss(2, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_any_criterion_with_reduction_none_is_aggregated_over_its_ranked_range(name):
+    base, scores = BASES[name], torch.randn(30, 5, generator=seeded())
+    y = torch.rand(30, 5, generator=seeded()) < 0.3 if name == "TKML" else torch.randint(5, (30,), generator=seeded())
+    value = rrt.AoRRLoss(base, m=0.1, k=0.9)(scores, y)
+    kept = sorted(base(scores, y).tolist(), reverse=True)[3:27]
     assert value.item() == pytest.approx(np.mean(kept), rel=1e-6)
-
-
-def test_tkml_inside_aorr_is_tkml_aorr():
-    scores, mask = torch.randn(20, 6, generator=seeded()), torch.rand(20, 6, generator=seeded()) < 0.3
-    combined = rrt.AoRRLoss(rrt.TKMLLoss(2, reduction="none"), m=0.2, k=0.8)(scores, mask)
-    rows = rr.core.losses.TKML(2).value(mask.numpy(), scores.double().numpy())
-    assert combined.item() == pytest.approx(float(rr.ranked_range(rows, 0.2, 0.8)), rel=1e-6)
 
 
 def test_last_weights_and_cuts_are_those_of_numpy():
@@ -191,6 +192,9 @@ def test_class_weights_at_m_0_give_the_weighted_mean_of_pytorch():
     torch.testing.assert_close(
         loss(scores, target, torch.arange(60)), nn.CrossEntropyLoss(weight=weight)(scores, target)
     )
+    ignoring = {"weight": weight, "ignore_index": 2}
+    found = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none", **ignoring))(scores, target)
+    torch.testing.assert_close(found, nn.CrossEntropyLoss(**ignoring)(scores, target))
 
 
 @pytest.mark.parametrize(("m", "k"), [(0.25, 0.75), (0.0, 0.5), (10, 40)])
@@ -202,6 +206,24 @@ def test_class_weights_are_repetitions(m, k):
     low, high = (round(rank * 56) if isinstance(rank, float) else rank for rank in (m, k))
     found = rrt.AoRRLoss(base, m, k)(scores, target)
     assert found.item() == pytest.approx(repeated(losses, counts[target], low, high))
+
+
+@pytest.mark.parametrize("how", ["plain", "per class", "class weights", "stream", "worst group"])
+def test_losses_that_differ_in_double_precision_only_are_ranked(how):
+    losses, target = 1.0 + 1e-12 * torch.arange(8, dtype=torch.float64), torch.zeros(8, dtype=torch.long)
+    scores = losses[:, None] * torch.ones(2, dtype=torch.float64)
+    base = (
+        nn.NLLLoss(reduction="none", weight=torch.ones(2).double()) if how == "class weights" else lambda z, y: z[:, 0]
+    )
+    settings = {"per class": {"per_class": True}, "stream": {"ranking": "stream"}}.get(how, {})
+    if how == "worst group":
+        loss = rrt.WorstGroupLoss(base, m=2)
+        loss(scores, target, groups=target)
+    else:
+        loss = rrt.AoRRLoss(base, m=0.25, **settings)
+        loss(-scores if how == "class weights" else scores, target)
+    dropped = [7] if how == "stream" else [6, 7]  # a loss at a tracked cut is kept
+    assert (loss.last_weights == 0).nonzero()[:, 0].tolist() == dropped
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -8,6 +8,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Subset, TensorDataset  # noqa: E402
 
 import rankrange.torch as rrt  # noqa: E402
+from rankrange.torch.callbacks import loss_figures  # noqa: E402
 
 CLASSES = 5
 
@@ -239,19 +240,22 @@ def test_a_state_of_another_size_is_an_error(n_samples, n_classes):
         other.load_state_dict(saved.state_dict())
 
 
-@pytest.mark.parametrize("n_classes", [5, 120])
-def test_targets_that_are_no_class_are_left_out(n_classes):
-    """-100 was an IndexError below 100 classes and another class from 100 on."""
+@pytest.mark.parametrize(("n_classes", "ignored"), [(5, -100), (120, -100), (5, 2), (120, 2), (0, 2)])
+def test_targets_that_are_ignored_or_no_class_are_left_out(n_classes, ignored):
+    """-100 was an IndexError below 100 classes and another class from 100 on; ignore_index= changed nothing."""
     generator = torch.Generator().manual_seed(0)
-    one, other = automatic(n_samples=60), automatic(n_samples=60)
+    base = nn.CrossEntropyLoss(reduction="none", ignore_index=ignored) if n_classes else nn.MSELoss(reduction="none")
+    settings = {} if ignored == -100 else {"ignore_index": ignored}
+    one, other = rrt.AoRRLoss(base, "auto", n_samples=60, **settings), rrt.AoRRLoss(base, "auto", n_samples=60)
     for _ in range(4):
         index = torch.randperm(60, generator=generator)[:20]
-        output, target = torch.randn(20, n_classes, generator=generator), index % n_classes
-        ignored = torch.rand(20, generator=generator) < 0.3
-        found = one(output, torch.where(ignored, -100, target), index)
-        expected = other(output[~ignored], target[~ignored], index[~ignored])
-        torch.testing.assert_close(found, expected)
-        assert (one.last_weights[ignored] == 0).all()
+        output = 4.0 * torch.randn((20, n_classes) if n_classes else 20, generator=generator)
+        target = torch.where(index % 4 == 0, ignored, index % n_classes if n_classes else index.float())
+        counts = target != ignored
+        torch.testing.assert_close(one(output, target, index), other(output[counts], target[counts], index[counts]))
+        torch.testing.assert_close(one.last_weights[counts], other.last_weights)
+        assert (one.last_weights[~counts] == 0).all()
+        assert loss_figures(one)["kept"] == pytest.approx(loss_figures(other)["kept"])
     for name, buffer in stored(other).items():
         torch.testing.assert_close(stored(one)[name], buffer)
 

@@ -115,7 +115,7 @@ class AoRRLoss(RangeLoss):
         "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
         a batch full of outliers is dropped completely; it needs fractions. With m="auto" it has no effect.
     per_class : bool, default=False
-        Whether to rank within the classes of the batch, so that each class loses the same share.
+        Whether to rank within the classes of the batch, so that each class loses the same share; ties share there too.
     group : torch.distributed process group, optional
         The processes whose batches are ranked together (see `ranked_range`).
     warmup : int or float, default=0
@@ -127,8 +127,8 @@ class AoRRLoss(RangeLoss):
     n_samples : int, optional
         The size of the data set; required for m="auto".
     ignore_index : int, optional
-        Losses with this target (the second argument) are neither ranked nor counted; pass it to `base` as well. With
-        m="auto" targets that are no class are always left out.
+        Losses with this target (the second argument) are neither ranked, counted nor stored; pass it to `base` as well.
+        With m="auto" targets that are no class are always left out.
 
     Notes
     -----
@@ -138,7 +138,8 @@ class AoRRLoss(RangeLoss):
     The loss of an empty batch is 0; a NaN among the losses, or on a GPU an index outside of the data set, makes it NaN.
     If the range is empty after fractions are rounded, one loss is kept. After a call `last_weights` has the weights of
     that batch, and `lam` and `lam_hat` are its cuts. All state changes in training mode only and is in the state_dict.
-    First and second derivatives are exact; `vmap` works for ranking="batch" without state.
+    First and second derivatives are exact. `vmap` works for losses without state; other transforms of torch.func cannot
+    change state, so call `eval()` before.
 
     Examples
     --------
@@ -203,7 +204,7 @@ class AoRRLoss(RangeLoss):
         flat, counted, weights = losses.reshape(-1), self._last.get("counted"), self._last.get("weights")
         if weights is None:
             weights = cut_weights(flat if counted is None else flat[counted], self._last_call("cut"))
-        if counted is not None:
+        if weights.shape != flat.shape:
             weights = weights.new_zeros(losses.numel()).masked_scatter(counted, weights)
         return weights.reshape(losses.shape).to(losses.dtype)
 
@@ -245,13 +246,14 @@ class AoRRLoss(RangeLoss):
         if self.warmup and self.batches.device != losses.device:
             self.to(losses.device)
         warm = self.batches < self.warmup if self.warmup else None
-        masses = self._masses(args)
+        masses, counted = self._masses(args), None
+        if self.ignore_index is not None:
+            counted = _counted(flat, args, self.ignore_index)
         if self.auto is not None:
-            value, last["weights"] = self.auto(flat, args, index, self.group, warm, masses)
+            value, last["weights"], last["counted"] = self.auto(flat, args, index, counted, self.group, warm, masses)
         else:
-            if self.ignore_index is not None:
-                last["counted"] = counted = _counted(flat, args, self.ignore_index)
-                flat, masses = flat[counted], None if masses is None else masses[counted]
+            if counted is not None:
+                last["counted"], flat, masses = counted, flat[counted], None if masses is None else masses[counted]
             value = self._ranked(flat, args, warm, masses, last)
         if self.warmup and self.training:
             self.batches += 1
@@ -265,7 +267,7 @@ class AoRRLoss(RangeLoss):
         if weights is None or args[1].is_floating_point():
             return None
         target = args[1].reshape(-1)
-        inside = (target >= 0) & (target < len(weights))
+        inside = (target >= 0) & (target < len(weights)) & (target != self.base.ignore_index)
         return torch.where(inside, weights[torch.where(inside, target, 0)], 0.0)
 
     def _ranked(

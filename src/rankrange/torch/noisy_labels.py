@@ -169,17 +169,21 @@ class NoisyLabels(GrowingModule):
         losses: Tensor,
         args: tuple[Any, ...],
         index: Tensor | None,
+        counted: Tensor | None,
         group: ProcessGroup | None,
         warm: Tensor | None,
         masses: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        """The weighted mean of the losses of a batch (with a group, of the joined batch), and the weight of each loss.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The weighted mean of the losses of the batch (with a group, of the joined batch), their weights, what counts.
 
         The weighted sum is divided by the sum of the weights, at least 1 (with class weights `masses`, at least their
-        mean). If `warm` is true, all weights are 1. In training mode history and noise model are updated.
+        mean). Losses that are not `counted` have the weight 0. If `warm` is true, all others have the weight 1. In
+        training mode history and noise model are updated.
         """
         n_classes = args[0].shape[1] if len(args) > 1 and has_classes(args[0], args[1]) else 0
         local = batch_of(losses.detach(), args, n_classes, index)
+        if counted is not None:
+            local = local._replace(known=local.known & counted)
         self._prepare(local)
         batch, mine = (local, slice(None)) if group is None else self._gathered(local, group)
         weights, valid = self._weigh(batch)
@@ -195,7 +199,7 @@ class NoisyLabels(GrowingModule):
             value = (torch.where(local.known, losses, 0.0) * (own / total)).sum().to(losses.dtype)
         else:
             value = weighted_sum(losses, own, 1.0 / total)
-        return joint_value(torch.where(valid, value, torch.nan), group), own.to(losses.dtype)
+        return joint_value(torch.where(valid, value, torch.nan), group), own.to(losses.dtype), local.known
 
     def _prepare(self, batch: Batch) -> None:
         shape = (batch.n_classes, 4) if batch.n_classes else (1, 3)

@@ -33,7 +33,7 @@ class StreamingCuts(nn.Module):
             raise ValueError(f"step must be in (0, 1], got {step!r}; the default is 0.1")
         self.step = step
         self.tracked: Tensor  # lam, lam_hat, spread
-        self.register_buffer("tracked", torch.full((3,), torch.nan))
+        self.register_buffer("tracked", torch.full((3,), torch.nan, dtype=torch.float64))
 
     def forward(
         self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
