@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn  # noqa: E402
 
+import rankrange as rr  # noqa: E402
 import rankrange.torch as rrt  # noqa: E402
 
 N, CLASSES, FEATURES = 12, 4, 3
@@ -278,11 +279,24 @@ def documents():
 
 SCORES, LABELS = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
 NO_GROUPS = torch.zeros(2, dtype=torch.long)
+ONES, TRUE = torch.ones(4), torch.zeros(2, 5)
 TEXT = torch.zeros(2, 3, 4), torch.zeros(5, 4), torch.zeros(2, 3, dtype=torch.long)
 ERRORS = [
+    (lambda: rrt.ranked_range(ONES, 0, 5), "need 0 <= m < k <= n, got m=0, k=5 for n=4"),
+    (lambda: rrt.ranked_range(ONES, 0, 1, reduction="none"), "reduction must be 'mean' or 'sum'"),
+    (lambda: rrt.ranked_range(ONES.sum(), 0, 1), "one loss per sample"),
+    (lambda: rrt.ranked_range(torch.arange(4), 0, 1), r"floating point, got torch\.int64"),
+    (lambda: rrt.ranked_range(ONES, 0), "need both m and k, got m=0 alone"),
+    (lambda: rrt.ranked_range(ONES, rr.RankedRange.median(), 3), "leave k out"),
+    (lambda: rrt.ranked_range(TRUE, 0, 1, dim=1, group=object()), "leave dim out"),
+    (lambda: rrt.rank_weighted_mean(TRUE, rr.RankWeights([1, 0])), r"losses must have shape \(n,\), got \(2, 5\)"),
+    (lambda: rrt.rank_weighted_mean(ONES, [1, 0]), r"use RankWeights\(\[1, 0\]\)"),
+    (lambda: rrt.tkml(TRUE, TRUE, 5), "need 1 <= top_k < labels, got top_k=5 for 5 labels"),
+    (lambda: rrt.tkml(TRUE, torch.zeros(3, 5), 1), r"target must be a 0/1 mask of shape \(2, 5\)"),
+    (lambda: rrt.tkml(TRUE, torch.zeros(2, 3), 1), "pass label indices as integers"),
+    (lambda: rrt.tkml(TRUE, TRUE, 1.5), "top_k must be an int"),
+    (lambda: rrt.tkml(ONES, ONES, 1), "scores must be floating point"),
     (lambda: rrt.AoRRLoss(nn.CrossEntropyLoss()), "one loss per sample, got reduction='mean'"),
-    (lambda: rrt.AoRRLoss()(torch.tensor(1.0)), "got a single number; compute one loss per sample"),
-    (lambda: rrt.AoRRLoss()(torch.arange(4)), r"floating point, got torch\.int64"),
     (lambda: rrt.AoRRLoss(m=3, k=0.9, ranking="stream"), r"m and k must be fractions, got m=3, k=0\.9"),
     (lambda: rrt.AoRRLoss(m=0, k=1, ranking="stream"), "m and k must be fractions"),
     (lambda: rrt.AoRRLoss(cross_entropy(weight=torch.ones(3)), 0.1, ranking="stream"), "class weights ranks within"),

@@ -264,8 +264,3 @@ def test_a_process_that_is_gone_is_an_error_within_the_timeout_not_a_hang(how, t
     survivor = run_group(2, tmp_path, functools.partial(leave, how=how, folder=str(tmp_path)))[0]
     assert survivor["error"]
     assert survivor["seconds"] < 60
-
-
-def test_a_group_ranks_everything_together():
-    with pytest.raises(ValueError, match="leave dim out"):
-        rrt.ranked_range(torch.ones(2, 2), 0, 1, dim=1, group=object())

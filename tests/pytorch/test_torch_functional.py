@@ -97,22 +97,6 @@ def test_edges(losses, m, k, expected, weights):
     torch.testing.assert_close(found, both, equal_nan=True)
 
 
-def test_errors_state_rule_value_and_remedy():
-    s = torch.ones(4)
-    with pytest.raises(ValueError, match="need 0 <= m < k <= n, got m=0, k=5 for n=4"):
-        rrt.ranked_range(s, 0, 5)
-    with pytest.raises(ValueError, match="reduction must be 'mean' or 'sum'"):
-        rrt.ranked_range(s, 0, 1, reduction="none")
-    with pytest.raises(ValueError, match="one loss per sample"):
-        rrt.ranked_range(s.sum(), 0, 1)
-    with pytest.raises(TypeError, match=r"floating point, got torch\.int64"):
-        rrt.ranked_range(torch.arange(4), 0, 1)
-    with pytest.raises(TypeError, match="need both m and k, got m=0 alone"):
-        rrt.ranked_range(s, 0)
-    with pytest.raises(TypeError, match="leave k out"):
-        rrt.ranked_range(s, rr.RankedRange.median(), 3)
-
-
 # --- TKML ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,21 +188,6 @@ def test_a_nan_score_makes_the_loss_of_its_row_nan(broken):
     assert losses[1] == 1.0
     assert scores.grad[0].isnan().all()
     assert scores.grad[1].isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("scores", "target", "top_k", "message"),
-    [
-        (torch.zeros(2, 5), torch.zeros(2, 5), 5, "need 1 <= top_k < labels, got top_k=5 for 5 labels"),
-        (torch.zeros(2, 5), torch.zeros(3, 5), 1, r"target must be a 0/1 mask of shape \(2, 5\)"),
-        (torch.zeros(2, 5), torch.zeros(2, 3), 1, "pass label indices as integers"),
-        (torch.zeros(2, 5), torch.zeros(2, 5), 1.5, "top_k must be an int"),
-        (torch.zeros(5), torch.zeros(5), 1, "scores must be floating point"),
-    ],
-)
-def test_tkml_errors_state_rule_value_and_remedy(scores, target, top_k, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        rrt.tkml(scores, target, top_k)
 
 
 @pytest.mark.parametrize("wrong", [6, 7, -2])

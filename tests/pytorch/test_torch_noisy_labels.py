@@ -182,6 +182,22 @@ def test_disagreements_that_change_at_each_visit_flag_nothing():
     assert rest.max() < 1.0 - P_WRONG_IN_SCORE + 1e-9
 
 
+@pytest.mark.parametrize(("broken", "shows"), [(-torch.inf, False), (torch.nan, True)])
+def test_an_infinite_loss_is_dropped_and_a_nan_shows(broken, shows):
+    """Both have the weight 0: without a history it is computed from the prediction alone."""
+    criterion, target = automatic(), torch.arange(40) % 2
+    output = 4.0 * nn.functional.one_hot(target, 2)
+    output[:20] = output[:20].flip(1)
+    criterion(output, target)
+    output[0, target[0]] = broken
+    leaf = output.requires_grad_()
+    value = criterion.eval()(leaf, target)
+    value.backward()
+    assert criterion.last_weights[0] == 0
+    assert value.isnan() == shows
+    assert leaf.grad[0].isnan().any() == shows
+
+
 def test_weights_of_losses_without_classes_are_those_of_the_definition():
     """Of the second batch, a loss s above lam_hat, four times the mean of the first, has the weight (lam_hat / s)^2."""
     criterion = rrt.AoRRLoss(lambda output, target: output - target, m="auto", n_samples=40)

@@ -194,12 +194,9 @@ class NoisyLabels(GrowingModule):
             total = weights.sum().clamp(min=1.0)
         else:
             total = torch.maximum((own * masses).sum(), masses.mean())
-        # Without classes an infinite loss is an outlier and is dropped. With classes it makes the loss NaN (0 * inf).
-        if n_classes:
-            value = (torch.where(local.known, losses, 0.0) * (own / total)).sum().to(losses.dtype)
-        else:
-            value = weighted_sum(losses, own, 1.0 / total)
-        return joint_value(torch.where(valid, value, torch.nan), group), own.to(losses.dtype), local.known
+        sound = valid & ~(losses.isnan() & local.known).any()  # a NaN may have the weight 0
+        value = torch.where(sound, 1.0, torch.nan) * weighted_sum(losses, own, 1.0 / total)
+        return joint_value(value.to(losses.dtype), group), own.to(losses.dtype), local.known
 
     def _prepare(self, batch: Batch) -> None:
         shape = (batch.n_classes, 4) if batch.n_classes else (1, 3)
