@@ -9,7 +9,7 @@ from torch import nn  # noqa: E402
 import rankrange as rr  # noqa: E402
 import rankrange.torch as rrt  # noqa: E402
 from rankrange.torch import text_noise  # noqa: E402
-from rankrange.torch.token_scores import Scores  # noqa: E402
+from rankrange.torch.token_passes import Scores  # noqa: E402
 
 WORDS, LENGTH = 64, 48
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import rankrange.torch as rrt
-from rankrange.torch import token_scores
+from rankrange.torch import token_passes
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -38,9 +38,9 @@ def check_token_scores():
         logits = (hidden @ weight.t() + bias).detach()
         if words < 100:
             logits[1, 2], logits[2, 3] = -torch.inf, 3e4
-        head = token_scores.Head(weight, bias, cap, 0.1)
-        found = token_scores.score(logits, target, head)
-        exact = token_scores.score(logits.double(), target, head)
+        head = token_passes.Head(weight, bias, cap, 0.1)
+        found = token_passes.score(logits, target, head)
+        exact = token_passes.score(logits.double(), target, head)
         for name, mine, true in zip(found._fields, found, exact, strict=True):
             torch.testing.assert_close(mine.double(), true, rtol=1e-4, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
         row_weight = torch.rand(tokens, device=DEVICE)
@@ -49,10 +49,10 @@ def check_token_scores():
         capped = z if cap is None else cap * torch.tanh(z / cap)
         loss = F.cross_entropy(capped, target, reduction="none", label_smoothing=0.1)
         (true,) = torch.autograd.grad((row_weight.double() * loss).nan_to_num().sum(), z)
-        mine = token_scores.slopes_(logits.clone(), target, found.lse, row_weight, head)
+        mine = token_passes.slopes_(logits.clone(), target, found.lse, row_weight, head)
         torch.testing.assert_close(mine.double(), true, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
         half = words // 2
-        part = token_scores.slopes_(logits[:, half:].clone(), target, found.lse, row_weight, head, half)
+        part = token_passes.slopes_(logits[:, half:].clone(), target, found.lse, row_weight, head, half)
         assert torch.equal(part, mine[:, half:])
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .distributed import share_of_items
-from .losses import AoRRLoss, class_weights
+from .losses import AoRRLoss, with_class_weights
 from .token_module import LinearAoRRLoss
 
 __all__ = ["hugging_face_callback", "loss_figures"]
@@ -186,7 +186,7 @@ def _check_trainer(trainer: Any, criterion: Any) -> None:
 def _use_group(criterion: AoRRLoss | LinearAoRRLoss) -> None:
     """In a distributed run, give a loss without a group that of all processes; classes are ranked in one batch."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    one_batch = isinstance(criterion, AoRRLoss) and (criterion.per_class or class_weights(criterion.base) is not None)
+    one_batch = isinstance(criterion, AoRRLoss) and (criterion.per_class or with_class_weights(criterion.base))
     if distributed and criterion.group is None and not one_batch:
         criterion.group = torch.distributed.group.WORLD
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.ranges import Rank, RankedRange
@@ -182,8 +183,7 @@ class AoRRLoss(RangeLoss):
 
     def _check_combination(self) -> None:
         """Raise an error for settings that exclude each other."""
-        weighted = class_weights(self.base) is not None
-        one_batch = "per_class=True" if self.per_class else "class weights" if weighted else None
+        one_batch = "per_class=True" if self.per_class else "class weights" if with_class_weights(self.base) else None
         others = {"ranking='stream'": self.ranking == "stream", "group=": self.group is not None}
         others["m='auto'"] = self.automatic and self.per_class
         wrong = [name for name, given in others.items() if given]
@@ -204,7 +204,7 @@ class AoRRLoss(RangeLoss):
         flat, counted, weights = losses.reshape(-1), self._last.get("counted"), self._last.get("weights")
         if weights is None:
             weights = cut_weights(flat if counted is None else flat[counted], self._last_call("cut"))
-        if weights.shape != flat.shape:
+        if counted is not None and weights.shape != flat.shape:
             weights = weights.new_zeros(losses.numel()).masked_scatter(counted, weights)
         return weights.reshape(losses.shape).to(losses.dtype)
 
@@ -263,12 +263,11 @@ class AoRRLoss(RangeLoss):
 
     def _masses(self, args: tuple[Any, ...]) -> Tensor | None:
         """The class weight of each sample; None without class weights, and for probabilities as in PyTorch's mean."""
-        weights = class_weights(self.base)
-        if weights is None or args[1].is_floating_point():
+        base = with_class_weights(self.base)
+        if base is None or args[1].is_floating_point():
             return None
-        target = args[1].reshape(-1)
-        inside = (target >= 0) & (target < len(weights)) & (target != self.base.ignore_index)
-        return torch.where(inside, weights[torch.where(inside, target, 0)], 0.0)
+        ones = torch.ones_like(args[0])
+        return -F.nll_loss(ones, args[1], base.weight, ignore_index=base.ignore_index, reduction="none").reshape(-1)
 
     def _ranked(
         self, losses: Tensor, args: tuple[Any, ...], warm: Tensor | None, masses: Tensor | None, last: dict[str, Any]
@@ -345,9 +344,10 @@ def warmup_batches(warmup: int | float, total: int | None) -> int:
     return warmup
 
 
-def class_weights(base: Any) -> Tensor | None:
-    """The class weights of a criterion whose mean PyTorch divides by their sum."""
-    return base.weight if isinstance(base, nn.CrossEntropyLoss | nn.NLLLoss) else None
+def with_class_weights(base: Any) -> nn.CrossEntropyLoss | nn.NLLLoss | None:
+    """The criterion, if it has class weights, by whose sum PyTorch divides its mean."""
+    weighted = isinstance(base, nn.CrossEntropyLoss | nn.NLLLoss) and base.weight is not None
+    return base if weighted else None
 
 
 def _counted(losses: Tensor, args: tuple[Any, ...], ignore_index: int) -> Tensor:

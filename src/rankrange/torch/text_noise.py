@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from .distributed import sum_over
-from .token_scores import Scores
+from .token_passes import Scores
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -13,9 +13,8 @@ from .distributed import gather_rows, share_of_items
 from .losses import RangeLoss, warmup_batches
 from .noisy_labels import History, checked_index, last_of_equal
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
-from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
+from .token_passes import Head, Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_range import Ranking, TokenWeights, checked_names, mean_in_range, prepared
-from .token_scores import Head
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -149,8 +148,8 @@ class LinearAoRRLoss(RangeLoss):
             all processes, divided by the number of processes.
         """
         head = Head(weight, bias, self.softcap, self.label_smoothing, self.chunk)
-        tokens, head, weigh = prepared(hidden, head, target, self.ignore_index, token_weights)
-        if self.automatic and weigh is not None:
+        tokens = prepared(hidden, head, target, self.ignore_index, token_weights)
+        if self.automatic and tokens.weigh is not None:
             raise ValueError("m='auto' takes token_weights as a tensor, got a function; use rrt.token_losses for it")
         warm = self.batches < self.warmup
         ranking = Ranking.checked(RankedRange() if warm else self._keep, self.key, self.per, reference, target)
@@ -166,26 +165,23 @@ class LinearAoRRLoss(RangeLoss):
             self.batches += 1
         last: dict[str, Any] = {"counted": tokens.counted}
         if self.noise is not None:
-            value, weights = self._by_token(self.noise, tokens, head, index, warm)
+            value, weights = self._by_token(self.noise, tokens, index, warm)
         elif self.gains is not None:
-            value, weights = self._by_document(self.gains, tokens, head, index, warm)
+            value, weights = self._by_document(self.gains, tokens, index, warm)
         else:
-            value, weights, cut = mean_in_range(tokens, head, ranking, self.group, weigh)
+            value, weights, cut = mean_in_range(tokens, ranking, self.group)
             if cut is not None:
                 last["cut"] = cut
         last["weights"] = weights.reshape(target.shape)
         self._last = last
         return value if n_items is None else value * share_of_items(tokens.counted, n_items, self.group)
 
-    def _by_token(
-        self, noise: TokenNoise, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
-    ) -> tuple[Tensor, Tensor]:
-        log_noise = noise.log_noise(len(head.weight))
+    def _by_token(self, noise: TokenNoise, tokens: Tokens, index: Tensor | None, warm: bool) -> tuple[Tensor, Tensor]:
+        log_noise = noise.log_noise(len(tokens.head.weight))
         if warm:
             log_noise = torch.full_like(log_noise, -torch.inf)
-        value, scores, weights = mean_of_all(
-            tokens, head, self.group, lambda scores: torch.sigmoid(-scores.nll - log_noise)
-        )
+        tokens = tokens._replace(weigh=lambda scores: torch.sigmoid(-scores.nll - log_noise))
+        value, scores, weights = mean_of_all(tokens, self.group)
         if self.training:
             noise.update(scores, tokens.counted, self.group)
             dropped = document_means(torch.sigmoid(scores.nll + log_noise), tokens)
@@ -193,9 +189,9 @@ class LinearAoRRLoss(RangeLoss):
         return value, weights
 
     def _by_document(
-        self, noise: DocumentGains, tokens: Tokens, head: Head, index: Tensor | None, warm: bool
+        self, noise: DocumentGains, tokens: Tokens, index: Tensor | None, warm: bool
     ) -> tuple[Tensor, Tensor]:
-        scores = score_all(tokens, head)
+        scores = score_all(tokens)
         counted = tokens.counted.view(-1, tokens.length)
         with torch.no_grad():
             gains = gains_of(scores.nll.view_as(counted), tokens.target.view_as(counted), counted)
@@ -211,7 +207,7 @@ class LinearAoRRLoss(RangeLoss):
                 self._remember(index, 1 - inside, document_means(scores.nll, tokens), gains)
         position = weights.nonzero()[:, 0]  # their number is on the device, so this synchronises
         kept = Kept(position, weights[position], weights.sum())
-        return kept_mean(tokens, head, scores, kept, self.group), weights
+        return kept_mean(tokens, scores, kept, self.group), weights
 
     def _mean_gains(self, gains: Tensor, index: Tensor | None) -> Tensor:
         """The running means of the gains, including this visit; without indices the gains themselves."""

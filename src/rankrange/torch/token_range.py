@@ -26,8 +26,7 @@ from .cuts import ranks_on_device, sum_dtype
 from .distributed import gather_rows
 from .functional import as_range, check_choice
 from .kernels import out_of_bounds, transforms_active
-from .token_passes import Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
-from .token_scores import Head, Scores
+from .token_passes import Head, Kept, Scores, Tokens, document_means, kept_mean, mean_of_all, score_all
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -123,9 +122,9 @@ def linear_ranked_range(
     """
     check_choice("reduction", reduction, "mean", "sum")
     head = Head(weight, bias, softcap, label_smoothing, chunk)
-    tokens, head, weigh = prepared(hidden, head, target, ignore_index, token_weights)
+    tokens = prepared(hidden, head, target, ignore_index, token_weights)
     ranking = Ranking.checked(as_range(m, k), key, per, reference, target)
-    return mean_in_range(tokens, head, ranking, group, weigh, reduction)[0]
+    return mean_in_range(tokens, ranking, group, reduction)[0]
 
 
 def token_losses(
@@ -159,8 +158,8 @@ def token_losses(
     tensor([0.7870, 0.7870, 0.1065])
     """
     head = Head(weight, bias, softcap, label_smoothing, chunk)
-    tokens, head, _ = prepared(hidden.detach(), head, target, ignore_index, None)
-    return torch.where(tokens.counted, score_all(tokens, head).loss, 0.0).reshape(target.shape)
+    tokens = prepared(hidden.detach(), head, target, ignore_index, None)
+    return torch.where(tokens.counted, score_all(tokens).loss, 0.0).reshape(target.shape)
 
 
 class Ranking(NamedTuple):
@@ -200,23 +199,18 @@ class Ranking(NamedTuple):
 
 
 def mean_in_range(
-    tokens: Tokens,
-    head: Head,
-    ranking: Ranking,
-    group: ProcessGroup | None,
-    weigh: Callable[[Scores], Tensor] | None = None,
-    reduction: str = "mean",
+    tokens: Tokens, ranking: Ranking, group: ProcessGroup | None, reduction: str = "mean"
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The mean or sum of the losses of the kept tokens, the weights of all tokens, and the two cuts, if any."""
     if ranking.keeps_all:
-        value, _, weights = mean_of_all(tokens, head, group, weigh, reduction)
+        value, _, weights = mean_of_all(tokens, group, reduction)
         return value, weights, None
-    scores = score_all(tokens, head)
-    if weigh is not None:
-        tokens = tokens._replace(weights=tokens.weights * weigh(scores).to(tokens.weights.dtype))
+    scores = score_all(tokens)
+    if tokens.weigh is not None:
+        tokens = tokens._replace(weights=tokens.weights * tokens.weigh(scores).to(tokens.weights.dtype))
     kept, cut = choose(scores, tokens, ranking, group)
     weights = torch.zeros_like(tokens.weights).scatter(0, kept.position, kept.weight)
-    return kept_mean(tokens, head, scores, kept, group, reduction), weights, cut
+    return kept_mean(tokens, scores, kept, group, reduction), weights, cut
 
 
 @torch.no_grad()
@@ -289,8 +283,8 @@ def checked_names(key: str | None, per: str) -> None:
 
 def prepared(
     hidden: Tensor, head: Head, target: Tensor, ignore_index: int, token_weights: TokenWeights | None
-) -> tuple[Tokens, Head, Callable[[Scores], Tensor] | None]:
-    """Validated, gathered and flattened inputs, in the dtype of autocast if it is on; and weights that need scores."""
+) -> Tokens:
+    """Validated, gathered and flattened inputs, in the dtype of autocast if it is on."""
     if transforms_active():
         raise NotImplementedError(
             "transforms of torch.func do not support this loss; use torch.autograd, or rankrange.torch.ranked_range of "
@@ -319,8 +313,8 @@ def prepared(
         weights = torch.where(counted, token_weights.detach().reshape(-1).to(weights.dtype), 0.0)
     elif token_weights is not None:
         weigh = lambda scores: token_weights(scores.loss).detach()  # noqa: E731
-    tokens = Tokens(hidden.reshape(-1, hidden.shape[-1]), inside, counted, weights, target.shape[-1])
-    return tokens, head._replace(weight=weight, bias=bias), weigh
+    head, hidden = head._replace(weight=weight, bias=bias), hidden.reshape(-1, hidden.shape[-1])
+    return Tokens(hidden, inside, counted, weights, target.shape[-1], head, weigh)
 
 
 def _check_head(hidden: Tensor, head: Head) -> None:
