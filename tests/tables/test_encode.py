@@ -30,19 +30,10 @@ def test_missing_numbers_become_the_median_and_are_marked():
     np.testing.assert_array_equal(X[:, 1], np.isnan(x))
 
 
-def test_a_value_far_out_does_not_set_the_scale():
-    x = RNG.normal(size=300)
-    x[7] = 1e9
-    X = TableEncoder().fit_transform({"x": x})
-    rest = np.delete(np.arange(300), 7)
-    assert X[rest, 0].std() == pytest.approx(1.0)
-    assert X[7, 0] == np.median(X[rest, 0])
-    np.testing.assert_array_equal(X[:, 1], np.arange(300) == 7)
-
-
-def test_a_new_cell_beyond_the_values_of_the_fit_is_not_far_outside_unless_it_is():
+def test_a_value_far_outside_is_marked_and_does_not_set_the_scale():
     x = np.append(np.linspace(0.0, 1.0, 400), -999.0)
     encoder = TableEncoder().fit({"x": x})
+    assert encoder.transform({"x": x})[:400, 0].std() == pytest.approx(1.0)
     X = encoder.transform({"x": [1.0, 2.0, 1e6, -999.0, np.nan]})
     np.testing.assert_array_equal(X[:, 1], [0, 0, 1, -1, 0])
     assert X[0, 0] == X[1, 0] > X[2, 0] == X[3, 0] == X[4, 0]
@@ -81,28 +72,22 @@ def test_columns_that_cannot_help_are_left_out_with_the_reason(column, reason):
     assert encoder.feature_names_ == ["x"]
 
 
-def test_dates_booleans_and_numbers_written_as_text_are_numbers():
-    days = pd.date_range("2020-01-01", periods=50, freq="7D")
-    ages = [str(20 + i % 40) for i in range(49)] + ["old"]
-    frame = pd.DataFrame({"day": days, "yes": [True, False] * 25, "age": ages})
-    encoder = TableEncoder().fit(frame)
-    assert [report.kind for report in encoder.report_] == ["dates", "yes or no", "numbers"]
-    steps = np.diff(encoder.transform(frame)[:, 0])
-    np.testing.assert_allclose(steps, steps[0])
+def test_dates_and_numbers_written_as_text_are_those_of_their_types():
+    days = pd.Series(pd.date_range("2020-01-01 08:30", periods=50, freq="7D"))
+    ages = [20.0 + i % 40 for i in range(49)] + [np.nan]
+    typed = pd.DataFrame({"day": days, "zulu": days, "age": ages})
+    texts = pd.DataFrame(
+        {
+            "day": days.dt.strftime("%Y-%m-%d %H:%M"),
+            "zulu": days.dt.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "age": [*map(str, ages[:49]), "old"],
+        }
+    )
+    encoder = TableEncoder().fit(texts)
+    assert [report.kind for report in encoder.report_] == ["dates", "dates", "numbers"]
+    np.testing.assert_allclose(encoder.transform(texts), TableEncoder().fit_transform(typed))
+    np.testing.assert_allclose(encoder.transform(typed), encoder.transform(texts))
     assert "1 cell of other texts counted as missing" in encoder.report_[2].how
-
-
-ISO = ["2024-01-31", "2024-02-29 08:30", "2024-03-01T10:00:00"]
-
-
-@pytest.mark.parametrize("text", [ISO[:1] + ["2023-12-01"], ISO, ["2024-01-31T10:00:00Z", "2024-05-05T00:00:00Z"]])
-def test_iso_dates_as_text_are_encoded_as_parsed_dates_are(text):
-    cells = [*(text * 20), None]
-    parsed = [None if v is None else pd.Timestamp(v).tz_localize(None) for v in cells]
-    encoder = TableEncoder().fit({"visit": cells})
-    assert encoder.report_[0].kind == "dates"
-    np.testing.assert_allclose(encoder.transform({"visit": cells}), TableEncoder().fit_transform({"visit": parsed}))
-    np.testing.assert_allclose(encoder.transform({"visit": parsed}), encoder.transform({"visit": cells}))
 
 
 def test_what_a_model_fitted_on_dates_cannot_read_is_an_error_with_the_remedy():
@@ -185,29 +170,16 @@ def test_names_and_numbers_of_rows_are_no_prose():
     assert [report.used for report in encoder.report_] == [True, False, False]
 
 
-MARKS = [".", "-", "missing", "n.a.", "unknown", "None", "na", "#DIV/0!", "--", "N/A", "Unknown"]
-
-
-def _texts(values, mark, every=5):
-    return [mark if i % every == 0 else value for i, value in enumerate(values)]
-
-
-@pytest.mark.parametrize("mark", MARKS)
-def test_a_column_of_numbers_with_marks_is_encoded_like_the_same_column_with_empty_cells(mark):
-    numbers = [f"{x:.4f}" for x in np.random.default_rng(0).normal(size=200)]
-    marked, empty = ({"x": _texts(numbers, text)} for text in (mark, None))
+@pytest.mark.parametrize("form", ["{:.4f}", "${:.2f}", "{:.1f}%", "2024-01-{:02.0f}", "{:02.0f}.03.2024"])
+@pytest.mark.parametrize("mark", [".", "-", "missing", "n.a.", "None", "#DIV/0!", "N/A", "Unknown"])
+def test_marks_in_a_column_of_numbers_or_dates_are_missing_cells(mark, form):
+    texts = [form.format(1 + i % 28) for i in range(200)]
+    marked, empty = ({"x": [text if i % 5 else cell for i, text in enumerate(texts)]} for cell in (mark, None))
     encoder = TableEncoder()
     np.testing.assert_array_equal(encoder.fit_transform(marked), TableEncoder().fit_transform(empty))
     assert encoder.report_[0].used
     assert encoder.report_[0].missing == 40
     assert f"40 cells with '{mark}' counted as missing" in encoder.report_[0].how
-
-
-@pytest.mark.parametrize("form", ["${:.2f}", "{:.1f}%", "2024-01-{:02.0f}", "{:02.0f}.03.2024"])
-def test_marks_are_missing_in_columns_of_money_percent_and_dates(form):
-    texts = [form.format(1 + i % 28) for i in range(200)]
-    marked, empty = ({"x": _texts(texts, text)} for text in ("unknown", None))
-    np.testing.assert_array_equal(TableEncoder().fit_transform(marked), TableEncoder().fit_transform(empty))
 
 
 @pytest.mark.parametrize("cells", [[None, None], ["-", None], ["NA", "unknown"]])
