@@ -154,25 +154,20 @@ def test_files_that_differ_are_named(tmp_path):
         scan(path, target="y")
 
 
-@pytest.mark.parametrize("where", ["footer", "middle"])
-def test_a_damaged_file_is_named(tmp_path, where):
-    path = folder_of(tmp_path / "parts", table())
-    data = (path / "part-1.parquet").read_bytes()
-    broken = (
-        data[:-300] if where == "footer" else data[:200] + os.urandom(len(data) // 2) + data[200 + len(data) // 2 :]
-    )
-    (path / "part-1.parquet").write_bytes(broken)
-    with pytest.raises(
-        ValueError, match=r"must be readable, got .*part-1.parquet.*damaged or cut off|finite, got .*part-1"
-    ):
-        AoRRClassifier(**SETTINGS).fit(scan(path, target="y", weight="w"))
-
-
-def test_a_npy_file_that_is_cut_off_is_named(tmp_path):
-    path, names = written(tmp_path, "npy")
-    source = scan(path, **names)
-    path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(ValueError, match=r"a.npy, which is damaged or cut off"):
+@pytest.mark.parametrize(
+    ("kind", "name", "damage"),
+    [
+        ("folder", "part-1.parquet", lambda data: data[:-300]),
+        ("folder", "part-1.parquet", lambda data: data[:200] + bytes(len(data) // 2) + data[200 + len(data) // 2 :]),
+        ("npy", "a.npy", lambda data: data[:-1_000]),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, kind, name, damage):
+    path, names = written(tmp_path, kind)
+    source = scan(path, **names, spill=None)
+    broken = path / name if path.is_dir() else path
+    broken.write_bytes(damage(broken.read_bytes()))
+    with pytest.raises(ValueError, match=rf"must be readable, got .*{name}.*damaged or cut off|finite, got .*{name}"):
         AoRRClassifier(**SETTINGS).fit(source)
 
 
