@@ -49,19 +49,10 @@ def test_demo_finds_nearly_all_planted_errors_and_writes_the_report_into_the_cur
     assert len(page.encode()) < 2_000_000
 
 
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("folder", r"--report must name a file, got the folder folder; add"),
-        ("missing/report.html", r"--report must lie in a folder that exists, got missing/report.html; make missing"),
-    ],
-)
-def test_a_bad_path_of_the_report_is_an_error_before_any_work(place, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    assert cli.main(["demo", "--report", place]) == 2
+def test_a_bad_path_of_the_report_is_an_error_before_any_work(tmp_path, capsys):
+    assert cli.main(["demo", "--report", str(tmp_path)]) == 2
     captured = capsys.readouterr()
-    assert re.fullmatch(rf"rankrange: .*{message}.*\n", captured.err)
+    assert re.fullmatch(r"rankrange: --report must name a file, got the folder .*; add a file name\n", captured.err)
     assert captured.out == ""
 
 

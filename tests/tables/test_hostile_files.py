@@ -13,7 +13,7 @@ from rankrange.errors import UserError
 
 pa = pytest.importorskip("pyarrow")
 
-from rankrange.tables import formats  # noqa: E402
+from rankrange.tables import formats, read  # noqa: E402
 from rankrange.tables.read import open_table, rows_as_text  # noqa: E402
 
 
@@ -178,3 +178,12 @@ def test_whole_numbers_beyond_floats_are_texts(tmp_path):
 )
 def test_paths_in_messages_are_not_rewritten(message, shown):
     assert UserError(message).for_command_line() == shown
+
+
+def test_only_the_rows_that_are_asked_for_become_texts(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "".join(f"{i},{i % 3}\n" for i in range(100_000)))
+    converted = []
+    monkeypatch.setattr(read, "texts_of", lambda batch, of=read.texts_of: converted.append(batch.num_rows) or of(batch))
+    assert rows_as_text(open_table(path), [70_001, 5, 99_999]) == [["70001", "2"], ["5", "2"], ["99999", "0"]]
+    assert sum(converted) == 3

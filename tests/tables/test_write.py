@@ -29,15 +29,6 @@ def test_all_files_are_ready_before_the_first_is_moved(tmp_path):
     assert (tmp_path / "one").read_text() == "old"
 
 
-def test_an_interruption_while_writing_leaves_nothing(tmp_path):
-    def stop(file):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        outputs.write_whole({tmp_path / "one": b"new", tmp_path / "two": stop})
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_existing_file_is_replaced_and_readable_by_others(tmp_path):
     path = tmp_path / "page.html"
     path.write_text("old")
