@@ -164,11 +164,10 @@ def test_files_that_differ_are_named(tmp_path):
 )
 def test_a_damaged_file_is_named(tmp_path, kind, name, damage):
     path, names = written(tmp_path, kind)
-    source = scan(path, **names, spill=None)
     broken = path / name if path.is_dir() else path
     broken.write_bytes(damage(broken.read_bytes()))
     with pytest.raises(ValueError, match=rf"must be readable, got .*{name}.*damaged or cut off|finite, got .*{name}"):
-        AoRRClassifier(**SETTINGS).fit(source)
+        AoRRClassifier(**SETTINGS).fit(scan(path, **names, spill=None))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +180,10 @@ def test_a_damaged_file_is_named(tmp_path, kind, name, damage):
         ("a.parquet", {"target": "label"}, "target must be a column of the table, got 'label'; it has 'x0'"),
         ("a.parquet", {"target": "x0"}, "features must be numbers, got column 'y' of type"),
         ("a.parquet", {"target": "y", "columns": []}, "at least one column of features"),
-        ("a.parquet", {"target": "y", "columns": ["z"]}, "columns must be columns of the table, got 'z'"),
+        ("a.parquet", {"target": "y", "columns": ["z"]}, "must be columns of the table, each once .*, got 'z'; name"),
+        ("a.parquet", {"target": "y", "columns": ["x0", "y"]}, "each once and none of them target or weight, got 'y'"),
+        ("twice.csv", {"target": "kind"}, "must be columns of the table, each once .*, got 'a'"),
+        ("a.npy", {"target": 4, "columns": [5]}, "each once and none of them target or weight, got 5"),
         ("a.npy", {"target": 9}, r"number of a column below 5 or another .npy file, got 9"),
         ("a.csv", {"target": "kind"}, "the target must not be missing"),
         ("b.csv", {"target": "kind"}, "features must be numbers, got column 'a' with the text 'x'"),
@@ -195,6 +197,7 @@ def test_what_cannot_be_scanned_is_said(tmp_path, name, options, message):
         (tmp_path / folder).mkdir()
     for letter in "ab":
         np.save(tmp_path / "two" / f"{letter}.npy", np.ones((3, 2)))
+    (tmp_path / "twice.csv").write_text("a,a,kind\n1,2,p\n3,4,q\n")
     lines = [f"{i},{-i},{'pq'[i % 2] if i != 7 else ''}\n" for i in range(40)]
     (tmp_path / "a.csv").write_text("".join(["a,b,kind\n", *lines]))
     (tmp_path / "b.csv").write_text("".join(["a,b,kind\n", *(f"{i},1,p\n" for i in range(900_000)), "x,1,q\n"]))
@@ -211,6 +214,26 @@ def test_a_table_without_rows_and_one_of_one_class_are_errors(tmp_path):
         pq.write_table(part, tmp_path / "a.parquet")
         with pytest.raises(ValueError, match=message):
             AoRRClassifier(**SETTINGS).fit(scan(tmp_path / "a.parquet", target="y", weight="w"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npy"])
+def test_a_file_that_changes_after_the_fit_is_an_error_and_a_copy_of_it_stays(tmp_path, kind):
+    path, names = written(tmp_path, kind)
+    source, copied = scan(path, **names), scan(path, **names, spill=tmp_path / "copy")
+    models = [AoRRClassifier(**SETTINGS).fit(rows) for rows in (source, copied)]
+    before = np.asarray(models[1].dropped_)
+    if kind == "npy":
+        np.save(path, rows()[0][::-1])
+    else:
+        pq.write_table(table().slice(0, 9_000), path)
+    with pytest.raises(ValueError, match=rf"must not change, got another version of .*a.{kind}; scan and fit again"):
+        np.asarray(models[0].dropped_)
+    if kind == "parquet":  # .npy files are never copied
+        np.testing.assert_array_equal(np.asarray(models[1].dropped_), before)
+        (X,) = (tmp_path / "copy").rglob("X")
+        X.write_bytes(X.read_bytes()[:-1_000])
+        with pytest.raises(ValueError, match=r"got .*X, which is damaged or cut off \(it should have"):
+            np.asarray(models[1].dropped_)
 
 
 def test_scans_that_share_a_spill_folder_keep_their_own_copies(tmp_path):

@@ -110,6 +110,7 @@ class Scan(LocalRows):
     ) -> None:
         self._arguments = (path, target, weight, spill, columns, sample_rows)
         self._files, self._kind = _files(Path(path))
+        self._versions = _versions(self._files)
         self._target, self._weight, self.sample_rows = target, weight, sample_rows
         self._ranks: Array | None = None
         self._copied: dict[str, _Values] | None = None
@@ -132,6 +133,13 @@ class Scan(LocalRows):
 
     def chunks(self) -> Iterator[Chunk]:
         """The rows, at most 2^16 at a time; the first time, they are copied if that was decided."""
+        if self._folder is None or self._copied is None:
+            found = _versions(self._files)
+            changed = [file for file, old, new in zip(self._files, self._versions, found, strict=True) if old != new]
+            if changed:
+                raise ValueError(
+                    f"the files of a scan must not change, got another version of {changed[0]}; scan and fit again"
+                )
         if self._copied is None and self._folder is not None:
             self._copy()
         return self._of_table() if self._copied is None else self._of_arrays(self._copied)
@@ -160,8 +168,7 @@ class Scan(LocalRows):
                     f"{role} of a .npy file must be the number of a column below {X.shape[1]} or another .npy file, "
                     f"got {column!r}"
                 )
-        others = [i for i in range(X.shape[1]) if i not in taken]
-        self._features: list[Any] = others if columns is None else list(columns)
+        self._features = _chosen(columns, [i for i in range(X.shape[1]) if i not in taken])
         self.n_rows, self.n_columns, self.columns = X.shape[0], len(self._features), None
         self._dtype: Any = np.float32 if X.dtype in (np.float32, np.float16) else np.float64
 
@@ -185,8 +192,7 @@ class Scan(LocalRows):
                     f"{role} must be a column of the table, got {column!r}; it has "
                     f"{', '.join(map(repr, schema.names[:20]))}"
                 )
-        others = [name for name in schema.names if name not in (self._target, self._weight)]
-        self._features = others if columns is None else list(columns)
+        self._features = _chosen(columns, [name for name in schema.names if name not in (self._target, self._weight)])
         self.columns, self.n_columns, self._dtype = self._features, len(self._features), self._common_dtype(schema)
 
     def _common_dtype(self, schema: Any) -> Any:
@@ -194,8 +200,6 @@ class Scan(LocalRows):
             raise ValueError("a scan needs at least one column of features, got only target and weight; add columns")
         types, small = pyarrow_module().types, True
         for name in self._features:
-            if name not in schema.names:
-                raise ValueError(f"columns must be columns of the table, got {name!r}; check the name")
             kind = schema.field(name).type
             if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind) or types.is_null(kind)):
                 raise ValueError(_no_number(name, f"of type {kind}"))
@@ -415,11 +419,22 @@ def _entries(folder: Path) -> Iterator[Path]:
             yield file
 
 
+def _chosen(columns: Sequence[Any] | None, others: list[Any]) -> list[Any]:
+    """The features: by default all `others`, the columns besides target and weight."""
+    chosen = others if columns is None else list(columns)
+    for number, column in enumerate(chosen):
+        if column not in others or column in chosen[:number]:
+            raise ValueError(
+                "features must be columns of the table, each once and none of them target or weight, got "
+                f"{column!r}; name others in columns=[...]"
+            )
+    return chosen
+
+
 def _check_same(expected: Any, found: Any, first: Path, file: Path) -> None:
+    types = [dict(zip(schema.names, schema.types, strict=True)) for schema in (expected, found)]
     for name in [*expected.names, *found.names]:
-        type_first, type_other = (
-            str(schema.field(name).type) if name in schema.names else "no such column" for schema in (expected, found)
-        )
+        type_first, type_other = (str(of.get(name, "no such column")) for of in types)
         if type_first != type_other:
             raise ValueError(
                 f"all files of a scan must have the same columns, got {name!r} as {type_first} in {first} and as "
@@ -441,9 +456,18 @@ def _target(column: Any) -> Array:
 
 def _name_by_content(files: Sequence[Path], *described: Any) -> str:
     """A name for the copy of files that differs if their paths, sizes, times or the description of the copy do."""
-    stated = [(os.path.realpath(file), os.stat(file).st_size, os.stat(file).st_mtime_ns) for file in files]
-    digest = hashlib.sha256(repr((stated, described)).encode()).hexdigest()
+    digest = hashlib.sha256(repr((_versions(files), described)).encode()).hexdigest()
     return f"{files[0].name.split('.')[0]}-{digest[:16]}"
+
+
+def _versions(files: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """The path, the size and the time of the last change of each file."""
+    found = []
+    for file in files:
+        with readable(file):
+            state = file.stat()
+            found.append((os.path.realpath(file), state.st_size, state.st_mtime_ns))
+    return found
 
 
 def _free_disk() -> int:
