@@ -250,6 +250,16 @@ def test_intervals_of_scores_stay_where_scores_can_be(percent):
             assert score.high <= 1.0 or not percent
 
 
+def test_an_audit_by_linear_models_alone_says_so():
+    """Two columns tell the class by the product of their signs, which no linear model predicts."""
+    x, z = np.random.default_rng(0).uniform(-1, 1, size=(2, 120))
+    table = {"x": x, "z": z, "kind": np.where(x * z > 0, "same", "other"), "price": x * z}
+    for target, other in (("kind", "price"), ("price", "kind")):
+        for models in ("linear", "trees"):
+            notes = audit_table(table, target, ignore=[other], models=models).notes
+            assert any("Only linear models were used" in note for note in notes) is (models == "linear")
+
+
 def test_the_group_with_wrong_labels_comes_first_and_is_named():
     rng = np.random.default_rng(0)
     site = np.array([f"<s{i}>" for i in range(8)])[rng.integers(0, 8, 480)]

@@ -12,6 +12,7 @@ from ..label_noise import LIKELY
 from ..pages.text import number, percent, plural, visible
 from ..tables.columns import FEW
 from .decisions import split_labels
+from .plan import Plan
 from .problems import problems_in_words
 from .target import row_text
 from .task_result import Group, TaskResult
@@ -120,6 +121,12 @@ def without_suspects(audit: Audit) -> str:
         f"Up to {share_of(j.noise.high)} of the {audit.word} may be wrong, but the audit cannot identify them. If "
         f"you review rows, begin with those that fit worst; the first is row {row_text(worst)}."
     )
+
+
+def only_linear(task: str, plan: Plan) -> list[str]:
+    """A note if linear models alone find the suspects, although the task allows others."""
+    linear = plan.models == "linear" and plan.estimator is None and task != "labels"
+    return ["Only linear models were used, so rows that trees would predict may be listed."] if linear else []
 
 
 def ignored_groups(result: TaskResult) -> list[str]:

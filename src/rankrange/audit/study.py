@@ -44,7 +44,7 @@ from .plan import LABELS, MODELS, Plan, Progress
 from .regression import study_regression
 from .review import apply_review, reviewed
 from .row_problems import find_row_problems
-from .sentences import group_notes, ignored_groups
+from .sentences import group_notes, ignored_groups, only_linear
 from .target import TASKS, RowNames, Target, check_folds, find_target, group_numbers, plain_name, time_periods
 from .task_result import Group, TaskResult, groups_of
 
@@ -209,7 +209,8 @@ def audit_table(
     progress("collecting evidence for the page")
     shown = result.order[:SHOWN]
     on_page = table.select([] if side else rest[:SHOWN_COLUMNS])
-    notes = [*found.notes, *result.notes, *ignored_groups(result), *group_notes(by_groups, str(group), result), *warned]
+    notes = [*found.notes, *result.notes, *only_linear(found.task, plan), *ignored_groups(result)]
+    notes += [*group_notes(by_groups, str(group), result), *warned]
     return Audit(
         name=name,
         n_rows=n_rows,
