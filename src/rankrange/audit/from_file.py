@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -122,15 +122,13 @@ def _audit_large(
     progress(f"predicting all {n:,} rows of {source.path.name}")
     predictor = _Predictor(audit, sample, options.get("models", "all"))
     form = read_columns(sample.select([target]), dates=options.get("dates"), decimal=options.get("decimal"))[0].form
-    rows_of, found, at = [], [], 0
+    parts, at = [], 0
     for batch in (pyarrow.Table.from_batches([one]) for one in source.batches(columns)):
         y = target_of(batch.column(target), audit.target, form)
         kept = np.flatnonzero(~np.isnan(y) if audit.target.task == "numbers" else y >= 0)
-        rows_of.append(at + kept)
-        found.append(predictor.judge(batch.take(kept), y[kept]))
+        parts.append((at + kept, y[kept], *predictor.predict(batch.take(kept), y[kept])))
         at += batch.num_rows
-    together = _Rows(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
-    return _all_rows(audit, np.concatenate(rows_of), together, n)
+    return _all_rows(audit, predictor, n, *(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def _sample(source: Source, columns: list[str], size: int, seed: int) -> tuple[Any, Array, int]:
@@ -163,22 +161,10 @@ def _counts_rows(cells: Any, rows: Array) -> bool:
     return values is not None and len(set((values - rows).tolist())) == 1
 
 
-class _Rows(NamedTuple):
-    """The results of rows: `suggested` is a class or a number, `other` its probability or the residual."""
-
-    y: Array
-    wrong: Array
-    probability: Array
-    losses: Array
-    suggested: Array
-    other: Array
-
-
 class _Predictor:
     """Predicts further rows with models of the sample: the robust linear one and, unless "linear", boosted trees.
 
-    p(wrong) is a monotone function of the predicted probability of the given class, or of the residual on each side,
-    which is fitted to the out-of-fold predictions of the sample.
+    p(wrong) is a monotone function of the predicted probability of the given class, or of the residual on each side.
     """
 
     def __init__(self, audit: Audit, sample: Any, models: str) -> None:
@@ -199,43 +185,51 @@ class _Predictor:
                 trees = HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False, random_state=0)
             given = np.array(names)[y] if self.classes else y
             self.models.append((share, trees.fit(self.encoder.transform(sample.take(audit.target.rows)), given)))
-        known = np.asarray(result.probability if self.classes else result.residuals)
-        sides = self._sides(known, y)
-        self.curves = {
-            side: IsotonicRegression(increasing=not self.classes, out_of_bounds="clip").fit(
-                np.abs(known[sides == side]), result.wrong[sides == side]
-            )
-            for side in np.unique(sides).tolist()
-        }
+        self.known = np.asarray(result.probability if self.classes else result.residuals)
+        self.side = self._sides(self.known, y)
 
     def _sides(self, known: Array, y: Array) -> Array:
         return y if self.classes else (known >= 0).astype(np.intp)
 
-    def judge(self, table: Any, y: Array) -> _Rows:
-        """The predictions for rows with the target y."""
+    def predict(self, table: Any, y: Array) -> tuple[Array, Array, Array]:
+        """What is known of rows with the target y: the probability of their class, or their residual.
+
+        The others are the best other class and its probability, or the expected value and again the residual.
+        """
         X, rows = self.encoder.transform(table), np.arange(len(y))
         found: Any = 0.0
         for share, model in self.models:
             found = found + share * (model.predict_proba(X)[:, self.order] if self.classes else model.predict(X))
-        known = found[rows, y] if self.classes else y - found
-        sides, wrong = self._sides(known, y), np.zeros(len(y))
-        for side, curve in self.curves.items():
-            if (sides == side).any():
-                wrong[sides == side] = curve.predict(np.abs(known[sides == side]))
         if not self.classes:
-            return _Rows(y, wrong, 1.0 - wrong, (known / self.unit) ** 2, found, known)
+            return y - found, found, y - found
+        known = found[rows, y]
         found[rows, y] = -1.0
-        return _Rows(y, wrong, known, -np.log(np.maximum(known, 1e-30)), found.argmax(axis=1), found.max(axis=1))
+        return known, found.argmax(axis=1), found.max(axis=1)
+
+    def interpolated(self, values: Array, known: Array, y: Array, *, increasing: bool) -> Array:
+        """A value of each row by a monotone function of what is known of it, fitted to the values of the sample."""
+        sides, found = self._sides(known, y), np.zeros(len(y))
+        for side in np.unique(sides):
+            inside = self.side == side
+            curve = IsotonicRegression(increasing=increasing, out_of_bounds="clip")
+            if inside.any():
+                curve.fit(np.abs(self.known[inside]), values[inside])
+                found[sides == side] = curve.predict(np.abs(known[sides == side]))
+        return found
 
 
-def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
+def _all_rows(
+    audit: Audit, predictor: _Predictor, n: int, rows: Array, y: Array, known: Array, suggested: Array, other: Array
+) -> Audit:
     """The audit with the results of all rows; those of the sample stay as they are."""
     j, names, classes = audit.result, audit.target.names, audit.target.task == "classes"
-    y, wrong, probability, losses, suggested, other = found
     sampled = np.searchsorted(rows, audit.row_names.name(audit.target.rows) - 1)
     dropped = np.zeros(len(rows), dtype=bool)
+    known[sampled], dropped[sampled] = predictor.known, j.dropped
+    wrong = predictor.interpolated(j.wrong, known, y, increasing=not classes)
+    probability = known.copy() if classes else predictor.interpolated(j.probability, known, y, increasing=False)
     wrong[sampled], probability[sampled] = j.wrong, j.probability
-    losses[sampled], dropped[sampled] = j.losses, j.dropped
+    losses = -np.log(np.maximum(known, 1e-30)) if classes else (known / predictor.unit) ** 2
     score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
     order = ranking(score, wrong, probability, LISTED if classes else 0, observed=audit.observed)
     pairs = zip(suggested[order], other[order], strict=True)
@@ -257,7 +251,7 @@ def _all_rows(audit: Audit, rows: Array, found: _Rows, n: int) -> Audit:
         actions=actions(wrong[order], wrong[order] * (other[order] > 0.5) if classes else np.zeros(len(order))),
         expected=expected,
         against=np.zeros((len(order), 0)),
-        residuals=None if classes else other,
+        residuals=None if classes else known,
         groups=groups_of(names, y, dropped, wrong, losses) if classes else j.groups,
         noise=replace(j.noise, value=float(wrong.mean())),
     )
