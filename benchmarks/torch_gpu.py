@@ -283,7 +283,8 @@ def goals(rows: list[Row]) -> list[tuple[str, float, float]]:
 
 def _goals(rows: Any) -> Any:
     lines = goals(rows.to_dict("records"))
-    return type(rows)(lines, columns=["figure", "found", "at most"]).set_index("figure")
+    frame = type(rows)(lines, columns=["figure", "found", "at most"]).set_index("figure")
+    return frame[frame["found"] > 0].replace({"at most": {0.0: float("nan")}})
 
 
 @benchmark(_goals, losses=(1024,), labels_of=("8x100",), tokens_of=("8x4x16",), skip_steps=True)

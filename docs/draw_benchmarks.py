@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
 
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table with the index in front."""
-    frame = frame.drop(columns=["date", "commit", "device", "python", "numpy", "seeds"], errors="ignore")
+    frame = frame.drop(columns=["date", "commit", "device", "python", "numpy", "torch", "scikit-learn", "seeds", "note"], errors="ignore")
     columns = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
     names = [str(name or "") for name in frame.index.names]
     lines = [[*names, *columns], ["---"] * (len(names) + len(columns))]
