@@ -23,6 +23,8 @@ from benchmarks.__main__ import MODULES, load  # noqa: E402
 from benchmarks.harness import path_of, recorded, regained  # noqa: E402
 
 OUT = HERE / "benchmarks" / "generated"
+# Below a table stand date, commit and device; notes are for whoever reads the record.
+UNSHOWN = ["date", "commit", "device", "python", "numpy", "torch", "scikit-learn", "seeds", "note"]
 PAGES = {
     "labels": ["automatic_m", "label_errors", "label_noise", "label_noise_scan", "models", "audits"],
     "linear": [
@@ -42,7 +44,7 @@ def shown(value: Any) -> str:
 
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table with the index in front."""
-    frame = frame.drop(columns=["date", "commit", "device", "python", "numpy", "torch", "scikit-learn", "seeds", "note"], errors="ignore")
+    frame = frame.drop(columns=UNSHOWN, errors="ignore")
     columns = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in frame.columns]
     names = [str(name or "") for name in frame.index.names]
     lines = [[*names, *columns], ["---"] * (len(names) + len(columns))]
