@@ -27,8 +27,8 @@ from .fitted import forget, of_rows
 from .linear import check_present, seed_of, warn_of_lost_class, weights_of
 from .weights import as_count, is_whole, scale_of, unit_of
 
-# Out-of-fold predictions from fewer rows than this are uninformative; and the least number of rows for a given m.
-_MIN_ROWS, _MIN_RANKED = 20, 4
+# Out-of-fold predictions from fewer rows than this are uninformative.
+_MIN_ROWS = 20
 _ROUNDS = 5
 # If less than this share is dropped, there is little noise to average out, and a model of all kept rows gets this
 # weight. 1/2 is best for boosted trees, 1 for forests, which average already.
@@ -191,14 +191,14 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
     def _splits(self, task: Task, groups: Any) -> Splits | None:
         """The folds and seeds of the fits; None if there are too few rows for out-of-fold predictions.
 
-        That is fewer than 20 rows, with a given m fewer than 4. The folds of a splitter or a list are always used.
+        That is fewer than 20 rows, with a given m one row. The folds of a splitter or a list are always used.
         """
         n, rng = len(task.y), np.random.default_rng(seed_of(self.random_state))
         check_consistent_length(task.y, groups)
         drawn = isinstance(self.cv, Integral)
         if drawn:
             n_folds = whole_number("cv", self.cv, 2)
-            if n < (_MIN_ROWS if isinstance(self.m, str) else _MIN_RANKED):
+            if n < (_MIN_ROWS if isinstance(self.m, str) else 2):
                 return None
             n_folds = min(n_folds, n if groups is None else max(2, len(np.unique(groups))))
             folds = draw_folds(n, rng, strata=task.codes, groups=groups, n_folds=n_folds, n_repeats=1)
@@ -211,15 +211,9 @@ class RankedRangeModel(MetaEstimatorMixin, BaseEstimator):
         return fit_folds(self._base(), task, splits.folds, keep=keep, seeds=splits.seeds, n_jobs=self.n_jobs)
 
     def _fit_few(self, task: Task, mass: Array) -> None:
-        """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions.
-
-        A given m above 0 is an error.
-        """
-        if not isinstance(self.m, str) and self._ranks(mass)[0] > 0:
-            raise ValueError(
-                f"dropping rows by their out-of-fold loss needs at least {_MIN_RANKED} rows, got "
-                f"n_samples = {len(task.y)}; pass m='auto' or m=0"
-            )
+        """Fit the model to all rows and drop none, because there are too few rows for out-of-fold predictions."""
+        if not isinstance(self.m, str):
+            self._ranks(mass)  # an error unless m < k
         self.tuning_: dict[str, Array] = {}
         nothing = np.zeros(len(task.y))
         self._store_wrong(WrongRows(nothing, nothing > 0, 0.0, (0.0, 1.0)), mass)

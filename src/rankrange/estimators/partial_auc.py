@@ -158,7 +158,8 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         """
         self._validate_params()
         task = Task(check_rates("fpr", self.fpr), check_rates("tpr", self.tpr), float(self.tol), int(self.max_iter))
-        train_fpr = "auto" if _is_auto(self.train_fpr) else check_rates("train_fpr", self.train_fpr)
+        auto = isinstance(self.train_fpr, str) and self.train_fpr == "auto"
+        train_fpr = "auto" if auto else check_rates("train_fpr", self.train_fpr)
         forget(self)
         X, y = validate_data(self, X, y, **FORMATS)
         rows, unit, present = self._rows(X, y, sample_weight)
@@ -218,7 +219,7 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         if train_fpr == "auto":
             few = min(negatives * (task.fpr[1] - task.fpr[0]), positives) < MIN_TO_COMPARE
             if few:
-                return [Candidate(None, task.tpr, 1.0 if _is_auto(self.C) else float(self.C))]
+                return [Candidate(None, task.tpr, 1.0 if self.C == "auto" else float(self.C))]
         elif negatives * (train_fpr[1] - train_fpr[0]) < 1.0 - 1e-9:
             raise ValueError(
                 f"the range must hold at least one negative, got train_fpr={train_fpr} of {negatives:.6g} negatives, "
@@ -280,7 +281,3 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-def _is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"

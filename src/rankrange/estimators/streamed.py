@@ -151,7 +151,5 @@ class ScoresRows:
             y, sample_weight = X.targets()
         elif y is None:
             raise TypeError("score needs y, the targets of the rows of X, got none; pass score(X, y)")
-        if not is_streamed(X):
-            return float(super().score(X, y, sample_weight))  # type: ignore[misc]
         measure = accuracy_score if is_classifier(self) else r2_score
         return float(measure(on_host(y), on_host(self.predict(X)), sample_weight=on_host(sample_weight)))  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ def robust_summary(model: AoRRRegressor, level: float, errors: str) -> Summary:
         coef, bse = fit.W[0], np.full(len(coef), np.nan)
     facts = _facts(model, fit, "fast bootstrap" if resampling else "sandwich")
     title = f"Robust linear regression: {fit.method}"
-    return _table(model, title, coef, bse, n - fit.rank, facts, _notes(model, fit), level)
+    return Summary(title, *_intercept_first(model, coef, bse), n - fit.rank, facts, _notes(model, fit), level)
 
 
 def logistic_summary(model: AoRRClassifier, level: float) -> Summary:
@@ -70,28 +70,15 @@ def logistic_summary(model: AoRRClassifier, level: float) -> Summary:
             "Dropping correct labels makes coefficients too large. Intervals cover both extremes: temperature x "
             "coefficient (no dropped label is wrong) and the coefficient itself (all are wrong)."
         )
-    title, scale = "Trimmed logistic regression" if model.m_ else "Logistic regression", model.temperature_
-    return _table(model, title, b, np.sqrt(np.diag(covariance)), np.inf, facts, tuple(notes), level, scale)
+    title = "Trimmed logistic regression" if model.m_ else "Logistic regression"
+    names, coef, bse = _intercept_first(model, b, np.sqrt(np.diag(covariance)))
+    return Summary(title, names, coef, bse, np.inf, facts, tuple(notes), level, model.temperature_ * coef)
 
 
-def _table(
-    model: Any,
-    title: str,
-    coef: Array,
-    bse: Array,
-    df: float,
-    facts: dict[str, str],
-    notes: tuple[str, ...],
-    level: float,
-    scale: float | None = None,
-) -> Summary:
-    """The table, with the intercept first; with a `scale`, intervals cover the coefficients times it as well."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level!r}; 0.95 is usual")
-    coef, names = coef.astype(np.float64), feature_names(model)
-    if model.fit_intercept:
-        coef, bse, names = np.roll(coef, 1), np.roll(bse, 1), ("Intercept", *names)
-    return Summary(title, names, coef, bse, df, facts, notes, level, other=None if scale is None else scale * coef)
+def _intercept_first(model: Any, coef: Array, bse: Array) -> tuple[tuple[str, ...], Array, Array]:
+    """Names, coefficients and standard errors in the order of the table."""
+    names, coef = feature_names(model), coef.astype(np.float64)
+    return (("Intercept", *names), np.roll(coef, 1), np.roll(bse, 1)) if model.fit_intercept else (names, coef, bse)
 
 
 def feature_names(model: Any) -> tuple[str, ...]:

@@ -48,6 +48,10 @@ class Summary:
     level: float = 0.95
     other: Array | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise ValueError(f"level must lie between 0 and 1, got {self.level!r}; 0.95 is usual")
+
     @property
     def tvalues(self) -> Array:
         """Coefficients divided by their standard errors; 0 for a coefficient of 0 whose error is 0 as well."""

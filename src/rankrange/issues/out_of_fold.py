@@ -61,7 +61,10 @@ class Data:
         or None if the given X cannot be converted. `classes` has all classes, if y may lack some.
         """
         if y is None or (X is None and not has_probabilities):
-            raise ValueError("find_label_issues needs y, and X or pred_probs; pass find_label_issues(X, y)")
+            raise ValueError(
+                "find_label_issues needs y, and X or pred_probs, got not both; pass find_label_issues(X, y), or "
+                "find_label_issues(None, y, pred_probs=P)"
+            )
         index = index_of(X)
         y = _labels("y", y)
         if X is not None:
