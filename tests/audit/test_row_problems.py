@@ -127,6 +127,7 @@ def test_texts_among_numbers_are_impossible_and_named():
     cells[9] = "heavy"
     (problem,) = problems(table | {"weight": cells})
     assert (problem.kind, problem.rows, problem.action) == ("impossible", (10,), "fix")
+    assert problem.sentence == "weight has 1 cell with text instead of numbers, such as 'heavy' (row 10)"
 
 
 @pytest.mark.parametrize("code", [code for code in PLACEHOLDERS if code not in (-1.0, -9.0)])

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from ..core.arrays import Array
-from ..pages.text import number, visible
+from ..pages.text import number, plural, visible
 from ..tables.columns import FEW, Column, read_columns
 from .duplicates import find_duplicates, find_near_duplicates
 from .plan import SAMPLE
@@ -79,7 +79,9 @@ def _find_texts(rows: CheckedRows, least: float) -> list[RowProblem]:
             continue
         at, expected = rows.names[column.strays], "dates" if column.kind == "dates" else "numbers"
         where = f"row{'s' * (len(at) > 1)} {listed_rows(at.tolist())}"
-        sentence = f"{len(at):,} cells of {visible(column.name, 60)} are not {expected} ({where})"
+        first = visible(column.levels[column.codes[column.strays][0]], 40)
+        cells = f"{plural(len(at), 'cell')} with text instead of {expected}, such as '{first}'"
+        sentence = f"{visible(column.name, 60)} has {cells} ({where})"
         found.append(RowProblem("impossible", tuple(at.tolist()), column.name, "text", expected, sentence, 0.9, "fix"))
     return found
 
