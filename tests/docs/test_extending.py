@@ -320,7 +320,7 @@ def test_values_that_a_new_check_flags_are_counted_on_the_page_and_not_allowed_b
         for column in rows.columns:
             for code, text in enumerate(column.levels):  # no levels in a column of numbers
                 usual = text.strip()
-                at = rows.numbers[np.flatnonzero(column.codes == code)]
+                at = rows.names[np.flatnonzero(column.codes == code)]
                 if text != usual and usual in column.levels and len(at) >= least:
                     sentence = f"{column.name} is {text!r} in {len(at)} rows, and {usual!r} in others"
                     found.append(
