@@ -25,7 +25,7 @@ QUESTIONS = [
     "plot_adversarial_training.py",
     "plot_survival.py",
     "plot_several_processes.py",
-    "plot_beyond_memory.py",
+    "plot_out_of_core.py",
     "plot_cvar.py",
 ]
 
