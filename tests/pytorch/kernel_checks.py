@@ -265,6 +265,11 @@ def check_no_wait():
     calls = [lambda: rrt.tkml(scores, mask, 3), lambda: rrt.ranked_range(losses[:1000].double(), 0.1, 0.9)]
     for settings in ({}, {"ranking": "stream", "warmup": 2}):
         calls.append(functools.partial(rrt.AoRRLoss(m=0.1, k=0.9, **settings).to(DEVICE), losses))
+    labels, base = torch.arange(8, device=DEVICE), torch.nn.CrossEntropyLoss(reduction="none")
+    weighted = torch.nn.CrossEntropyLoss(reduction="none", weight=torch.ones(1000, device=DEVICE))
+    calls += [functools.partial(rrt.AoRRLoss(each, 0.1), scores, labels) for each in (base, weighted)]
+    calls.append(functools.partial(rrt.AoRRLoss(base, 0.1, per_class=True), scores, labels))
+    calls.append(functools.partial(rrt.AoRRLoss(base, "auto", n_samples=8), scores, labels, labels))
     for settings in ({"m": 0.1, "k": 0.7}, {}, {"m": "auto"}, {"m": 0.1, "k": 0.7, "per": "sequence"}):
         calls.append(functools.partial(rrt.LinearAoRRLoss(**settings), *tokens))
     for call in calls:

@@ -68,7 +68,6 @@ LOSSES = {
     "auto by sequence": (lambda: rrt.LinearAoRRLoss("auto", per="sequence", n_documents=3), of_tokens),
 }
 FUSED = [name for name, (_, call) in LOSSES.items() if call is of_tokens]
-TRACKING = ["stream", "auto", "partial AUC of a stream"]
 every_loss = pytest.mark.parametrize("name", LOSSES)
 
 

@@ -78,8 +78,14 @@ def test_the_share_of_noise_among_the_tokens_is_found(share):
         assert weights[wrong & (text[:, 1:] >= WORDS // 2)].mean() < 0.1
 
 
+class Tokenizer:
+    @staticmethod
+    def decode(words):
+        return " ".join(str(int(word)) for word in words)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_documents_in_random_order_are_left_out_and_listed(share):
+def test_documents_in_random_order_are_left_out_and_listed_with_their_text(share):
     criterion = rrt.LinearAoRRLoss("auto", per="sequence", n_documents=256)
     wrong, text, model = train(criterion, "document", share)
     bad = wrong[:, 0].nonzero()[:, 0].tolist()
@@ -87,29 +93,18 @@ def test_documents_in_random_order_are_left_out_and_listed(share):
     dropped = (criterion.last_weights == 0).all(1).nonzero()[:, 0].tolist()
     assert dropped == bad
     assert float(criterion.share) == pytest.approx(share, abs=0.05)
-    found = criterion.suspects(len(bad) or 5)
+    found = criterion.suspects(len(bad) or 5, tokens=text, tokenizer=Tokenizer)
+    assert [suspect.dropped for suspect in found] == sorted((suspect.dropped for suspect in found), reverse=True)
     if share:
         assert {suspect.document for suspect in found} == set(bad)
+        assert found[0].text == Tokenizer.decode(text[found[0].document])
+        assert found == criterion.suspects(len(bad), tokens=lambda i: text[i], tokenizer=Tokenizer)
+        assert criterion.suspects(1)[0].text is None
         assert found[0].dropped > 0.9
         assert found[0].visits == 40
         assert found[0].loss > 2.0
     else:
         assert all(suspect.dropped < 0.1 for suspect in found)
-
-
-def test_suspects_come_with_their_text_worst_first():
-    class Tokenizer:
-        @staticmethod
-        def decode(words):
-            return " ".join(str(int(word)) for word in words)
-
-    criterion = rrt.LinearAoRRLoss("auto", warmup=5, n_documents=256)
-    _, text, _ = train(criterion, "token", 0.1, epochs=10)
-    found = criterion.suspects(7, tokens=text, tokenizer=Tokenizer)
-    assert [s.dropped for s in found] == sorted((s.dropped for s in found), reverse=True)
-    assert found[0].text == Tokenizer.decode(text[found[0].document])
-    assert found == criterion.suspects(7, tokens=lambda i: text[i], tokenizer=Tokenizer)
-    assert criterion.suspects(1)[0].text is None
 
 
 @pytest.mark.parametrize(("noisy", "share"), [(0.3, 0.3), (1.0, 0.0)])
