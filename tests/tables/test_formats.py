@@ -108,11 +108,16 @@ def test_json_that_is_no_table_is_an_error(text, message, tmp_path):
 
 def test_json_of_several_types_and_of_objects_in_objects_becomes_columns(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text('{"a": 1, "in": {"x": 1, "y": "u"}}\n{"a": "two", "in": {"x": 2.5, "y": null}}\n{"in": {"x": 3}}\n')
+    path.write_text(
+        '{"a": 1, "code": "007", "in": {"x": 1, "y": "u"}}\n'
+        '{"a": "two", "n": 9007199254740993, "in": {"x": 2.5, "y": null}}\n{"in": {"x": 3}}\n'
+    )
     assert open_table(path).read().to_pydict() == {
         "a": ["1", "two", None],
+        "code": ["007", None, None],
         "in.x": [1, 2.5, 3],
         "in.y": ["u", None, None],
+        "n": [None, 2**53 + 1, None],
     }
 
 
