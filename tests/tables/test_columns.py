@@ -119,14 +119,6 @@ def test_a_column_knows_its_missing_cells_strays_and_marks():
     assert (part.values[1], part.strays.tolist(), part.marks, part.texts()) == (1.0, [True, False], {}, ["old", "1"])
 
 
-def test_native_cells_and_their_texts_are_the_same_column():
-    native = pa.table({"n": [1, 2, None], "f": [0.5, None, 2.0], "b": [True, False, None]})
-    texts = pa.table({"n": ["1", "2", None], "f": ["0.5", None, "2"], "b": ["yes", "no", None]})
-    for one, other in zip(read_columns(native), read_columns(texts), strict=True):
-        assert (one.kind, one.form) == (other.kind, other.form)
-        np.testing.assert_array_equal(one.values, other.values)
-
-
 def test_a_pattern_names_all_columns_that_match_it(tmp_path):
     names = ["x", "label:a", "label:b", "odd*name"]
     assert find_columns(names, ["label:*"], tmp_path) == ["label:a", "label:b"]

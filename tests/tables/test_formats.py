@@ -97,6 +97,9 @@ def test_a_format_that_is_not_read_from_gzip_says_so(tmp_path):
         ("[[1, 2], [3, 4]]", "array of objects"),
         ('{"a": [1, 2], "y": [1]}', "same length"),
         ("[]", "array of objects"),
+        ("[" * 100_000, "JSON must be complete, got .*; correct it, or copy it again"),
+        ('{"a": [1], "y": [', "JSON must be complete"),
+        ('[{"a": 1, "y": 1}, 2]', "array of objects"),
     ],
 )
 def test_json_that_is_no_table_is_an_error(text, message, tmp_path):
@@ -110,14 +113,14 @@ def test_json_of_several_types_and_of_objects_in_objects_becomes_columns(tmp_pat
     path = tmp_path / "t.jsonl"
     path.write_text(
         '{"a": 1, "code": "007", "in": {"x": 1, "y": "u"}}\n'
-        '{"a": "two", "n": 9007199254740993, "in": {"x": 2.5, "y": null}}\n{"in": {"x": 3}}\n'
+        '{"a": "two", "n": 9007199254740993, "in": {"x": 2.5, "y": null}}\n{"n": 1' + 400 * "0" + ', "in": {"x": 3}}\n'
     )
     assert open_table(path).read().to_pydict() == {
         "a": ["1", "two", None],
         "code": ["007", None, None],
         "in.x": [1, 2.5, 3],
         "in.y": ["u", None, None],
-        "n": [None, 2**53 + 1, None],
+        "n": [None, str(2**53 + 1), "1" + 400 * "0"],
     }
 
 

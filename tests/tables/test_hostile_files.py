@@ -153,20 +153,6 @@ def test_a_cell_of_three_megabytes_is_read_and_an_endless_one_is_an_error(tmp_pa
     assert rows_as_text(source, [0, 50, 100]) == [["1", "u"], [long, "v"], ["2", "w"]]
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1], "y": [', '[{"a": 1, "y": 1}, 2]'])
-def test_odd_json_is_one_sentence(text, tmp_path):
-    path = tmp_path / "t.json"
-    path.write_text(text)
-    with pytest.raises(UserError, match=r"JSON must be .*; "):
-        open_table(path)
-
-
-def test_whole_numbers_beyond_floats_are_texts(tmp_path):
-    path = tmp_path / "t.json"
-    path.write_text('[{"a": 1' + "0" * 400 + ', "y": 1}, {"a": 2, "y": 2}]')
-    assert open_table(path).read()["a"].to_pylist() == ["1" + "0" * 400, "2"]
-
-
 @pytest.mark.parametrize(
     ("message", "shown"),
     [
