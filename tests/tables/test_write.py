@@ -70,6 +70,12 @@ def test_outputs_never_replace_what_is_read_or_an_unnamed_file(tmp_path):
     embeddings.write_bytes(b"x")
     with pytest.raises(UserError, match=r"--out must not be --embeddings, got .* for both"):
         check_paths({"--out": embeddings}, [("--embeddings", embeddings)])
+    (tmp_path / "folder").mkdir()
+    part = tmp_path / "folder" / "part.parquet"
+    check_paths({"--out": part}, [("a file that is read", part.parent)])
+    part.write_bytes(b"x")
+    with pytest.raises(UserError, match=r"--out must not replace a file of a folder that is read, got .*part.parquet"):
+        check_paths({"--out": part}, [("a file that is read", part.parent)])
     beside = {tasks.with_suffix(".xml"): tasks}
     check_paths({"--export label-studio": tasks}, beside=beside)
     tasks.with_suffix(".xml").write_text("somebody's own")

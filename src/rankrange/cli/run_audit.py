@@ -94,7 +94,7 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     paths = {f"--{name}": getattr(arguments, name) for name in ("report", "out", "clean", "model", "problems")}
     paths |= {f"--export {tool}": path for tool, path in arguments.export}
     inputs = [("a file that is read", path) for path in arguments.file]
-    inputs += [(flag(name), getattr(arguments, name)) for name in ("decisions", "embeddings", "pred_probs")]
+    inputs += [(flag(name), getattr(arguments, name)) for name in ("decisions", "embeddings", "pred_probs", "images")]
     outputs = check_paths(paths, inputs, {path.with_suffix(".xml"): path for _, path in arguments.export})
     how = {"--clean-if": arguments.clean_if is not None, "--clean-how": arguments.clean_how == "relabel"}
     for option, given in how.items():

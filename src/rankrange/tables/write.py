@@ -31,6 +31,7 @@ def check_paths(
     files that are written beside an output without being named: they replace older ones only together with the output.
     """
     taken = {path.resolve(): option for option, path in inputs if path is not None}
+    folders = {path for path in taken if path.is_dir()}
     asked = {option: path for option, path in outputs.items() if path is not None}
     for path, output in (beside or {}).items():
         if path.exists() and not output.exists():
@@ -45,6 +46,8 @@ def check_paths(
             raise UserError(f"{option} must name a regular file, got {path}, a pipe or device; choose another path")
         if not os.access(path.parent, os.W_OK):
             raise UserError(f"no permission to write into {path.parent}; choose another path for {option}")
+        if path.exists() and folders & set(path.resolve().parents):
+            raise UserError(f"{option} must not replace a file of a folder that is read, got {path}; choose another")
         other = taken.setdefault(path.resolve(), option)
         if other != option:
             raise UserError(f"{option} must not be {other}, got {path} for both; give it another name")
