@@ -4,6 +4,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -12,7 +13,6 @@ from rankrange.crossfit import predictions, trees
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task, fit_folds, predict_with
 from rankrange.crossfit.neighbours import neighbour_means
-from rankrange.crossfit.simple_models import smooth_functions
 
 N, CLASSES = 180, 3
 
@@ -42,10 +42,12 @@ def of_linear(place):
     return predict
 
 
-def of_forest(place):
+def of_sparse(name):
     def predict(X, codes, folds, mass):
-        forest = trees.Forest.fit(X, codes, CLASSES, folds, np.random.default_rng(0), mass)
-        return forest.out_of_fold(X, folds)[place]
+        X = np.hstack([X, 0.1 * np.random.default_rng(5).normal(size=(N, N))])
+        # one penalty, and one share to cut, are chosen for all folds
+        with mock.patch.multiple(predictions, wrong_share=lambda *given: 0.1, best_C=lambda *given: 0.1):
+            return predictions.sparse_predictions(X, codes, CLASSES, folds)[name]
 
     return predict
 
@@ -61,26 +63,22 @@ def of_model(model):
     return predict
 
 
-# Members that keep to the folds they are given, and those that leave out one row at a time; how much their predictions
-# may move: fits are solved to a tolerance, and the penalty is chosen on all rows.
+# Members, and how much their predictions may move: fits are solved to a tolerance, the penalty is chosen on all rows.
 BY_FOLD = {
     "ordinary": (of_linear(0), 2e-3),
     "trimmed": (of_linear(1), 2e-2),
     "neighbours": (of_neighbours, 1e-12),
-    "forest": (of_forest(0), 1e-12),
-    "large leaves": (of_forest(1), 1e-12),
+    "extra trees": (of_model(ExtraTreesClassifier(10, min_samples_leaf=10, bootstrap=True, random_state=0)), 1e-12),
     "naive Bayes": (of_model(GaussianNB()), 1e-12),
     "nearest neighbour": (of_model(KNeighborsClassifier(1)), 1e-12),
 }
-UNWEIGHTED = {"boosting": (of_trees("boosting"), 1e-12)}
-ONE_OUT = {
-    "smooth functions": (
-        lambda X, codes, folds, mass: smooth_functions(X, codes, CLASSES, np.random.default_rng(0), mass),
-        1e-9,
-    ),
+UNWEIGHTED = {
+    **{name: (of_trees(name), 1e-12) for name in ("boosting", "forest", "coarse_forest")},
+    "sparse": (of_sparse("sparse"), 2e-3),
+    "sparse robust": (of_sparse("sparse robust"), 2e-2),
 }
 LINEAR = {"ordinary": 0, "trimmed": 1}  # one penalty, and one share to cut, are chosen for all folds
-MEMBERS = {**BY_FOLD, **UNWEIGHTED, **ONE_OUT}
+MEMBERS = {**BY_FOLD, **UNWEIGHTED}
 MASSES = {
     "none": lambda n: None,
     "all 4": lambda n: np.full(n, 4.0),
@@ -114,7 +112,7 @@ def test_no_label_has_a_say_in_its_own_prediction(member, repeats):
     ("member", "mass"),
     [
         (member, mass)
-        for member in {**BY_FOLD, **ONE_OUT}
+        for member in BY_FOLD
         for mass in ("all 4", "whole", "fractions")
         if (member, mass) != ("nearest neighbour", "fractions")  # its fit takes no weights
     ],
@@ -125,7 +123,7 @@ def test_no_label_has_a_say_in_its_own_prediction_whatever_its_weight(member, ma
     assert_own_label_has_no_say(*MEMBERS[member], X, codes, folds, MASSES[mass](len(X)))
 
 
-@pytest.mark.parametrize("member", [name for name in MEMBERS if name not in ONE_OUT | LINEAR])
+@pytest.mark.parametrize("member", [name for name in MEMBERS if name not in LINEAR])
 def test_rows_that_a_plan_forbids_change_no_prediction(member):
     """Folds along time: whatever happens to labels later than a test row, its prediction stays."""
     X, codes = problem()

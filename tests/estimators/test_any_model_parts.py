@@ -18,7 +18,6 @@ from rankrange import RankedRangeClassifier, RankedRangeRegressor, noise
 from rankrange.core.transition import temperature, tempered
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.simple_models import smooth_functions, smooth_means
 from rankrange.outliers import outlier_posterior
 from rankrange.outliers.scatter import sizes
 
@@ -161,15 +160,6 @@ def test_labels_that_nothing_predicts_are_left_alone():
         flagged.append(model.dropped_.any())
     assert sum(flagged) <= 3
     assert np.count_nonzero(limits) <= 1
-
-
-def test_smooth_functions_of_label_sets_are_those_of_each_label_alone():
-    X, y = moons(200)
-    Y = np.stack([y == 1, X[:, 0] > 0.5], axis=1)
-    found = smooth_means(X, Y.astype(float), np.random.default_rng(0), separately=True)
-    for label, P in zip(Y.T, found.T, strict=True):
-        alone = smooth_functions(X, label.astype(int), 2, np.random.default_rng(0), None)[:, 1]
-        np.testing.assert_allclose(P, alone, atol=0.01)  # two shares are made to sum to 1, one is clipped
 
 
 def test_folds_average_the_predictions_of_each_row():

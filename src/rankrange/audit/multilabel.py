@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 from scipy.stats import rankdata
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
 from ..crossfit.folds import PENALTIES
 from ..crossfit.neighbours import POOL, neighbour_means, of_unit_variance
-from ..crossfit.simple_models import smooth_means
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
@@ -126,13 +127,16 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
     Each label is a binary target with the out-of-fold probabilities `p` of logistic regression. Nearest neighbours and
-    smooth functions also predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
+    extra trees also predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
         yes["neighbours"] = neighbour_means(of_unit_variance(X), Y, plan.folds.once(), plan.rng(3))
-        yes["smooth"] = smooth_means(X, Y.astype(np.float64), plan.rng(5), separately=True)
+        folds = plan.folds.once()
+        pairs = [tuple(map(np.flatnonzero, masks)) for masks in zip(folds.train, folds.test, strict=True)]
+        trees = ExtraTreesRegressor(60, min_samples_leaf=5, bootstrap=True, random_state=plan.seed)
+        yes["forest"] = cross_val_predict(trees, X, Y.astype(np.float64), cv=pairs)
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):
         members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}

@@ -159,7 +159,7 @@ def _cuts_a_class(objective: Objective, s: Array, m: float) -> bool:
 def _noise(held_out: HeldOut, Z: Array, chosen: int) -> tuple[float, float, float]:
     """The share of wrong labels, or of outliers, with its 95% interval, from the out-of-fold scores Z (R, M, r, rows).
 
-    Labels use the predictions of the ordinary and of the chosen fit, and a smooth model; residuals those of the chosen
+    Labels use the predictions of the ordinary and of the chosen fit, and forests; residuals those of the chosen
     fit, and the fits that drop most for the upper limit.
     """
     rows, Z = held_out.rows, Z.mean(axis=0)

@@ -220,16 +220,20 @@ def penalties_of(objective: Objective) -> Array:
     return first * np.geomspace(1.0, _L1_RANGE, _L1_PENALTIES)
 
 
-def best_C(objective: Objective, folds: Folds, rng: np.random.Generator) -> float:
-    """scikit-learn's C with the lowest out-of-fold loss on the given folds."""
-    return cheapest_C(HeldOut(objective.ranked(0, objective.k), folds, rng), {})
+def best_C(objective: Objective, folds: Folds, rng: np.random.Generator, Cs: Array | None = None) -> float:
+    """scikit-learn's C, of `Cs` if given, with the lowest out-of-fold loss on the given folds."""
+    return cheapest_C(HeldOut(objective.ranked(0, objective.k), folds, rng), {}, Cs)
 
 
-def cheapest_C(held_out: HeldOut, table: dict[str, Array]) -> float:
-    """The smallest C with nearly the lowest out-of-fold loss; with an l1 penalty, within one standard error of it."""
-    Cs = penalties_of(held_out.objective)
+def cheapest_C(held_out: HeldOut, table: dict[str, Array], Cs: Array | None = None) -> float:
+    """The smallest C with nearly the lowest out-of-fold loss.
+
+    For numeric targets and for an l1 penalty, unless `Cs` are given, the loss is the trimmed one, and an l1 penalty
+    takes the smallest C within one standard error.
+    """
+    plain = Cs is not None or (held_out.objective.loss.targets != "numbers" and not held_out.objective.l1_ratio)
+    Cs = penalties_of(held_out.objective) if Cs is None else Cs
     held_out.objective = objective = with_C(held_out.objective, 1.0)
-    plain = objective.loss.targets != "numbers" and not objective.l1_ratio
     shares = (0.0,) if plain else _C_SHARES
     W = held_out.each(partial(_penalty_paths, Cs=Cs, shares=shares))
     losses = held_out.losses(held_out.predicted(W))
@@ -238,7 +242,7 @@ def cheapest_C(held_out: HeldOut, table: dict[str, Array]) -> float:
     row = np.unravel_index(int(cost.argmin()), cost.shape)[0]
     cost, error = cost[row], error[row]
     best = int(cost.argmin())
-    limit = cost[best] + error[best] if objective.l1_ratio else cost[best] * (1.0 + 1e-4)
+    limit = cost[best] + error[best] if objective.l1_ratio and not plain else cost[best] * (1.0 + 1e-4)
     table.update({"C": Cs, "loss": cost, "loss_error": error})
     return float(Cs[np.flatnonzero(cost <= limit)[0]])
 

@@ -1,7 +1,7 @@
-"""The estimated share of wrong labels, from a smooth model and the linear fits that are used to choose m.
+"""The estimated share of wrong labels, from forests and the linear fits that are used to choose m.
 
 A linear model alone mistakes non-linear class boundaries for wrong labels: for clean XOR data it estimates 20% wrong
-labels. A smooth model of a sample of rows costs about as much as a few linear fits.
+labels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import WIDTH, probabilities_of
 from ..label_noise import LabelNoiseModel
-from .numeric import standardised, with_levels
-from .simple_models import smooth_functions
+from .folds import draw_folds
+from .simple_models import forest_predictions
 
 # The largest number of rows; this many estimate the share to half a percent.
 _MAX_ROWS = 4_000
@@ -33,9 +33,9 @@ def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Ge
     if objective.mass.dtype != bool:
         mass = objective.mass[rows].astype(np.float64)
     linear = {f"linear {i}": probabilities_of(Z[rows]) for i, Z in enumerate(scores)}
-    X = standardised(with_levels(objective.design.X[rows]), mass)
-    smooth = smooth_functions(X, codes, linear["linear 0"].shape[1], rng, mass)
-    found = LabelNoiseModel().fit({**linear, "smooth": smooth}, codes, mass)
+    folds = draw_folds(len(rows), rng, strata=codes, n_folds=5, n_repeats=1)
+    forests = forest_predictions(objective.design.X[rows], codes, linear["linear 0"].shape[1], folds, rng, mass)
+    found = LabelNoiseModel().fit({**linear, **forests}, codes, mass)
     weight = np.ones(len(rows)) if mass is None else mass
     missed = float(weight @ (found.mean.argmax(axis=1) != codes) / weight.sum())
     most = missed + WIDTH * float(np.sqrt(missed * (1.0 - missed) / weight.sum()))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from .folds import Folds
-from .sparse_member import sparse_predictions
+from .predictions import sparse_predictions
 from .text_member import text_predictions
 from .trees import tree_predictions
 

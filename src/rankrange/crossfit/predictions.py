@@ -1,4 +1,4 @@
-"""Out-of-fold predictions of linear models: an ordinary fit, one that drops suspect rows, and a penalised one.
+"""Out-of-fold predictions of linear models: an ordinary fit, one that drops suspect rows, and penalised ones.
 
 Linear models hardly overfit wrong labels. Predictions of rows with missing cells are made less confident if that makes
 the labels more likely.
@@ -23,11 +23,14 @@ from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
 from .models import Task, fit_folds
+from .numeric import standardised
 from .path import dropping, ordinary_fit, out_of_fold, part_of, upwards, with_C
 
 Parts = list[tuple[Array, Array]]
 # The largest share of rows that a fit of two classes drops.
 _MAX_CUT = 0.45
+# Candidates for the C of l1-penalised fits, times the number of rows.
+_SPARSE_PENALTIES = np.geomspace(2.0, 60.0, 12)
 # Candidate temperatures, the least probability, and the largest number of columns with missing cells.
 _TEMPERATURES, _LEAST, _FOLLOWED = np.exp(np.arange(-1.5, 3.1, 0.25)), 1e-4, 5
 
@@ -66,10 +69,12 @@ def trimmed_fits(
     """Two fits of each fold, and for each fold its test rows and their scores (2, r, rows).
 
     One fit drops no rows, the other the estimated share of wrong labels: at least one row and at most 45% of the rows,
-    60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than columns the coefficients
-    of the fits are in coordinates of the rows' span.
+    60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than columns and no l1 penalty
+    the coefficients of the fits are in coordinates of the rows' span.
     """
-    objective = replace(objective, design=Design(spanned(objective.design.X), objective.design.fit_intercept))
+    if not objective.l1_ratio:
+        design = Design(spanned(objective.design.X), objective.design.fit_intercept)
+        objective = replace(objective, design=design)
     mass = objective.mass
     objective = replace(objective, k=objective.total)
     C = best_C(objective, folds, np.random.default_rng(0)) if C is None else C
@@ -107,10 +112,28 @@ def linear_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, mass: Array | None = None
 ) -> tuple[Array, ...]:
     """Out-of-fold probabilities (n, n_classes) of the ordinary and of the trimmed linear fit."""
-    objective = logistic_objective(X, codes, n_classes, mass=mass)
-    _, parts = trimmed_fits(objective, codes, folds, None)
+    return _both(logistic_objective(X, codes, n_classes, mass=mass), codes, folds)
+
+
+def _both(objective: Objective, codes: Array, folds: Folds, C: float | None = None) -> tuple[Array, ...]:
+    _, parts = trimmed_fits(objective, codes, folds, C)
     logs = folds.average([log_probabilities(Z).transpose(1, 0, 2) for _, Z in parts])
     return np.exp(logs[:, 0]), np.exp(logs[:, 1])
+
+
+def sparse_predictions(X: Array, codes: Array, n_classes: int, folds: Folds) -> dict[str, Array]:
+    """Probabilities (n, n_classes) of an ordinary ("sparse") and of a trimmed ("sparse robust") l1-penalised fit.
+
+    Empty unless there are more columns than rows. If few of many columns are informative, an l2 penalty spreads the
+    coefficients over all columns.
+    """
+    if X.shape[1] <= X.shape[0]:
+        return {}
+    X = standardised(np.asarray(X, dtype=np.float64))
+    objective = replace(logistic_objective(X, codes, n_classes), l1_ratio=1.0)
+    # for columns of unit variance, all coefficients are about zero at the first
+    C = best_C(objective, folds, np.random.default_rng(0), _SPARSE_PENALTIES / len(codes))
+    return dict(zip(("sparse", "sparse robust"), _both(objective, codes, folds, C), strict=True))
 
 
 def penalised_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) -> Array:

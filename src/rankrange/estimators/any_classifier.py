@@ -32,11 +32,11 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
 
     Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
     converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
-    nearest neighbours and smooth functions (both up to 20,000 rows, the latter neither with groups nor with given
-    folds), and extra trees. From these predictions `LabelNoiseModel` estimates how many labels of each class are wrong,
-    and for each row the probability that its label is wrong. Rows with a probability of at least one half are dropped,
-    unless these are more than half of all rows. At least two rows of each class are kept, and all rows of a class of
-    fewer than five. With fewer than 20 rows, none is dropped. The model is then fitted to the rows that are kept.
+    nearest neighbours (up to 20,000 rows), and extra trees. From these predictions `LabelNoiseModel` estimates how
+    many labels of each class are wrong, and for each row the probability that its label is wrong. Rows with a
+    probability of at least one half are dropped, unless these are more than half of all rows. At least two rows of
+    each class are kept, and all rows of a class of fewer than five. With fewer than 20 rows, none is dropped. The
+    model is then fitted to the rows that are kept.
 
     Parameters
     ----------

@@ -116,9 +116,9 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
         with an l1 penalty the coefficients "coef" (C, outputs, n_features). With a clean validation set: "m", "k",
         "lam_hat", "lam" and "validation_loss".
     noise_estimate_, noise_interval_ : float and pair of float
-        The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear and smooth
-        models; the upper bound counts every label that these models mispredict. m_ / n may differ from the estimate,
-        because m_ is chosen for accuracy.
+        The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear models
+        and extra trees; the upper bound counts every label that these models mispredict. m_ / n may differ from the
+        estimate, because m_ is chosen for accuracy.
 
     References
     ----------

@@ -21,7 +21,8 @@ from ..core.threads import one_thread
 from ..core.transition import probabilities_of
 from ..crossfit import predictions
 from ..crossfit.folds import Folds
-from ..crossfit.trees import TREE_MEMBERS, FoldTrees
+from ..crossfit.models import predict_with
+from ..crossfit.trees import fit_trees
 from ..estimators import AoRRClassifier
 from ..issues.find import P_WRONG_IN_SCORE, add_fdr, as_dense, find_label_issues
 from ..issues.out_of_fold import IGNORED, check_settings
@@ -102,8 +103,8 @@ def _fitted(
         d = space.X.shape[1]
         W = np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
     dense = as_dense(data.X) if trees else None
-    grown = None if dense is None else FoldTrees.fit(dense, codes, n_classes, folds, rng)
-    members = Members(data.model, W, grown)
+    grown = {} if dense is None else fit_trees(dense, codes, n_classes, folds, rng)
+    members = Members(data.model, W, {name: fits.models for name, fits in grown.items()})
     posterior = LabelNoiseModel().fit(members.predictions(fold, data.X), codes, data.mass)
     assert data.model.classes is not None
     names = rows.named(data.model.classes)
@@ -121,11 +122,11 @@ class Members:
 
     model: Model
     linear: Array
-    trees: FoldTrees | None = None
+    trees: dict[str, list[Any]]
 
     def predictions(self, fold: Array, X: Any) -> dict[str, Array]:
         """Probabilities (n, classes) by name of the member, from models fitted without the fold of the row."""
-        names = ["ordinary", "robust", *(TREE_MEMBERS if self.trees is not None else ())]
+        names = ["ordinary", "robust", *self.trees]
         found = {name: np.empty((len(fold), self.model.n_classes)) for name in names}
         for number in range(self.linear.shape[1]):
             rows = np.flatnonzero(fold == number)
@@ -134,8 +135,8 @@ class Members:
             part = X[rows]
             scores = [self.model.scores(W[number], part) for W in self.linear]
             of_fold = dict(zip(names, (probabilities_of(Z.T.astype(np.float64)) for Z in scores), strict=False))
-            if self.trees is not None:
-                of_fold |= self.trees.predict(number, part.toarray() if sp.issparse(part) else part)
+            dense, classes = part.toarray() if sp.issparse(part) else part, np.arange(self.model.n_classes)
+            of_fold |= {name: predict_with(models[number], dense, classes) for name, models in self.trees.items()}
             for name, P in of_fold.items():
                 found[name][rows] = P
         return found
