@@ -530,7 +530,7 @@ def test_an_audit_of_a_numeric_target_names_bad_leverage_points():
     X[:3] += 12.0
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "price": y}, index=[f"house {i}" for i in range(200)])
     found = [p for p in audit_table(frame, "price").row_problems if p.kind == "bad leverage point"]
-    assert [problem.rows for problem in found] == [(0,), (1,), (2,)]
+    assert [problem.rows for problem in found] == [("house 0",), ("house 1",), ("house 2",)]
     off = [float(problem.sentence.split("fit by ")[1].replace(",", "")) for problem in found]
     assert off == pytest.approx([12_000.0] * 3, rel=0.05)
 

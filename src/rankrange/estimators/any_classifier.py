@@ -19,10 +19,8 @@ from ..label_noise import LIKELY, LabelNoiseModel, LabelNoisePosterior
 from .any_model import ANY_ROWS, RankedRangeModel, Splits, WrongRows
 from .fitted import PER_CLASS, LogProbabilities, of_rows
 
-# No row of a class with fewer rows is dropped, because a fold would have too few rows of the class.
+# At least this many rows of each class are kept, those with the smallest p_wrong, so that folds have some of each.
 _MIN_OF_CLASS = 5
-# At least this many rows of every other class are kept, those with the smallest p_wrong.
-_MIN_KEPT = 2
 # If more than this share of all rows would be dropped, none are: the labels are then too noisy to learn from.
 _MAX_CUT = 0.5
 
@@ -34,9 +32,9 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
     converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
     nearest neighbours (up to 20,000 rows), and extra trees. From these predictions `LabelNoiseModel` estimates how
     many labels of each class are wrong, and for each row the probability that its label is wrong. Rows with a
-    probability of at least one half are dropped, unless these are more than half of all rows. At least two rows of
-    each class are kept, and all rows of a class of fewer than five. With fewer than 20 rows, none is dropped. The
-    model is then fitted to the rows that are kept.
+    probability of at least one half are dropped, unless these are more than half of all rows. At least five rows of
+    each class are kept, and with fewer than 20 rows in all none is dropped. The model is then fitted to the rows that
+    are kept.
 
     Parameters
     ----------
@@ -147,10 +145,10 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
         cut = p_wrong >= LIKELY
         if mass[cut].sum() > _MAX_CUT * mass.sum():
             return np.zeros(len(cut), dtype=bool)
+        order = np.argsort(p_wrong, kind="stable")
         for label in self.classes_:
-            rows = np.flatnonzero(task.y == label)
-            n_kept = len(rows) if mass[rows].sum() < _MIN_OF_CLASS else _MIN_KEPT
-            cut[rows[np.argsort(p_wrong[rows], kind="stable")[:n_kept]]] = False
+            rows = order[task.y[order] == label]
+            cut[rows[np.cumsum(mass[rows]) - mass[rows] < _MIN_OF_CLASS]] = False
         return cut
 
     def _gives_probabilities(self) -> bool:

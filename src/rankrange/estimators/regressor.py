@@ -25,6 +25,16 @@ from .summaries import diagnose, prediction_error, robust_summary, standardised,
 from .weights import is_whole
 
 
+def _of_fit(name: str, meaning: str) -> property:
+    """An attribute of the robust fit, as it was saved or, if it was not, computed when first used."""
+
+    def read(self: AoRRRegressor) -> Any:
+        saved = getattr(self, "_saved", {})
+        return saved[name] if name in saved else getattr(self._robust(), name)
+
+    return property(read, doc=meaning)
+
+
 class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
     """Linear regression that ignores the training rows it fits worst.
 
@@ -239,10 +249,6 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
             self._saved = {"scale": fit.scale, "raw_scale": fit.raw_scale, "covariance": fit.covariance}
         return self._finished
 
-    def _of_fit(self, name: str) -> Any:
-        """What is kept of a robust fit without its rows."""
-        return self._saved[name] if hasattr(self, "_saved") else getattr(self._robust(), name)
-
     def _kept(self) -> Array:
         """Mask of the n - m rows with the smallest losses; the first ones if rows are tied at the cut."""
         X, y = self._training
@@ -251,35 +257,16 @@ class AoRRRegressor(ScoresRows, RegressorMixin, AoRRLinear):
         kept[order[: len(y) - int(self.m_)]] = True
         return kept
 
-    @property
-    def scale_(self) -> float:
-        """The robust standard deviation of the errors."""
-        return float(self._of_fit("scale"))
-
-    @property
-    def raw_scale_(self) -> float:
-        """The robust standard deviation of the errors under the trimmed fit."""
-        return float(self._of_fit("raw_scale"))
-
-    @property
-    def cov_(self) -> Array:
-        """The covariance of the coefficients, the intercept last, by the sandwich formula."""
-        return np.asarray(self._of_fit("covariance"))
+    scale_ = _of_fit("scale", "The robust standard deviation of the errors.")
+    raw_scale_ = _of_fit("raw_scale", "The robust standard deviation of the errors under the trimmed fit.")
+    cov_ = _of_fit("covariance", "The covariance of the coefficients, the intercept last, by the sandwich formula.")
+    weights_ = _of_fit("weights", "The weight of each training row in [0, 1].")
+    support_ = _of_fit("support", "Mask of the training rows that the coefficients were fitted to.")
 
     @property
     def bse_(self) -> Array:
         """Standard errors of the coefficients, the intercept's last."""
         return np.sqrt(np.diag(self.cov_))
-
-    @property
-    def weights_(self) -> Array:
-        """The weight of each training row in [0, 1]."""
-        return self._robust().weights
-
-    @property
-    def support_(self) -> Array:
-        """Mask of the training rows that the coefficients were fitted to."""
-        return self._robust().support
 
     @property
     def residuals_(self) -> Array:

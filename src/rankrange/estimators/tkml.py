@@ -210,24 +210,12 @@ class TKMLClassifier(LabelRanker):
         if objective.design.n < 2 or together or (no_stopping and not choose_C):
             return objective, int(self.max_iter)
         held = _held_out(objective.design.n, 0.2 if no_stopping else self.validation, rng, groups)
-        best = self._least_error(objective, held) if choose_C else (objective, self._stop(objective, held))
+        tried = [replace(objective, C=C * objective.kept) for C in PENALTIES] if choose_C else [objective]
+        best, stop = max(((each, self._stop(each, held)) for each in tried), key=lambda found: found[1].score)
         if no_stopping:
-            return best[0], int(self.max_iter)
-        self.stop_scores_, self.stop_score_ = best[1].scores, best[1].score
-        return best[0], best[1].steps
-
-    def _least_error(self, objective: LabelObjective, held: list[Array]) -> tuple[LabelObjective, _Stop]:
-        """Choose C: try penalties from strong to weak until two in a row bring no improvement."""
-        found: list[tuple[LabelObjective, _Stop]] = []
-        best = 0
-        for C in PENALTIES:
-            candidate = replace(objective, C=C * objective.kept)
-            found.append((candidate, self._stop(candidate, held)))
-            if found[-1][1].score > found[best][1].score:
-                best = len(found) - 1
-            if len(found) - 1 - best >= 2:
-                break
-        return found[best]
+            return best, int(self.max_iter)
+        self.stop_scores_, self.stop_score_ = stop.scores, stop.score
+        return best, stop.steps
 
     def _stop(self, objective: LabelObjective, held: list[Array]) -> _Stop:
         """Choose the number of steps by the smoothed accuracy on held-out rows.
