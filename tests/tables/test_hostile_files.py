@@ -12,6 +12,8 @@ import pytest
 from rankrange.errors import UserError
 
 pa = pytest.importorskip("pyarrow")
+arrow_csv = pytest.importorskip("pyarrow.csv")
+pq = pytest.importorskip("pyarrow.parquet")
 
 from rankrange.tables import formats, read  # noqa: E402
 from rankrange.tables.read import open_table, rows_as_text  # noqa: E402
@@ -164,6 +166,19 @@ def test_a_cell_of_three_megabytes_is_read_and_an_endless_one_is_an_error(tmp_pa
 )
 def test_paths_in_messages_are_not_rewritten(message, shown):
     assert UserError(message).for_command_line() == shown
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_a_batch_has_few_rows_however_short_they_are(name, tmp_path):
+    """Each row may become hundreds of features."""
+    whole = pa.table({"a": ["u", "v"] * 200_000, "y": ["0", "1"] * 200_000})
+    if name == "t.csv":
+        arrow_csv.write_csv(whole, tmp_path / name)
+    else:
+        pq.write_table(whole, tmp_path / name)
+    sizes = [batch.num_rows for batch in open_table(tmp_path / name).batches()]
+    assert sum(sizes) == 400_000
+    assert max(sizes) <= 1 << 15
 
 
 def test_only_the_rows_that_are_asked_for_become_texts(tmp_path, monkeypatch):

@@ -35,8 +35,8 @@ from .records import records
 # More columns would need more memory than most machines have.
 MAX_COLUMNS = 10_000
 # The number of bytes that are read at once: the head of a file, a block of CSV (at least its longest row), and the
-# numbers of a batch of other formats.
-_BLOCK = 1 << 24
+# numbers of a batch; and the largest number of rows of a batch, each of which may become hundreds of features.
+_BLOCK, _BATCH_ROWS = 1 << 24, 1 << 15
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,18 @@ class Source:
         import pyarrow.csv
 
         wanted = list(self.names if columns is None else columns)
+        rows = max(1, min(_BATCH_ROWS, _BLOCK // (8 * max(1, len(wanted)))))
         try:
             for part in self.parts:
                 yield from part.batches(wanted, as_written=as_written)
             if self.data is not None:
-                rows = _BLOCK // (8 * max(1, len(wanted)))
                 yield from self.data.to_batches(
                     columns=wanted, batch_size=rows, batch_readahead=2, fragment_readahead=1
                 )
             elif not self.parts:
                 texts, null = dict.fromkeys(wanted, pa.string()), [] if as_written else MISSING
-                yield from pyarrow.csv.open_csv(*self._csv(wanted, column_types=texts, null_values=null))
+                for block in pyarrow.csv.open_csv(*self._csv(wanted, column_types=texts, null_values=null)):
+                    yield from (block.slice(start, rows) for start in range(0, block.num_rows, rows))
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from error
 
