@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
@@ -67,6 +67,7 @@ def folds_of(n, by, cells, seed=0):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=60, max_size=60))
+@example([i % 5 for i in range(60)])
 def test_a_group_is_never_in_two_parts(groups):
     if len(set(groups)) < 5:
         with pytest.raises(UserError, match="needs at least 5 groups"):

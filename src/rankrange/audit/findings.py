@@ -78,10 +78,8 @@ class Audit:
 
     Parameters
     ----------
-    name : str
-        Name of the table.
-    n_rows : int
-        Rows of the table, including those without a target.
+    name, n_rows : str and int
+        The name of the table, and its rows, including those without a target.
     target : Target
         The target columns and their values.
     result : TaskResult
@@ -90,16 +88,10 @@ class Audit:
         How each column was encoded.
     pipeline : sklearn.pipeline.Pipeline
         The robust model, which takes a table.
-    settings : dict of str
-        The settings of the audit, as shown on the page.
-    notes : list of str
-        Further remarks for the reader.
-    cells : dict of list of str
-        The values of the suspects that are shown, by column.
-    images : list of bytes
-        Images of the suspects that are shown, if the columns are pixels.
-    image_side : int
-        Their side in pixels; 0 if there are none.
+    settings, notes : dict of str and list of str
+        The settings of the audit, and further remarks for the reader.
+    cells, images, image_side : dict of list of str, list of bytes, int
+        The values of the suspects that are shown, by column, or if the columns are pixels their images and the side.
     seconds : float
         Run time.
     row_problems : list of RowProblem
@@ -108,10 +100,8 @@ class Audit:
         How the target came about, as given.
     by_group : list of Group
         The groups of the column `group`, the largest mean out-of-fold loss first.
-    source : Source or Held
-        The rows as written in the file or table.
-    row_names : RowNames
-        The names of the rows.
+    source, row_names : Source or Held, RowNames
+        The rows as written in the file or table, and their names.
     review : Review or None
         Earlier decisions, matched to this table.
     evidence : Evidence
@@ -250,16 +240,6 @@ class Audit:
         ------
         UserError
             If there is no such row, decision or label.
-
-        Examples
-        --------
-        >>> from rankrange.audit import audit_table
-        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
-        >>> table["kind"][3] = "b"  # among the a's
-        >>> audit = audit_table(table, "kind")
-        >>> audit.decide(3, "relabel")
-        >>> audit.decisions.made[0].choice, audit.decisions.made[0].new_label
-        ('relabel', 'a')
         """
         target = self.target
         found = [position for position in self.row_names.positions(str(row)) if position < self.n_rows]
@@ -387,15 +367,6 @@ class Audit:
         LabelStudioTasks
             The tasks, each with the suggested label as a prediction and the score 1 - p_wrong, and the labelling
             configuration.
-
-        Examples
-        --------
-        >>> from rankrange.audit import audit_table
-        >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
-        >>> table["kind"][3] = "b"  # among the a's
-        >>> task = audit_table(table, "kind").to_label_studio(1).tasks[0]
-        >>> task["predictions"][0]["result"][0]["value"]
-        {'choices': ['a']}
         """
         questions = questions_of(self, limit)
         task = "outcomes" if self.observed else self.target.task

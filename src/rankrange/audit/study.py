@@ -110,10 +110,8 @@ def audit_table(
         A column of dates or numbers, by which the rows are divided into up to five periods. Each period is predicted by
         fits to the earlier ones, and the first by a fit to the second. Only linear models predict classes. A pattern
         must match one column.
-    dates : {"day-first", "month-first"}, optional
-        The meaning of 03/04/2025, if a column is ambiguous.
-    decimal : {"point", "comma"}, optional
-        The meaning of 1,234, if a column is ambiguous.
+    dates, decimal : {"day-first", "month-first"} and {"point", "comma"}, optional
+        The meaning of 03/04/2025 and of 1,234, if a column is ambiguous.
     models : {"all", "linear", "trees"}, default="all"
         The kinds of models that predict the target: "linear" is the fastest, "trees" adds trees, and "all" adds trees
         and nearest neighbours, as far as the kind of target allows them.
@@ -129,24 +127,19 @@ def audit_table(
         The folder of the images that a column names.
     pixels : int, optional
         The side of square images, if the columns are their pixels, so that the page shows them.
-    seed : int, default=0
-        The same seed gives the same result, whatever the number of jobs.
-    jobs : int, optional
-        The number of fits that run in parallel; by default one per core.
+    seed, jobs : int, optional
+        The same seed gives the same result, whatever the number of fits that run in parallel (by default one per core).
     name : str, default="table"
         The name of the table on the page and in messages.
-    source : Source, optional
-        The file that the table was read from. Rows are then numbered from 1 below the header. Without it rows are named
-        by the index of a data frame, or numbered from 0.
-    row_names : RowNames, optional
-        Other names of the rows.
+    source, row_names : Source and RowNames, optional
+        The file that the table was read from, and names of its rows, by default from 1 below the header. Without both,
+        rows are named by the index of a data frame, or numbered from 0.
     decisions : Decisions or path, optional
         Earlier decisions about this table, or about the table from which `rankrange apply` made it: decided rows are no
         longer suspects, and p(wrong) of the others takes the decisions into account.
-    check : callable, optional
-        Called with the task (one of `TASKS`) before anything is fitted; it may raise an error.
-    progress : callable, optional
-        Called with a short text before each stage of the work.
+    check, progress : callable, optional
+        Called with the task (one of `TASKS`) before anything is fitted, where it may raise an error, and with a short
+        text before each stage of the work.
 
     Returns
     -------
