@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from rankrange.audit import audit_table
-from rankrange.audit.schema import _flagged
+from rankrange.audit.schema import _column, _flagged
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,12 @@ def test_rules_are_what_all_unflagged_cells_satisfy(audited):
         "include_max": True,
     }
     assert not audit.to_pandera().columns["x"].nullable
+
+
+def test_texts_that_hardly_repeat_have_no_levels():
+    pyarrow, pandera = pytest.importorskip("pyarrow"), pytest.importorskip("pandera.pandas")
+    for texts, rules in ((["a", "b"] * 10, 1), ([f"name {i}" for i in range(20)], 0)):
+        assert len(_column(pyarrow.chunked_array([texts]), np.ones(20, dtype=bool), pandera).checks) == rules
 
 
 def test_rows_that_were_dropped_do_not_widen_a_range(audited):

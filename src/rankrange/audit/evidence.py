@@ -25,9 +25,9 @@ from .target import Target
 from .task_result import TaskResult
 
 # The largest number of suspects on the page, and of columns shown for each.
-SHOWN, SHOWN_COLUMNS = 500, 40
-# The number of nearest rows per label, and the share of rows whose cells are rare.
-_NEAREST, _RARE = 2, 0.02
+SHOWN, SHOWN_COLUMNS = 1000, 40
+# The largest number of suspects with nearest rows, the number of these per label, and the share of rare cells.
+_WITH_NEIGHBOURS, _NEAREST, _RARE = 250, 2, 0.02
 _WORD = re.compile(r"\w{2,}")
 
 
@@ -227,7 +227,7 @@ def _nearest(
     side: int,
 ) -> list[list[Near]]:
     """For the first suspects, the nearest rows that are none: of classes, those of the given and the suggested one."""
-    suspects = result.order[:SHOWN]
+    suspects = result.order[:_WITH_NEIGHBOURS]
     right = np.setdiff1d(np.flatnonzero(result.wrong < POSSIBLE), result.order)
     if not len(suspects) or not len(right):
         return []
