@@ -295,6 +295,16 @@ def test_the_picture_of_a_column_shows_its_usual_values_beside_placeholders_and_
     assert bars(constant).sum() == 600
 
 
+def test_the_picture_of_texts_counts_the_most_frequent_ones():
+    from rankrange.audit.pictures import column_picture
+    from rankrange.tables.columns import Column
+
+    texts = np.repeat([f"text {i:02}" for i in range(20)], np.arange(1, 21))
+    picture = column_picture(Column.of("x", pa.array(texts)), np.zeros(len(texts), dtype=int), 1)
+    assert picture.counts == [list(range(20, 8, -1))]
+    assert picture.values == [f"text {i:02}" for i in range(19, 7, -1)]
+
+
 def test_colours_are_the_most_frequent_classes_in_their_order():
     from rankrange.audit.pictures import colours
 
