@@ -305,6 +305,20 @@ def test_the_picture_of_texts_counts_the_most_frequent_ones():
     assert picture.values == [f"text {i:02}" for i in range(19, 7, -1)]
 
 
+def test_a_text_is_as_unusual_as_texts_that_are_as_rare_are_together():
+    """Of fifty towns with four rows each none is unusual; of two frequent colours and a rare one the rare one is."""
+    from rankrange.audit.evidence import Groups, Values
+    from rankrange.tables.columns import Column
+
+    groups = Groups(find_target(pa.table({"y": np.arange(200.0)}), ["y"]))
+    for texts, shares in (
+        ([f"town {i % 50}" for i in range(200)], {0: 1.0}),
+        (["red"] * 110 + ["blue"] * 88 + ["grey"] * 2, {0: 1.0, 110: 0.45, 199: 0.01}),
+    ):
+        values = Values(Column.of("x", pa.array(texts)), groups)
+        assert {i: values.unusual(i, 0, None)[0] for i in shares} == pytest.approx(shares)
+
+
 def test_colours_are_the_most_frequent_classes_in_their_order():
     from rankrange.audit.pictures import colours
 

@@ -78,7 +78,7 @@ class Values:
 
     def __init__(self, column: Column, groups: Groups) -> None:
         self.column, self.groups = column, groups
-        self.usual = cache(self._usual_in)
+        self.usual, self.as_rare = cache(self._usual_in), cache(self._as_rare_in)
 
     def text(self, i: int) -> str:
         """The cell of a row, formatted for a sentence."""
@@ -98,6 +98,11 @@ class Values:
             counts = Counter(column.cells[rows].tolist())
         return {key: count / len(rows) for key, count in counts.items()}
 
+    def _as_rare_in(self, group: int) -> dict[float, float]:
+        """The share of a group whose texts are as rare as one with this share, or rarer."""
+        shares = np.sort([*self.usual(group).values()])
+        return dict(zip(shares.tolist(), np.cumsum(shares).tolist(), strict=True))  # the last of equal shares counts
+
     def _share_in(self, group: int, key: Any) -> float:
         """The share of a group with this code or word; of a column of numbers, the share of missing cells."""
         if self.column.values is not None:
@@ -105,7 +110,7 @@ class Values:
         return float(self.usual(group).get(key, 0.0))
 
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
-        """The share of a group that has cells like that of row i, or more extreme ones, and a sentence about it.
+        """The share of a group that has cells as extreme or as rare as that of row i, and a sentence about it.
 
         For texts and missing cells the sentence also compares with the group `other`, unless it is None. Prose needs
         it: its share is that of the word of the row whose share in `other` exceeds that in the group most. Without
@@ -133,7 +138,8 @@ class Values:
         share, compared = self._share_in(group, key), ""
         if other is not None:
             compared = f", {_share(self._share_in(other, key))} of those {self.groups.words[other]}"
-        return share, f"{what}{_share(share)} of {of}{compared}"
+        rare = share if column.is_prose or column.values is not None else self.as_rare(group)[share]
+        return rare, f"{what}{_share(share)} of {of}{compared}"
 
     def _words(self, i: int) -> set[str]:
         code = int(self.column.cells[i])
