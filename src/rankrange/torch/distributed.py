@@ -74,11 +74,13 @@ def share_of_items(counted: Tensor, n_items: Tensor | int, group: ProcessGroup |
     return n_counted / n_items / (1 if group is None else dist.get_world_size(group))
 
 
-def gather_rows(rows: Tensor, group: ProcessGroup) -> tuple[Tensor, slice]:
+def gather_rows(rows: Tensor, group: ProcessGroup | None) -> tuple[Tensor, slice]:
     """The rows of all processes, each padded with zeros to the largest number, and where those of this process are.
 
     For the largest number the processes and the device synchronise.
     """
+    if group is None:
+        return rows, slice(None)
     size = torch.tensor([len(rows)], device=rows.device)
     dist.all_reduce(size, dist.ReduceOp.MAX, group=group)
     capacity = max(int(size), 1)

@@ -112,11 +112,18 @@ class History(GrowingModule):
         seen = self.visits[row] > 0
         return torch.where(seen[:, None], torch.lerp(values, self.rows[row], FACTOR), values), seen
 
-    def store(self, row: Tensor, rows: Tensor, cut: Tensor, winner: Tensor) -> None:
-        """Store running means, and count the visit and whether the sample was cut; `winner` is of `last_of_equal`."""
-        self.rows.index_copy_(0, row, rows[winner])
-        self.cuts.index_copy_(0, row, self.cuts[row] + cut[winner])
+    def store(self, row: Tensor, rows: Tensor, cut: Tensor) -> Tensor:
+        """Store running means, and count the visit and whether the sample was cut.
+
+        Of equal rows the last one is stored, by writing its values at all of them, which is deterministic on a GPU. The
+        result is the position of that one for each position.
+        """
+        ordered, order = row.sort(stable=True)
+        last = order[torch.searchsorted(ordered, row, right=True) - 1]
+        self.rows.index_copy_(0, row, rows[last])
+        self.cuts.index_copy_(0, row, self.cuts[row] + cut[last])
         self.visits.index_copy_(0, row, self.visits[row] + 1)
+        return last
 
 
 def checked_index(index: Any, n: int) -> Tensor:
@@ -128,12 +135,6 @@ def checked_index(index: Any, n: int) -> Tensor:
             "wrap the data set in rankrange.torch.WithIndex and pass the index that it returns"
         )
     return index.long()
-
-
-def last_of_equal(row: Tensor) -> Tensor:
-    """For each position the last one with the same row; writing its values at all of them is deterministic."""
-    ordered, order = row.sort(stable=True)
-    return order[torch.searchsorted(ordered, row, right=True) - 1]
 
 
 class Batch(NamedTuple):
@@ -222,9 +223,8 @@ class NoisyLabels(GrowingModule):
         weights = torch.where(seen, weights, batch.known.to(weights.dtype))
         if self.training:
             row = torch.where(batch.known, row, self.history.n_samples)
-            winner = last_of_equal(row)
-            self.history.store(row, rows, weights < 0.5, winner)
-            self.given.index_copy_(0, row, batch.target[winner])
+            last = self.history.store(row, rows, weights < 0.5)
+            self.given.index_copy_(0, row, batch.target[last])
         return weights, (inside | ~batch.known).all()
 
     def _weights_from(self, rows: Tensor, before: tuple[Tensor, Tensor] | None, batch: Batch, learning: bool) -> Tensor:

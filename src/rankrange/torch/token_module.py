@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core.ranges import Rank, RankedRange
 from .distributed import gather_rows, share_of_items
 from .losses import RangeLoss, warmup_batches
-from .noisy_labels import History, checked_index, last_of_equal
+from .noisy_labels import History, checked_index
 from .text_noise import WARMUP, DocumentGains, TokenNoise, gains_of
 from .token_passes import Head, Kept, Tokens, document_means, kept_mean, mean_of_all, score_all
 from .token_range import Ranking, TokenWeights, checked_names, mean_in_range, prepared
@@ -199,11 +199,8 @@ class LinearAoRRLoss(RangeLoss):
             inside = noise.weights(means) if not warm else torch.ones_like(means)
             weights = inside.repeat_interleave(tokens.length).to(tokens.weights.dtype) * tokens.weights
             if self.training:
-                joined = gains
-                if self.group is not None:
-                    rows = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group)[0]
-                    joined = torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan)
-                noise.update(joined)
+                rows, _ = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group)
+                noise.update(torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan))
                 self._remember(index, 1 - inside, document_means(scores.nll, tokens), gains)
         position = weights.nonzero()[:, 0]  # their number is on the device, so this synchronises
         kept = Kept(position, weights[position], weights.sum())
@@ -224,7 +221,7 @@ class LinearAoRRLoss(RangeLoss):
             return
         seen = torch.stack(means, 1).float().nan_to_num()
         row, _ = self.history.locate(index, seen)
-        self.history.store(row, self.history.means(row, seen)[0], seen[:, 0] > 0.5, last_of_equal(row))
+        self.history.store(row, self.history.means(row, seen)[0], seen[:, 0] > 0.5)
 
     def suspects(
         self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None
