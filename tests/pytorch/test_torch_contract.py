@@ -166,6 +166,18 @@ def test_a_nan_is_loud_and_forgotten(name):
     assert call(loss, scores).isfinite()
 
 
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
+@pytest.mark.parametrize("name", FUSED)
+def test_no_tokens_give_zero(name, shape):
+    """With m="auto" a batch without tokens was an error; the guide selects the tokens that count."""
+    loss, weight = LOSSES[name][0](), torch.ones(5, 4, requires_grad=True)
+    if loss.per == "token" or len(shape) == 2:
+        value = loss(torch.zeros(*shape, 4, requires_grad=True), weight, torch.zeros(shape, dtype=torch.long))
+        value.backward()
+        assert value == 0
+        assert weight.grad.eq(0).all()
+
+
 @every_loss
 def test_first_derivatives_are_those_of_finite_differences(name):
     loss, call = used(name, dtype=torch.float64)

@@ -158,7 +158,7 @@ class LinearAoRRLoss(RangeLoss):
         if index is not None and self.automatic:
             if self.history is None:
                 raise ValueError("index needs n_documents, got n_documents=None; pass n_documents=len(dataset)")
-            index = checked_index(index, tokens.counted.numel() // max(tokens.length, 1))
+            index = checked_index(index, tokens.shape[0])
         if self.automatic:
             self.to(tokens.hidden.device)
         if self.warmup and self.training:
@@ -192,12 +192,12 @@ class LinearAoRRLoss(RangeLoss):
         self, noise: DocumentGains, tokens: Tokens, index: Tensor | None, warm: bool
     ) -> tuple[Tensor, Tensor]:
         scores = score_all(tokens)
-        counted = tokens.counted.view(-1, tokens.length)
+        counted = tokens.counted.view(tokens.shape)
         with torch.no_grad():
             gains = gains_of(scores.nll.view_as(counted), tokens.target.view_as(counted), counted)
             means = self._mean_gains(gains, index)
             inside = noise.weights(means) if not warm else torch.ones_like(means)
-            weights = inside.repeat_interleave(tokens.length).to(tokens.weights.dtype) * tokens.weights
+            weights = inside.repeat_interleave(tokens.shape[1]).to(tokens.weights.dtype) * tokens.weights
             if self.training:
                 rows, _ = gather_rows(torch.stack([gains, torch.ones_like(gains)], 1), self.group)
                 noise.update(torch.where(rows[:, 1] > 0, rows[:, 0], torch.nan))

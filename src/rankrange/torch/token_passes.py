@@ -185,14 +185,14 @@ class Tokens(NamedTuple):
     target: Tensor
     counted: Tensor
     weights: Tensor
-    length: int  # of a document
+    shape: tuple[int, int]  # the number of documents, and the length of each
     head: Head
     weigh: Callable[[Scores], Tensor] | None = None  # further factors of the weights, by the scores of a block
 
 
 def document_means(values: Tensor, tokens: Tokens) -> Tensor:
     """The mean over the counted tokens of each document; 0 without any."""
-    counted = tokens.counted.view(-1, tokens.length)
+    counted = tokens.counted.view(tokens.shape)
     return torch.where(counted, values.view_as(counted), 0.0).sum(1) / counted.sum(1).clamp(min=1)
 
 

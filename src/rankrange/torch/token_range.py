@@ -220,9 +220,9 @@ def choose(scores: Scores, tokens: Tokens, ranking: Ranking, group: ProcessGroup
     if ranking.per == "token":
         position, chosen, cut = _in_range(keys, counted, ranking.keep, group)
     else:
-        inside = counted.view(-1, tokens.length)
+        inside, length = counted.view(tokens.shape), tokens.shape[1]
         sequence, chosen, cut = _in_range(document_means(keys, tokens), inside.any(1), ranking.keep, group)
-        position = (sequence[:, None] * tokens.length + torch.arange(tokens.length, device=keys.device)).reshape(-1)
+        position = (sequence[:, None] * length + torch.arange(length, device=keys.device)).reshape(-1)
         chosen = (chosen[:, None] & inside[sequence]).reshape(-1)
     weight = chosen * tokens.weights[position]
     broken = ((keys.isnan() | scores.loss.isnan()) & counted).any() | cut.isnan().any()
@@ -314,7 +314,8 @@ def prepared(
     elif token_weights is not None:
         weigh = lambda scores: token_weights(scores.loss).detach()  # noqa: E731
     head, hidden = head._replace(weight=weight, bias=bias), hidden.reshape(-1, hidden.shape[-1])
-    return Tokens(hidden, inside, counted, weights, target.shape[-1], head, weigh)
+    shape = math.prod(target.shape[:-1]), target.shape[-1]
+    return Tokens(hidden, inside, counted, weights, shape, head, weigh)
 
 
 def _check_head(hidden: Tensor, head: Head) -> None:
