@@ -31,17 +31,6 @@ from .dataset_folder import read_stream
 _SIDE = 16
 # The largest number of bytes, after decompression, of a file that is read into memory at once.
 MAX_UNPACKED = 2_000_000_000
-_OTHER_KINDS = {
-    b"%PDF": "a PDF file",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"SQLite format": "an SQLite database",
-    b"\x89HDF": "an HDF5 file",
-    b"\x93NUMPY": "a NumPy file",
-    b"BZh": "a bzip2 file",
-    b"\xfd7zXZ": "an xz file",
-    b"\x28\xb5\x2f\xfd": "a zstd file",
-}
 
 
 class Format(NamedTuple):
@@ -69,11 +58,11 @@ FORMATS: dict[str, Format] = {
 }
 
 
-def not_a_table(path: Path, what: str) -> UserError:
-    """The error for a file of a format that is not read."""
+def not_a_table(path: Path) -> UserError:
+    """The error for a binary file of a format that is not read, such as PDF."""
     names = ["CSV", "JSON", "Excel", *FORMATS]
     return UserError(
-        f"a table is {', '.join(names[:-1])} or {names[-1]}, got {what} in {path}; export it as CSV or Parquet"
+        f"a table is {', '.join(names[:-1])} or {names[-1]}, got a binary file in {path}; export it as CSV or Parquet"
     )
 
 
@@ -89,8 +78,8 @@ def saved_input() -> Path:
     return path
 
 
-def kind_of(path: Path, head: bytes) -> str:
-    """The format of a file, by its first bytes `head`. An error for other known formats, such as PDF.
+def kind_of(head: bytes) -> str:
+    """The format of a file, by its first bytes `head`.
 
     It is a name in `FORMATS`, "Excel", "JSON" (also one object per line), otherwise "CSV". A text that begins like a
     binary format, such as a CSV file with the column ORCID, is a text.
@@ -101,9 +90,6 @@ def kind_of(path: Path, head: bytes) -> str:
                 return name
         if head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
             return "Excel"
-        for start, what in _OTHER_KINDS.items():
-            if head.startswith(start):
-                raise not_a_table(path, what)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")
     following = start[1:].lstrip()[:1]
     is_json = following in {b"[": (b"{", b"]", b"["), b"{": (b'"', b"}")}.get(start[:1], ())

@@ -178,7 +178,7 @@ def open_table(
     if file.is_dir():
         return replace(open_table(files_of(file)), path=file)
     head, zipped, size = _head_of(file)
-    kind = formats.kind_of(file, head)
+    kind = formats.kind_of(head)
     if zipped and kind not in ("CSV", "JSON"):
         raise UserError(f"only CSV and JSON are read from gzip, got {kind} in {file}; decompress it first")
     if kind == "CSV":
@@ -262,7 +262,7 @@ def _open_csv(path: Path, head: bytes, zipped: bool, size: int, delimiter: str |
     if b"\0" in head and not re.match(r"utf[-_]?(16|32)", encoding.lower()):
         if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise UserError(f"a CSV file must be UTF-8 text, got UTF-16 in {path}; pass encoding='utf-16'")
-        raise formats.not_a_table(path, "a binary file")
+        raise formats.not_a_table(path)
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
         raise UserError(f"a delimiter is one ASCII character or 'tab', got {delimiter!r}; for example delimiter=';'")
