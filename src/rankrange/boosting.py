@@ -40,9 +40,7 @@ class _RankedLogLoss:
     def derivatives(self, scores: Array, y: Array, sample_weight: Array | None = None) -> tuple[Array, Array]:
         """First and second derivatives of the sum of the kept losses with respect to the scores, of their shape.
 
-        `scores` are log odds of class 1 (n,) or one score per class (n, classes), and `y` labels from 0. Each call
-        counts as one round; in the first `warm_up` rounds all losses are kept. The gradient of a dropped row is 0.
-        Second derivatives are at least 1e-16; for several classes they are the scaled diagonal of the Hessian.
+        Each call counts as one round; in the first `warm_up` rounds all losses are kept.
         """
         self.round = 0 if (scores == scores[:1]).all() else self.round + 1
         losses, gradient, hessian = log_loss_derivatives(scores, y)
@@ -112,19 +110,10 @@ class XGBoost(_RankedLogLoss):
     """
 
     def objective(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Array, Array]:
-        """Gradient and second derivative.
+        """Gradient and second derivative, of the shape of the scores.
 
-        Parameters
-        ----------
-        first, second : array_like or data set
-            Scores and data set, as the `train` functions pass them, or y and scores, as scikit-learn estimators do.
-        sample_weight : array_like of shape (n,), optional
-            Weights of the rows; weight 2 equals the row twice.
-
-        Returns
-        -------
-        gradient, hessian : ndarray
-            Of the shape of the scores.
+        The arguments are scores and data set, as the `train` functions pass them, or y, scores and weights of the rows,
+        as scikit-learn estimators do.
         """
         scores, y, weight = _arguments(first, second, sample_weight)
         return self.derivatives(scores, y, weight)
@@ -183,11 +172,9 @@ def _arguments(first: Any, second: Any, sample_weight: Any) -> tuple[Array, Arra
 class CatBoost:
     """The ranked range as the objective of CatBoost, for two classes, and as its metric, for any number of classes.
 
-    CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. The objective
-    collects the losses of a whole pass over the rows and computes the two cuts, the k-th and the m-th largest loss. The
-    next pass keeps the losses between these cuts, including those equal to the lower one. A round has two passes, one
-    for the splits and one for the leaf values: leaf values use the cuts of the same round, and splits those of the
-    round before.
+    CatBoost calls the objective with blocks of 500 to 1,000 rows, so one call cannot rank all rows. Each pass over the
+    rows keeps the losses between the cuts of the pass before, including those equal to the lower one. A round has two
+    passes: leaf values use the cuts of the same round, and splits those of the round before.
 
     Parameters
     ----------
@@ -228,10 +215,7 @@ class CatBoost:
 
 
 class _InBlocks(_RankedLogLoss):
-    """The objective for CatBoost.
-
-    It gets one block of rows at a time. Its derivatives have the opposite sign, because CatBoost maximises.
-    """
+    """The objective for CatBoost, which passes one block of rows at a time, and maximises: signs are opposite."""
 
     def __init__(self, m: Rank, k: Rank, *, n_rows: int | None, warm_up: int) -> None:
         super().__init__(m, k, warm_up=warm_up)
@@ -268,10 +252,7 @@ class _InBlocks(_RankedLogLoss):
         )
 
     def _check_start(self, scores: Array) -> None:
-        """Recognise the first round of a run by its scores of 0, and raise an error unless it has two passes.
-
-        A run whose first scores are not 0 is not checked.
-        """
+        """Recognise the first round of a run by its scores of 0, and raise an error unless it has two passes."""
         if (scores == 0.0).all():
             if self._trained:
                 self._reset()
@@ -286,10 +267,7 @@ class _InBlocks(_RankedLogLoss):
                 )
 
     def _collect(self, losses: Array, weight: Array) -> None:
-        """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass.
-
-        After a pass of the first round, whose losses are all equal, the cuts stay infinite.
-        """
+        """Collect the losses of a block. After the last block of a pass, compute the cuts for the next pass."""
         self._losses.append(losses)
         self._weights.append(weight)
         if self.n_rows is not None and sum(map(len, self._losses)) >= self.n_rows:
@@ -340,8 +318,7 @@ def probabilities_of_scores(scores: Any) -> Array:
     Returns
     -------
     ndarray of shape (n, classes)
-        Probabilities that sum to 1 in each row. They are more extreme than those of an ordinary fit, because the
-        dropped rows do not pull them towards 0.5.
+        Probabilities, more extreme than those of an ordinary fit, because dropped rows do not pull them towards 0.5.
 
     Examples
     --------
@@ -359,8 +336,8 @@ def labels_of_scores(scores: Any, classes: Any = None) -> Array:
 
     Parameters
     ----------
-    scores : array_like of shape (n,), (n, 1) or (n, classes)
-        Log odds of the second class, or one score per class, as in `probabilities_of_scores`.
+    scores : array_like
+        As in `probabilities_of_scores`.
     classes : array_like, optional
         The classes in order, `model.classes_`; by default 0, 1, ...
 

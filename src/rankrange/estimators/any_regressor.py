@@ -27,13 +27,12 @@ _BETTER = 2.0
 class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
     """Any regressor, trained without the rows whose targets are probably wrong.
 
-    Copies of the model, fitted to four fifths of the rows, predict the other fifth. A second model predicts the
-    size of the residuals, and residuals are divided by it, so noise that grows with the target or with a feature is not
-    mistaken for errors. If there are more large residuals than normal noise explains, the excess is dropped. The
-    residuals are then computed again from fits without the dropped rows, and a third time if that finds many more.
-    Finally, rows are dropped only if the fits without them predict the other rows better: rows that a model cannot fit,
-    such as those at the edge of the data for trees, look like outliers but are needed. No row is dropped if more than
-    30% look like outliers, or with fewer than 20 rows.
+    Copies of the model, fitted to four fifths of the rows, predict the other fifth. A second model predicts the size of
+    the residuals, which are divided by it, so noise that grows with the target or with a feature is not mistaken for
+    errors. If there are more large residuals than normal noise explains, the excess is dropped, and residuals are
+    computed again without these rows, at most twice. Rows are dropped only if the fits without them predict the other
+    rows better: rows that a model cannot fit, such as those at the edge of the data for trees, look like outliers but
+    are needed. No row is dropped if more than 30% look like outliers, or with fewer than 20 rows.
 
     Parameters
     ----------
@@ -45,12 +44,8 @@ class RankedRangeRegressor(RegressorMixin, RankedRangeModel):
         `RankedRangeClassifier`.
     k, cv : object
         As in `RankedRangeClassifier`.
-    ensemble : bool, default=True
-        Whether to predict with the mean of the models of the folds, fitted without the dropped rows, or with one model
-        fitted to all kept rows. If less than 1% of the rows are dropped, the latter has a weight of 3/4 in the
-        ensemble.
-    random_state, n_jobs : object
-        As in `RankedRangeClassifier`.
+    ensemble, random_state, n_jobs : object
+        As in `RankedRangeClassifier`, but models fitted before rows were dropped have no weight.
 
     Attributes
     ----------

@@ -249,14 +249,9 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
         if self.m != "auto":
             return
         self._ordinary_line = self._ordinary_fit(X, y, mass, share)[1]
-        both = self._both_probabilities(X[sample])
+        ordinary = Design(X[sample], bool(self.fit_intercept)).scores(self._ordinary_line).T
+        both = probabilities_of(self.temperature_ * Z), probabilities_of(ordinary)
         self.ordinary_share_ = float(min(np.linspace(0.0, 1.0, 21), key=lambda part: cost(joined(*both, part))))
-
-    def _both_probabilities(self, X: Any) -> tuple[Array, Array]:
-        """Probabilities (n, classes) of the trimmed fit, at its temperature, and of the ordinary fit to all rows."""
-        W = self._ordinary_line
-        scores = X @ self._dense_coef().T + self.intercept_, Design(X, bool(self.fit_intercept)).scores(W).T
-        return probabilities_of(self.temperature_ * scores[0]), probabilities_of(scores[1])
 
     def _store(self, result: Result, objective: Objective) -> None:
         super()._store(result, objective)

@@ -142,14 +142,10 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
 
         Parameters
         ----------
-        X : array_like or sparse matrix of shape (n_samples, n_features)
-            Training data.
-        y : array_like of shape (n_samples,)
-            Labels of two classes; the larger label is the positive class.
-        sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows; weight 2 equals the row twice.
-        groups : array_like of shape (n_samples,), optional
-            The group of each row; rows of one group are in the same fold.
+        X, y : array_like or sparse matrix of shape (n_samples, n_features), and array_like of shape (n_samples,)
+            Training data, and labels of two classes, of which the larger is the positive class.
+        sample_weight, groups : array_like of shape (n_samples,), optional
+            Weights of the rows; weight 2 equals the row twice. The group of each row; folds never split a group.
 
         Returns
         -------

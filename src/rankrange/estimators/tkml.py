@@ -140,11 +140,10 @@ class TKMLClassifier(LabelRanker):
             The true labels of each row. NaN in an indicator matrix marks a label that nobody looked at: it is neither
             ranked nor counted.
         sample_weight : array_like of shape (n_samples,), optional
-            Weights of the rows. An integer weight is a repetition. Other weights are relative: with C="auto",
-            multiplying all of them by a constant changes nothing.
+            Weights of the rows, as in `AoRRClassifier.fit`.
         groups : array_like of shape (n_samples,), optional
-            The group of each row. Groups are never split when rows are held out. With a single group nothing is held
-            out: there is no early stopping, and C="auto" is 1.
+            The group of each row. Held-out rows are whole groups; with a single group there is no early stopping, and
+            C="auto" is 1.
 
         Returns
         -------
@@ -199,10 +198,9 @@ class TKMLClassifier(LabelRanker):
     def _choose(
         self, objective: LabelObjective, rng: np.random.Generator, groups: Array | None
     ) -> tuple[LabelObjective, int]:
-        """Choose C and the number of steps on held-out rows; return the objective with this C, and this number.
+        """The objective with the C, and the number of steps, that are best on held-out rows.
 
-        Without early stopping the number is `max_iter`. For a single row or group, nothing can be held out: C is
-        unchanged, and the number is `max_iter`.
+        Without early stopping the number is `max_iter`; if nothing can be held out, C is unchanged as well.
         """
         self.stop_scores_, self.stop_score_ = None, np.nan
         choose_C, no_stopping = self.C == "auto", self.validation is None
