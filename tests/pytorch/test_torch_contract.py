@@ -100,16 +100,16 @@ def assert_same(one, other):
             assert value == other[key]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @every_loss
-def test_a_copy_and_a_restored_state_continue_alike(name):
-    loss, call = used(name)
+def test_a_copy_and_a_restored_state_continue_alike(name, dtype):
+    (loss, call), (restored, _) = used(name, dtype=dtype), used(name, 0, dtype)
     file = io.BytesIO()
     torch.save(loss.state_dict(), file)
     file.seek(0)
-    restored = LOSSES[name][0]()
     restored.load_state_dict(torch.load(file, weights_only=True))
     copied = copy.deepcopy(loss)
-    for scores in batches(3):
+    for scores in batches(3, dtype):
         values = [call(each, scores) for each in (loss, copied, restored)]
         assert values[0] == values[1] == values[2]
     assert_same(state(loss), state(copied))

@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .cuts import sum_dtype, weighted_sum
 from .distributed import gather_rows, joint_value
 from .kernels import out_of_bounds
+from .stream import GrowingModule
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -55,17 +56,6 @@ DEFAULT_TRUST = 0.5  # the value without a history, when repeated disagreements 
 TIMES = 4.0
 HALF_LIFE = 500.0  # of class sums, in samples of the class: they follow the network within about an epoch
 PRIOR = 20.0  # a class with fewer samples loses little, and its disagreements are shrunk to those of all classes
-
-
-class GrowingModule(nn.Module):
-    """A module whose empty buffers take the shape and dtype of saved ones."""
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name, buffer in list(self.named_buffers(recurse=False)):
-            saved = state_dict.get(prefix + name)
-            if saved is not None and buffer.numel() == 0:
-                setattr(self, name, torch.zeros_like(saved, device=buffer.device))
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 class History(GrowingModule):

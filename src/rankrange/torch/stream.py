@@ -11,7 +11,7 @@ the losses, which is robust to outliers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,19 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
-class StreamingCuts(nn.Module):
+class GrowingModule(nn.Module):
+    """A module whose buffers take the dtype of saved ones, and if they are empty the shape."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, buffer in list(self.named_buffers(recurse=False)):
+            saved = state_dict.get(prefix + name)
+            if saved is not None:
+                shape = buffer.shape if buffer.numel() else saved.shape
+                setattr(self, name, buffer.new_zeros(shape, dtype=saved.dtype))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class StreamingCuts(GrowingModule):
     """The two cuts of a stream of batches, which start at those of the first one."""
 
     def __init__(self, step: float) -> None:
@@ -33,7 +45,7 @@ class StreamingCuts(nn.Module):
             raise ValueError(f"step must be in (0, 1], got {step!r}; the default is 0.1")
         self.step = step
         self.tracked: Tensor  # lam, lam_hat, spread
-        self.register_buffer("tracked", torch.full((3,), torch.nan, dtype=torch.float64))
+        self.register_buffer("tracked", torch.full((3,), torch.nan))
 
     def forward(
         self, losses: Tensor, keep: RankedRange, group: ProcessGroup | None, warm: Tensor | None
@@ -43,8 +55,9 @@ class StreamingCuts(nn.Module):
         The value is the sum of the kept losses divided by (k - m) n, with the n losses of the batch or of the group. If
         `warm` is true, it is the mean of all losses. A batch that is empty or has a NaN does not change the cuts.
         """
-        if self.tracked.device != losses.device:
-            self.to(losses.device)
+        dtype = sum_dtype(losses)
+        if self.tracked.device != losses.device or self.tracked.dtype != dtype:
+            self.to(losses.device, dtype)
         m, k = keep.masses(1.0, whole=False)
         n, n_nan, of_batch, above = self._measure(losses.detach(), keep, group)
         fresh = ~self.tracked.isfinite().all()
@@ -56,8 +69,8 @@ class StreamingCuts(nn.Module):
         cut, share = torch.stack([lam, lam_hat, torch.zeros_like(n), torch.ones_like(n)]), torch.full_like(n, k - m)
         if warm is not None:
             cut, share = torch.where(warm, open_cut(cut), cut), torch.where(warm, 1.0, share)
-        cut = cut.masked_fill(n_nan > 0, torch.nan).to(sum_dtype(losses))
-        value = weighted_sum(losses, cut_weights(losses.detach(), cut), (1.0 / (share * n.clamp(min=1))).to(cut.dtype))
+        cut = cut.masked_fill(n_nan > 0, torch.nan)
+        value = weighted_sum(losses, cut_weights(losses.detach(), cut), 1.0 / (share * n.clamp(min=1)))
         return joint_value(value, group), cut
 
     def _moved(self, of_batch: Tensor, above: Tensor, m: float, k: float) -> Tensor:
@@ -72,7 +85,7 @@ class StreamingCuts(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Size, number of NaN, both cuts with the inter-quartile range, and shares of losses above the tracked cuts."""
         n = batch.shape[0]
-        batch = batch.to(self.tracked.dtype)
+        batch = batch.to(self.tracked.dtype)  # of half precision
         of_batch, above = torch.zeros_like(self.tracked), torch.zeros_like(self.tracked[:2])
         if n > 0:
             m, k = counts_in_batch(keep, n)
