@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from rankrange import cli, find_label_issues
+from rankrange import AoRRRegressor, cli, find_label_issues
 from rankrange.audit import audit_file, audit_table
 from shaped_tables import shaped
 
@@ -69,6 +69,18 @@ def test_linear_models_are_fitted_once_per_fold(monkeypatch):
     monkeypatch.setattr(find, "trimmed_predictions", lambda *a: (calls.append(len(a[2])), fit(*a))[1])
     audit_table(table(300)[0], "label", ignore=["price"], models="linear", jobs=1)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("outliers", [0, 40])
+def test_linear_models_of_numbers_are_fitted_once_per_fold(monkeypatch, outliers):
+    """To all rows, and in five folds the ordinary one, and the robust one if it ignores a row."""
+    rng, fits, fit = np.random.default_rng(0), [], AoRRRegressor.fit
+    monkeypatch.setattr(AoRRRegressor, "fit", lambda self, X, *a, **k: (fits.append(len(X)), fit(self, X, *a, **k))[1])
+    x = rng.normal(size=(200, 2))
+    y = x[:, 0] + 0.1 * rng.normal(size=200) + 30.0 * (np.arange(200) < outliers)
+    audit = audit_table({"a": x[:, 0], "b": x[:, 1], "y": y}, "y", models="linear", jobs=1)
+    assert (audit.result.m > 0) is (outliers > 0)
+    assert len(fits) == (11 if outliers else 6)
 
 
 def test_each_column_is_converted_once(monkeypatch):

@@ -41,8 +41,9 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     fitted = AoRRRegressor(C="auto", random_state=plan.seed).fit(X, y, groups=plan.groups)
     share = float(fitted.m_) / len(y)
     progress("predicting every row out of fold")
-    fits = (AoRRRegressor(m, 1.0, C=fitted.C_, tol=1e-3, random_state=plan.seed) for m in (0, share))
-    predicted = np.stack([plan.out_of_fold(fit, X, y) for fit in fits])
+    models = {m: AoRRRegressor(m, 1.0, C=fitted.C_, tol=1e-3, random_state=plan.seed) for m in (0.0, share)}
+    found = {m: plan.out_of_fold(model, X, y) for m, model in models.items()}
+    predicted = np.stack([found[0.0], found[share]])
     progress("looking for outliers")
     weights, best = ([1.0, 0.0], predicted[1]) if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
