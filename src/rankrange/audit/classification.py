@@ -26,6 +26,8 @@ from .task_result import (
     without_decided,
 )
 
+# If two probabilities are this close, neither label is preferred.
+_MIN_DISAGREEMENT = 0.1
 _MEMBERS = {
     "ordinary": "the linear model",
     "robust": "the robust linear model",
@@ -176,7 +178,7 @@ def _explanation(
     its probability is not small.
     """
     shares = {name: [float(P[i, c]) for c in pair] for name, P in members.items()}
-    sides = {share > other for share, other in shares.values() if share != other}
+    sides = {share > other for share, other in shares.values() if abs(share - other) > _MIN_DISAGREEMENT}
     given, other = (float(mean[i, c]) for c in pair)
     text = f"models fitted without the row predict {_gives([given, other], pair, names)}"
     if len(sides) > 1:
