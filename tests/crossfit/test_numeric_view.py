@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.crossfit.predictions import sides
+from rankrange.crossfit.predictions import missing_cells
 
 
 @pytest.mark.parametrize("kind", ["bool", "int", "float", "decimal"])
@@ -23,14 +24,17 @@ def test_missing_cells_of_polars_are_filled_and_marked(kind):
     np.testing.assert_array_equal(found[~np.isnan(known), 0], known[~np.isnan(known)])
 
 
-def test_sides_are_the_values_of_columns_of_two_and_know_what_is_missing_there():
+def test_columns_of_two_values_mark_what_is_missing():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=300), rng.normal(size=300), rng.random(300) < 0.3, rng.random(300) < 0.5])
     missing = X[:, 2] == 1
     X[missing, 0] = 0.25  # filled with one value
-    found = {(side.column, side.value): side.lacking for side in sides(X)}
-    assert found == {(2, 0.0): False, (2, 1.0): True, (3, 0.0): False, (3, 1.0): False}
-    assert not any(side.lacking for side in sides(X[:, 2:]))  # nothing but columns of two values
+    np.testing.assert_array_equal(missing_cells(X), [missing])
+    assert not len(missing_cells(X[:, 2:]))  # nothing but columns of two values
+    assert not len(missing_cells(sp.csr_matrix(X)))
+    X[:, 2] = np.arange(300) < 19  # too few rows
+    X[:19, 0] = 0.25
+    assert not len(missing_cells(X))
 
 
 def test_a_date_that_is_missing_is_marked_and_filled_as_a_number_is():

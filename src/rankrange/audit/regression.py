@@ -14,7 +14,7 @@ from sklearn.preprocessing import RobustScaler
 from ..core.arrays import Array
 from ..estimators import AoRRRegressor
 from ..label_noise import LIKELY, POSSIBLE, actions
-from ..outliers import Widths, outlier_posterior, robust_scale, sizes
+from ..outliers import outlier_posterior, robust_scale, sizes
 from ..pages.text import number
 from .plan import SAMPLE, Plan, Progress
 from .target import Target
@@ -47,13 +47,12 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     progress("looking for outliers")
     weights, best = ([1.0, 0.0], predicted[1]) if plan.models == "linear" else _blend(X, y, predicted[1], plan)
     residual = y.astype(np.float64) - best
-    width = Widths.of(residual, X).of_rows(X)
-    given = (scaler.transform(target.original[:, None])[:, 0] - best) / width
+    given = scaler.transform(target.original[:, None])[:, 0] - best
     wrong, noise = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
     wrong, noise = without_decided(wrong, noise, target, plan)
-    usual = max(robust_scale(residual / width), 1e-9 * float(np.abs(residual).max()), 1e-300)
-    probability = 2.0 * norm.sf(np.abs(residual / width) / usual)
-    order = ranking(np.abs(residual / width), wrong, probability, 0, observed=plan.observed)
+    usual = max(robust_scale(residual), 1e-9 * float(np.abs(residual).max()), 1e-300)
+    probability = 2.0 * norm.sf(np.abs(residual) / usual)
+    order = ranking(np.abs(residual), wrong, probability, 0, observed=plan.observed)
     scale, off = float(scaler.scale_[0]), residual[order]
     expected = target.y[order] - scale * off
     return TaskResult(
@@ -71,11 +70,11 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         actions=actions(wrong[order], np.zeros(len(order))),
         suggested=[expected_text(*pair) for pair in zip(expected.tolist(), (scale * off).tolist(), strict=True)],
         residuals=scale * residual,
-        expected=_explanation(expected, scale * off, scale * usual * width[order]),
+        expected=_explanation(expected, scale * off, scale * usual),
         against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong, residual**2),
         noise=noise,
-        contradicted=float((np.abs(residual / width) > 3.0 * usual).mean()),
+        contradicted=float((np.abs(residual) > 3.0 * usual).mean()),
         posterior=weights,
         expected_surprises=SURPRISING * len(y),
         loss_name=f"squared error divided by {number(scale, 4)}^2",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
@@ -18,7 +19,6 @@ from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..core.two_values import sides
 from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
@@ -33,6 +33,8 @@ _MAX_CUT = 0.45
 _SPARSE_PENALTIES = np.geomspace(2.0, 60.0, 12)
 # Candidate temperatures, the least probability, and the largest number of columns with missing cells.
 _TEMPERATURES, _LEAST, _FOLLOWED = np.exp(np.arange(-1.5, 3.1, 0.25)), 1e-4, 5
+# Rows that are examined for missing cells, and the smallest number of marked and of other rows.
+_SAMPLED, _MIN_MARKED = 2000, 20
 
 
 class FoldFits(NamedTuple):
@@ -156,9 +158,31 @@ def less_confident(members: Mapping[str, Array], codes: Array, X: Any, transitio
     with `transition` (true, given), rows that depend on this cell then look wrong. If nothing changes, the same mapping
     is returned.
     """
-    markers = [side.of(X) for side in sides(X) if side.lacking]
-    found = {name: _less_confident(P, codes, np.array(markers), transition) for name, P in members.items() if markers}
+    markers = missing_cells(X)
+    if not len(markers):
+        return members
+    found = {name: _less_confident(P, codes, markers, transition) for name, P in members.items()}
     return found if any(P is not members[name] for name, P in found.items()) else members
+
+
+def missing_cells(X: Any) -> Array:
+    """Masks (columns, n) of the rows in which a binary column of a dense X marks the missing cells of another column.
+
+    On these rows, at least 20 as are the others, this other column is constant: its missing cells were filled. At most
+    4000 rows are examined.
+    """
+    n, found = X.shape[0], []
+    sample = np.empty((0, 0)) if sp.issparse(X) else X[:: 1 + n // _SAMPLED]
+    binary = ((sample == sample.min(axis=0, initial=np.inf)) | (sample == sample.max(axis=0, initial=-np.inf))).all(
+        axis=0
+    )
+    others = sample[:, ~binary]
+    for column in np.flatnonzero(binary).tolist():
+        for value in np.unique(sample[:, column]):
+            rows, part = X[:, column] == value, others[sample[:, column] == value]
+            if _MIN_MARKED <= rows.sum() <= n - _MIN_MARKED and (part == part[:1]).all(axis=0).any():
+                found.append(rows)
+    return np.array(found)
 
 
 def _less_confident(P: Array, codes: Array, markers: Array, transition: Array) -> Array:

@@ -7,6 +7,5 @@
 from .model import OutlierPosterior as OutlierPosterior
 from .model import outlier_posterior as outlier_posterior
 from .model import outlier_share as outlier_share
-from .scatter import Widths as Widths
 from .scatter import robust_scale as robust_scale
 from .scatter import sizes as sizes

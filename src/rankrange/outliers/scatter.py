@@ -1,4 +1,4 @@
-"""The scale of out-of-fold residuals: overall, local, or by the values of binary columns.
+"""The scale of out-of-fold residuals: overall and local.
 
 A model predicts the absolute residuals, clipped. Its predictions order the rows. The local scale is a robust quantile
 of the residuals of neighbouring rows in this order, made monotone. Noise that grows with a feature or with the target
@@ -7,15 +7,11 @@ is therefore not mistaken for outliers. If the noise is homoscedastic, the local
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from scipy.special import ndtri
 from sklearn.isotonic import isotonic_regression
 
 from ..core.arrays import Array
-from ..core.two_values import Side, sides
 
 # The scale comes from this quantile of absolute residuals. The median could be 0, because repeated targets can be
 # fitted exactly.
@@ -26,9 +22,6 @@ _PART, _PARTS = 40, 20
 _CUT_BACK = 3.0
 # The local scale is at least this fraction of the overall one.
 _MIN_SCALE = 0.1
-# A binary column affects the scale if the log ratio of the two scales exceeds this many standard errors; the standard
-# error for one row; and the largest number of such columns.
-_SCATTERS, _ERROR_OF_LOG, _FOLLOWED = 3.5, 1.2, 8
 
 
 def quantile(size: Array, share: float, mass: Array | None = None) -> float:
@@ -82,47 +75,3 @@ def local_scale(residual: Array, expected: Array, mass: Array) -> Array:
     rising = isotonic_regression(scales, sample_weight=[mass[rows].sum() for rows in groups])
     centres = np.array([expected[rows].mean() for rows in groups])
     return np.maximum(np.interp(expected, centres, rising), _MIN_SCALE * overall)
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Factors by which residuals are larger for one value of a binary column, typically an indicator of a missing cell.
-
-    `sides` are these values with their columns, and `ratios` the factor of each. Predictions are less accurate if an
-    informative cell is missing, even if the target is correct.
-    """
-
-    sides: tuple[Side, ...] = ()
-    ratios: tuple[float, ...] = ()
-
-    @classmethod
-    def of(cls, residual: Array, X: Any) -> Widths:
-        """Select values of binary columns with significantly larger residuals: at most 8, most significant first."""
-        candidates, found = sides(X), cls()
-        while candidates and len(found.sides) < _FOLLOWED:
-            left = residual / found.of_rows(X)
-            logs = [_log_ratio(left, side.of(X)) for side in candidates]
-            best = int(np.argmax([log / error for log, error in logs]))
-            log, error = logs[best]
-            if log < _SCATTERS * error:
-                break
-            found = cls((*found.sides, candidates.pop(best)), (*found.ratios, float(np.exp(log))))
-        return found
-
-    def of_rows(self, X: Any) -> Array:
-        """Array (n,): the factor of each row; 1 for rows that have none of the selected values."""
-        width = np.ones(X.shape[0])
-        for side, ratio in zip(self.sides, self.ratios, strict=True):
-            width[side.of(X)] *= ratio
-        return width
-
-
-def _log_ratio(residual: Array, upper: Array) -> tuple[float, float]:
-    """The log ratio of the scale of the rows in the mask `upper` to that of the others, and its standard error.
-
-    The log ratio is 0 if one of the scales is 0.
-    """
-    parts = [residual[side] for side in (upper, ~upper)]
-    scales = [_scale_of_part(part, np.ones(len(part))) for part in parts]
-    error = _ERROR_OF_LOG * float(np.sqrt(sum(1.0 / len(part) for part in parts)))
-    return (float(np.log(scales[0] / scales[1])) if min(scales) > 0 else 0.0), error
