@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.linear_model import LogisticRegression
 
 from ..core.arrays import Array
 from ..core.losses import Logistic
@@ -24,7 +25,7 @@ from ..core.pairs import Masses, PairObjective
 from ..metrics import roc_area
 from ..solvers import Result, Settings, solve
 from ..solvers.pairwise import solve_pairs
-from .folds import deal_groups, row_keys
+from .folds import deal, deal_groups, row_keys
 
 Rates = tuple[float, float]
 # Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
@@ -205,41 +206,30 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: 
 def splits_of(rows: LabelledRows, cv: int, seed: int, groups: Array | None = None) -> Splits:
     """The folds to train and to test on; an empty list if a class has fewer than two distinct rows or groups.
 
-    There are `cv` folds, or as many as the smaller class has distinct rows or groups. With more than 20,000 rows there
+    There are `cv` folds, or as many as the smaller class has distinct rows or groups. Equal rows of a class, or rows of
+    a group, are in the same fold. With more than 20,000 rows there
     is one set of about 6,000 training rows, with `cv` sets of the same size to test. Sets in which a class has no rows
     are left out.
     """
-    n = len(rows.positive)
+    n, side, unit = len(rows.positive), rows.positive.astype(np.intp), groups
     large = n > _FOLDS_UP_TO
-    fold, folds = _deal(rows, max(n // _PART, cv + 1) if large else cv, seed, groups)
+    if groups is None:
+        keys = row_keys(rows.X, seed) ^ side.astype(np.uint64)
+        _, first, unit = np.unique(keys, return_index=True, return_inverse=True)
+    folds = max(n // _PART, cv + 1) if large else cv
+    folds = min(folds, *(len(np.unique(unit[side == code])) for code in (0, 1)))
     if folds < 2:
         return []
+    if groups is None:
+        fold = deal(side[first], folds, np.random.default_rng(seed))[unit]
+    else:
+        fold = deal_groups(n, side, groups, folds, seed)
     if large:
         splits = [(fold == 0, [fold == f for f in range(1, min(cv + 1, folds))])]
     else:
         splits = [(fold != f, [fold == f]) for f in range(folds)]
     both = [(train, [test for test in tests if rows.has_both(test)]) for train, tests in splits]
     return [(train, tests) for train, tests in both if tests and rows.has_both(train)]
-
-
-def _deal(rows: LabelledRows, folds: int, seed: int, groups: Array | None) -> tuple[Array, int]:
-    """The fold (n,) of each row, balanced within classes, and the number of folds.
-
-    There are at most `folds`, and no more than distinct rows of the class that has fewest. Equal rows of a class are in
-    the same fold. With groups, all rows of a group are, and groups are counted instead.
-    """
-    if groups is not None:
-        folds = min(folds, *(len(np.unique(groups[rows.positive == side])) for side in (True, False)))
-        if folds < 2:
-            return np.zeros(len(groups), dtype=np.intp), folds
-        return deal_groups(len(groups), rows.positive.astype(np.intp), groups, folds, seed), folds
-    key = row_keys(rows.X, seed)
-    fold = np.empty(len(key), dtype=np.intp)
-    different = [np.unique(key[rows.positive == side], return_inverse=True) for side in (True, False)]
-    folds = min(folds, *(len(values) for values, _ in different))
-    for side, (_, index) in zip((True, False), different, strict=True):
-        fold[rows.positive == side] = index % folds
-    return fold, folds
 
 
 def _coefficients(train: LabelledRows, candidates: list[Candidate], task: Task) -> list[Array]:
@@ -301,15 +291,12 @@ def calibrate(held: HeldOut) -> tuple[float, float]:
 
     The slope is at least 0.001; at this bound, the intercept is the log odds of the share of positives.
     """
-    total = float(held.mass.sum())
-    y = np.where(held.positive, 1.0, -1.0)
-    design = Design(held.score[:, None], True)
-    objective = Objective(design, y, Logistic(), total, 1, m=0, k=total, sample_weight=held.mass)
-    slope, intercept = solve(objective, None, Settings()).w[0]
+    fitted = LogisticRegression(tol=1e-8).fit(held.score[:, None], held.positive, held.mass)
+    slope, intercept = float(fitted.coef_[0, 0]), float(fitted.intercept_[0])
     if slope < _MIN_SLOPE:
-        share = float(held.mass[held.positive].sum()) / total
+        share = float(held.mass[held.positive].sum() / held.mass.sum())
         return _MIN_SLOPE, float(np.log(share / (1.0 - share)))
-    return float(slope), float(intercept)
+    return slope, intercept
 
 
 def threshold_at(z: Array, mass: Array, rate: float) -> float:

@@ -3,7 +3,7 @@
 The two cuts are values of losses: rows above lam_hat are dropped, rows below lam are not used. The algorithm learns
 these values instead of m and k, from the losses of rows with correct labels:
 
-    warm up on the average loss until the validation loss stops falling
+    minimise the average loss                 (the paper stops when the validation loss no longer falls; no better)
     repeat:  lam_hat, lam = operation 1, operation 2 of the validation losses      (lam_hat >= lam is kept)
              m, k = the numbers of training losses above each
              train some steps on the ranked range (m, k)
@@ -31,8 +31,8 @@ from .choose import Choice
 from .folds import draw_folds
 from .path import dropping, ordinary_fit, part_of, with_C
 
-# The largest numbers of evaluations on the validation set: in the warm-up, and of m and k.
-_WARM_UP, _ROUNDS = 20, 40
+# The largest number of evaluations of m and k on the validation set.
+_ROUNDS = 40
 _CONVERGED = 0.001  # of the rows
 _RESAMPLES = 200
 
@@ -45,7 +45,7 @@ def choose_with_validation(
     An m or k that is not chosen is that of the objective; the last step is taken only if m is chosen. The result has a
     start to continue from, and its table has one entry per evaluation on the validation set.
     """
-    warm = W = _warm_up(objective, clean)
+    warm = W = ordinary_fit(objective.ranked(0, objective.total))
     m, k, rounds = objective.m, objective.k, []
     for _ in range(_ROUNDS):
         losses = clean.losses(clean.design.scores(W)).astype(np.float64)
@@ -97,19 +97,6 @@ def _error(clean: Objective, W: Array) -> float:
     if clean.loss.targets == "numbers":
         return float(clean.losses(Z).mean())
     return float((predicted_codes(Z) != clean.strata).mean())
-
-
-def _warm_up(objective: Objective, clean: Objective) -> Array:
-    """Take steps on the average loss until the validation loss stops decreasing; returns the parameters (r, p)."""
-    average = objective.ranked(0, objective.total)
-    W, least = np.zeros((clean.n_outputs, clean.design.p)), np.inf
-    for _ in range(_WARM_UP):
-        moved = concentrate(average, W, rounds=1, steps=1)[0]
-        loss = float(clean.losses(clean.design.scores(moved)).mean())
-        if loss >= least * (1.0 - 1e-4):
-            return W if loss > least else moved
-        W, least = moved, loss
-    return W
 
 
 def _counts(objective: Objective, W: Array, lam_hat: float, lam: float) -> tuple[float, float]:

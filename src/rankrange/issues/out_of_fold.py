@@ -305,29 +305,19 @@ def trimmed_predictions(data: Data, estimator: AoRRClassifier | None, folds: Fol
     return Predictions({"ordinary": ordinary, "robust": robust}, losses, cuts, fits.share, fits.C)
 
 
-# Nearest neighbours are first tried on at most this many rows.
-_FIRST_TRIED = 2000
-
-
 def neighbour_predictions(
     data: Data, plain: Array, high_leverage: Array, folds: Folds, rng: np.random.Generator
 ) -> Array | None:
     """The class shares (n, classes) among the nearest training rows; None if they do not improve the ensemble.
 
     The neighbours are used if a mixture with them has a mean log likelihood that is more than two standard errors above
-    that of `plain` (n, classes), the probabilities of the ensemble without them. A sample of at most 2000 rows is tried
-    first. High-leverage rows do not count in the comparison.
+    that of `plain` (n, classes), the probabilities of the ensemble without them. High-leverage rows do not count in the
+    comparison.
     """
-    n, X, targets = len(data.codes), of_unit_variance(data.X, ~high_leverage), np.eye(len(data.classes))[data.learnt]
-    sample = np.zeros(n, dtype=bool)
-    sample[rng.choice(n, min(n, _FIRST_TRIED), replace=False)] = True
-    shares = None
-    for tried in (sample, ~sample | sample)[: 1 + (not sample.all())]:
-        shares = neighbour_means(X, targets, Folds(folds.train, folds.test & tried), rng)
-        rows = np.flatnonzero(tried & ~high_leverage & np.isfinite(shares[:, 0]))
-        likelihood = np.clip(np.stack([P[rows, data.codes[rows]] for P in (plain, shares)]), 1e-4, 1.0)
-        share = mixture_weights(likelihood, np.ones(len(rows)))
-        gain = np.log(share @ likelihood) - np.log(likelihood[0])
-        if gain.mean() <= 2.0 * gain.std() / np.sqrt(len(rows)):
-            return None
-    return shares
+    X, targets = of_unit_variance(data.X, ~high_leverage), np.eye(len(data.classes))[data.learnt]
+    shares = neighbour_means(X, targets, folds, rng)
+    rows = np.flatnonzero(~high_leverage & np.isfinite(shares[:, 0]))
+    likelihood = np.clip(np.stack([P[rows, data.codes[rows]] for P in (plain, shares)]), 1e-4, 1.0)
+    share = mixture_weights(likelihood, np.ones(len(rows)))
+    gain = np.log(share @ likelihood) - np.log(likelihood[0])
+    return shares if gain.mean() > 2.0 * gain.std() / np.sqrt(len(rows)) else None
