@@ -4,6 +4,7 @@ import codecs
 import csv
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from rankrange.audit import (  # noqa: E402
 )
 from rankrange.audit.applying import _with_cells, changes_of, fixed_contents  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
+from rankrange.audit.report import _new_cell  # noqa: E402
 from rankrange.pages.text import csv_safe, csv_unsafe  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
 from rankrange.tables.records import records  # noqa: E402
@@ -350,6 +352,17 @@ def test_records_are_split_and_keep_their_bytes(rows):
 )
 def test_several_labels_come_back_from_one_text(labels):
     assert split_labels(join_labels(labels)) == labels
+
+
+LABELS = st.lists(st.sampled_from("abcd"), unique=True)
+
+
+@given(LABELS, LABELS)
+def test_labels_that_are_too_rare_to_be_audited_stay_in_a_relabelled_cell(given_labels, suggested):
+    audit = SimpleNamespace(target=SimpleNamespace(task="labels", separator="|"))
+    suspect = SimpleNamespace(given=join_labels(given_labels, "|"), suggested=join_labels(suggested, "|"))
+    cell = _new_cell(audit, suspect, "|".join([*given_labels, "rare"]))
+    assert sorted(split_labels(cell, "|")) == sorted({*suggested, "rare"})
 
 
 def test_parquet_keeps_its_types(tmp_path):

@@ -20,7 +20,7 @@ from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import suggestion, without_suspects
+from .sentences import label_changes, suggestion, without_suspects
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -225,9 +225,8 @@ def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
     separator = audit.target.separator
     if audit.target.task != "labels" or not separator:
         return suspect.suggested
-    given, suggested = (split_labels(text, separator) for text in (suspect.given, suspect.suggested))
-    stays = [part for part in split_labels(cell, separator) if part not in given or part in suggested]
-    return join_labels([*stays, *(label for label in suggested if label not in stays)], separator)
+    plus, minus = label_changes(audit, suspect)
+    return join_labels([*(label for label in split_labels(cell, separator) if label not in minus), *plus], separator)
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:
