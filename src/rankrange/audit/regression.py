@@ -126,15 +126,15 @@ def expected_text(expected: float, residual: float) -> str:
     return number(expected, int(np.clip(np.ceil(more) + 2, 4, 12)))
 
 
-def _explanation(expected: Array, residual: Array, core: Array) -> list[str]:
+def _explanation(expected: Array, residual: Array, usual: float) -> list[str]:
     """The reason in words for each suspect: the expected value, and the residual in units and in standard deviations.
 
-    All arrays are in the units of the target; `core` has the standard deviation for each suspect.
+    All are in the units of the target; `usual` is the standard deviation.
     """
     return [
         f"expected {expected_text(value, off)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
-        for value, off, usual in zip(expected, residual, core, strict=True)
+        for value, off in zip(expected, residual, strict=True)
     ]
 
 
