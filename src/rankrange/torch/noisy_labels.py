@@ -181,10 +181,8 @@ class NoisyLabels(GrowingModule):
         if warm is not None:
             weights = torch.where(warm, batch.known.to(weights.dtype), weights)
         own = weights[mine]
-        if masses is None:
-            total = weights.sum().clamp(min=1.0)
-        else:
-            total = torch.maximum((own * masses).sum(), masses.mean())
+        counts, least = (weights, 1.0) if masses is None else (own * masses, masses.mean())
+        total = counts.sum().clamp(min=least)
         sound = valid & ~(losses.isnan() & local.known).any()  # a NaN may have the weight 0
         value = torch.where(sound, 1.0, torch.nan) * weighted_sum(losses, own, 1.0 / total)
         return joint_value(value.to(losses.dtype), group), own.to(losses.dtype), local.known
@@ -204,7 +202,7 @@ class NoisyLabels(GrowingModule):
     def _weigh(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Weights of the samples, 0 for unknown ones; and False if an index is outside of the data set."""
         if batch.sample is None:
-            return self._weights_from(batch.values, None, batch, self.training), torch.ones_like(batch.known[:1]).all()
+            return self._weights_from(batch.values, None, batch, self.training), batch.known.new_ones(())
         row, inside = self.history.locate(batch.sample, batch.values)
         rows, seen = self.history.means(row, batch.values)
         if batch.n_classes > SOFTMAX_UP_TO:
