@@ -60,15 +60,18 @@ def with_levels(X: Any) -> Any:
 def standardised(X: Any, mass: Array | None = None) -> Any:
     """X with columns of mean zero and standard deviation one; constant columns become 0. `mass` weights the rows.
 
-    A sparse X is not centred, and its columns are divided by their root mean square.
+    A column with more than half zeros, such as a word or a category, is divided by the root mean square of its other
+    values and not centred: its standard deviation would give rare columns too much weight. No column of a sparse X is
+    centred.
     """
     share = np.full(X.shape[0], 1.0 / X.shape[0]) if mass is None else mass / mass.sum()
+    mean, square = share @ X, share @ (X.multiply(X) if sp.issparse(X) else X**2)
+    filled = share @ (X != 0)
+    spread = np.sqrt(np.where(filled < 0.5, square / np.maximum(filled, 1e-12), np.maximum(square - mean**2, 0.0)))
+    unit = np.where(spread > 1e-7 * np.sqrt(square), spread, 1.0)
     if sp.issparse(X):
-        square = share @ X.multiply(X)
-        return sp.csr_matrix(X @ sp.diags(1.0 / np.sqrt(np.where(square > 0, square, 1.0))))
-    centred = X - share @ X
-    spread = np.sqrt(share @ centred**2)
-    return centred / np.where(spread > 1e-12 * np.abs(X).max(axis=0), spread, 1.0)
+        return sp.csr_matrix(X @ sp.diags(1.0 / unit), dtype=X.dtype)
+    return np.asarray((X - np.where(filled < 0.5, 0.0, mean)) / unit, dtype=X.dtype)
 
 
 def _column(column: Any) -> Array | None:

@@ -20,6 +20,7 @@ from ..core.engines import engine
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
 from ..crossfit.folds import Folds, draw_folds, label_folds
 from ..crossfit.members import MEMBERS, MemberTask
+from ..crossfit.numeric import standardised
 from ..crossfit.predictions import less_confident, penalised_predictions
 from ..estimators import AoRRClassifier
 from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrior, actions, with_high_leverage
@@ -219,8 +220,9 @@ def _linear_predictions(
     half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
     out-of-fold log loss are kept.
     """
-    trained = np.asarray(folds.train.any(axis=0))
-    views = [data] if estimator is not None else [data.scaled(trained), data][: 1 + _mostly_zero(data.X)]
+    trained = folds.train.any(axis=0).astype(np.float64)
+    scaled = replace(data, X=standardised(data.X, trained))
+    views = [data] if estimator is not None else [scaled, data][: 1 + _mostly_zero(data.X)]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
     rows = np.arange(len(data.codes))
     of_given = [np.maximum(predictions.members["ordinary"][rows, data.learnt], 1e-30) for _, predictions in found]

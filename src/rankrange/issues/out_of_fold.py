@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,22 +83,6 @@ class Data:
         if not has_probabilities and counts.min() < 2:
             raise ValueError(_too_rare(classes, counts))
         return cls(X, codes, classes, codes if learn_from is None else _relabelled(learn_from, classes, len(y)), index)
-
-    def scaled(self, trained: Array) -> Data:
-        """Standardise the columns, with means and standard deviations over the rows of the mask `trained`.
-
-        A column with more than half zeros, such as a word or a category, is divided by the root mean square of its
-        other values and not centred: its standard deviation would give rare columns too much weight. No column of a
-        sparse X is centred. Constant columns are not divided.
-        """
-        rows = self.X[trained]
-        square, filled = rows.multiply(rows) if sp.issparse(rows) else rows**2, (rows != 0).mean(axis=0)
-        filled, mean, size = (np.asarray(part).ravel() for part in (filled, rows.mean(axis=0), square.mean(axis=0)))
-        spread = np.sqrt(np.where(filled < 0.5, size / np.maximum(filled, 1e-12), np.maximum(size - mean**2, 0.0)))
-        unit = np.where(spread > 1e-7 * np.sqrt(size), spread, 1.0).astype(self.X.dtype)
-        if sp.issparse(self.X):
-            return replace(self, X=sp.csr_matrix(self.X @ sp.diags(1.0 / unit)))
-        return replace(self, X=(self.X - np.where(filled < 0.5, 0.0, mean).astype(self.X.dtype)) / unit)
 
 
 def _all_classes(classes: Any, present: Array) -> Array:
