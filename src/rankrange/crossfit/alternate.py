@@ -11,9 +11,6 @@ from ..core.arrays import Array
 from ..core.cuts import select
 from .models import FittedFolds
 
-# The value must decrease by this share; otherwise the alternation ends.
-_MIN_FALL = 1e-4
-
 
 @dataclass(frozen=True)
 class Alternation:
@@ -43,7 +40,7 @@ def alternate(
 
     `fit` gets a mask of the rows to fit to. `losses_of` returns the out-of-fold losses (n,), NaN for rows without a
     prediction. The iteration ends after `rounds` rounds (at least 1), or at the first round that does not lower the
-    ranked range of these losses by 0.01%; if no row lies outside the ranks m+1..k, there is no round. The result has
+    ranked range of these losses; if no row lies outside the ranks m+1..k, there is no round. The result has
     the models of the last round, and the losses that chose its rows.
     """
     last = fit(np.ones(len(mass), dtype=bool))
@@ -56,7 +53,7 @@ def alternate(
         last = fit(~dropped & ~easy)
         found = losses_of(last)
         values.append(_value(found, predicted, m, k, mass))
-        if not values[-1] < values[-2] * (1.0 - _MIN_FALL):
+        if not values[-1] < values[-2]:
             break
         if len(values) <= rounds:
             losses = found

@@ -27,8 +27,6 @@ from .numeric import standardised
 from .path import dropping, ordinary_fit, out_of_fold, part_of, upwards, with_C
 
 Parts = list[tuple[Array, Array]]
-# The largest share of rows that a fit of two classes drops.
-_MAX_CUT = 0.45
 # Candidates for the C of l1-penalised fits, times the number of rows.
 _SPARSE_PENALTIES = np.geomspace(2.0, 60.0, 12)
 # Candidate temperatures, the least probability, and the largest number of columns with missing cells.
@@ -70,9 +68,9 @@ def trimmed_fits(
 ) -> tuple[FoldFits, Parts]:
     """Two fits of each fold, and for each fold its test rows and their scores (2, r, rows).
 
-    One fit drops no rows, the other the estimated share of wrong labels: at least one row and at most 45% of the rows,
-    60% with more than two classes. C is scikit-learn's; None chooses it. With fewer rows than columns and no l1 penalty
-    the coefficients of the fits are in coordinates of the rows' span.
+    One fit drops no rows, the other the estimated share of wrong labels, at least one row. C is scikit-learn's; None
+    chooses it. With fewer rows than columns and no l1 penalty the coefficients of the fits are in coordinates of the
+    rows' span.
     """
     if not objective.l1_ratio:
         design = Design(spanned(objective.design.X), objective.design.fit_intercept)
@@ -88,7 +86,7 @@ def trimmed_fits(
     # rows that are in no training set have high leverage and are ignored
     predicted = folds.tested & folds.train.any(axis=0)
     rate = wrong_share(P[predicted], codes[predicted], None if mass.dtype == bool else mass[predicted])
-    share = min(max(rate, 1.0 / len(codes)), _MAX_CUT if objective.n_outputs == 1 else 0.6)
+    share = max(rate, 1.0 / len(codes))
     trimmed, cuts = ordinary.copy(), np.zeros(len(folds))
     for fold, rows in enumerate(trains):
         part = part_of(objective, rows)
