@@ -44,6 +44,7 @@ BELOW = ("core", "solvers", "crossfit", "label_noise", "inference", "estimators"
 ESTIMATORS = re.compile(r"from rankrange import [^#]*(AoRR|TKML|PartialAUC|RankedRange|find_label_issues|regression)")
 # Code of pages, and what is outside of the package.
 NEVER = ("tests/docs", "tests/reproduction")
+UNCOPIED = (".git", ".venv*", ".*_cache", "__pycache__", "_build", "gallery", "dist", "rankrange-results*")
 SECONDS = 300  # the longest that one test may take; on a busy machine the slowest takes a tenth of it
 
 
@@ -131,9 +132,9 @@ def tests_of(package: str) -> tuple[list[str], list[str]]:
 
 @dataclass
 class Bench:
-    """Runs tests on a copy of the source; tests that fail without a fault are known once they have failed with one."""
+    """Runs tests of a copy of the checkout; what fails without a fault is known once it has failed with one."""
 
-    source: Path
+    root: Path
     jobs: str
     broken: set[str] = field(default_factory=set)
 
@@ -144,10 +145,10 @@ class Bench:
         command += ["-o", f"faulthandler_timeout={SECONDS}", "-o", "faulthandler_exit_on_timeout=true"]
         command += [part for name in sorted(self.broken) for part in ("--deselect", name)]
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        environment = {**os.environ, **threads, "PYTHONPATH": str(self.source), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, **threads, "PYTHONPATH": str(self.root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         with tempfile.TemporaryFile("w+") as out:  # no pipe, which a process that a test leaves would keep open
             streams = {"stdout": out, "stderr": subprocess.DEVNULL}
-            done = subprocess.run(command, cwd=ROOT, env=environment, check=False, **streams)
+            done = subprocess.run(command, cwd=self.root, env=environment, check=False, **streams)
             out.seek(0)
             named = re.findall(r"^(?:FAILED|ERROR) ([^\s[]+)", out.read(), re.M)  # parameters may hold spaces
         return [] if done.returncode == 0 else named or list(tests[:1])
@@ -179,15 +180,16 @@ def main() -> None:
     given = parser.parse_args()
     survivors = []
     with tempfile.TemporaryDirectory() as folder:  # what is drawn stays as it is, whatever is edited meanwhile
-        source = Path(folder, "src")
-        shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-        package_of = {path: name for name in given.packages for path in (source / "rankrange" / name).rglob("*.py")}
+        root = Path(folder, "checkout")
+        shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*UNCOPIED))
+        folders = {name: root / "src" / "rankrange" / name for name in given.packages}
+        package_of = {path: name for name, inside in folders.items() for path in inside.rglob("*.py")}
         possible = [mutant for path in sorted(package_of) for mutant in mutants_of(path)]
         drawn = random.Random(given.seed).sample(possible, given.count)
         if given.list:
             print(*drawn, sep="\n")
             return
-        bench = Bench(source, given.jobs)
+        bench = Bench(root, given.jobs)
         for mutant in drawn:
             start, noticed = time.monotonic(), False
             for tests in tests_of(package_of[mutant.path])[: 1 if given.near else 2]:
