@@ -215,6 +215,32 @@ def test_brackets_that_would_hold_too_many_rows_are_narrowed_by_counts():
     np.testing.assert_allclose(narrow.coef_, plain.coef_, atol=1e-4)
 
 
+def test_a_pass_sends_no_more_bytes_of_rows_than_allowed(monkeypatch):
+    X, y = table()
+    rows, sent = in_chunks(X, y), []
+    rows.collected_bytes = 200_000  # the brackets of both cuts together hold more
+    reduce = rows.reduce
+
+    def recorded(kernel, message):
+        found = reduce(kernel, message)
+        sent.append(sum(part.nbytes for near in getattr(found, "near", ()) for part in near))
+        return found
+
+    monkeypatch.setattr(rows, "reduce", recorded)
+    AoRRClassifier(0.12, 0.9, C=0.05, random_state=0).fit(rows)
+    assert 50_000 < max(sent) <= 200_000
+
+
+def test_the_unit_of_weights_changes_nothing():
+    X, y = table()
+    fits = [
+        AoRRClassifier(0.12, 0.9, C=0.05 / unit, random_state=0).fit(in_chunks(X, y, np.full(N, unit)))
+        for unit in (1.0, 1024.0)
+    ]
+    np.testing.assert_allclose(fits[1].coef_, fits[0].coef_, rtol=1e-9)
+    assert fits[1].n_passes_ == fits[0].n_passes_
+
+
 def test_a_bracket_that_misses_its_cut_is_widened():
     """Of a sample without the rows of large losses: the cuts are those of all rows, after further passes."""
     X, y = table()

@@ -105,7 +105,7 @@ class _Bracket:
         if self.above is not None:  # only rows that have crossed the cut can have changed its rank
             middle = ranked[min(int(np.searchsorted(reached, self.centre)), len(s) - 1)]
             changed = (s > middle) != self.above
-            reach = max(reach, 6.0 * np.sqrt(float((mass[changed] ** 2).sum())) + 24.0 * self.unit)
+            reach = max(reach, 6.0 * np.sqrt(float((mass[changed] ** 2).sum())))
         top = int(np.searchsorted(reached, self.centre - reach)) - 1
         bottom = int(np.searchsorted(reached, self.centre + reach))
         high = np.inf if top < 0 else float(ranked[top]) * (1.0 + slack) + slack
