@@ -115,6 +115,12 @@ def test_a_column_knows_its_missing_cells_strays_and_marks():
     assert (found.kind, found.form, found.marks) == ("numbers", "number", {"-": 2, "na": 1})
     assert np.flatnonzero(found.missing).tolist() == [2, 4, 5, 6, 7]
     assert np.flatnonzero(found.strays).tolist() == [5]
+    words = column(["u", "v", None, "u"])
+    assert (words.missing.tolist(), words.texts(), words.cell_text(0)) == (
+        [False, False, True, False],
+        ["u", "v", "", "u"],
+        "u",
+    )
     part = found.take(np.array([5, 0]))
     assert (part.values[1], part.strays.tolist(), part.marks, part.texts()) == (1.0, [True, False], {}, ["old", "1"])
 

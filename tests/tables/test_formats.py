@@ -206,3 +206,8 @@ def test_csv_compressed_with_tabs_or_in_another_encoding_is_the_same_table(name,
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     found = open_table(tmp_path / name, encoding=encoding).read().to_pylist()
     assert found == [{"a": row["a"], "é": f"é{row['b']}", "y": row["y"]} for row in ROWS]
+
+
+def test_blank_lines_are_no_header_and_no_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("\n\na,y\n1,u\n\n2,v\n")
+    assert open_table(tmp_path / "t.csv").read().to_pydict() == {"a": [1, 2], "y": ["u", "v"]}
