@@ -137,10 +137,10 @@ def check_edges(rank, sizes):
     results["infinite"] = rrt.ranked_range(values, 1, 3, group=group)
     results["median"] = rrt.ranked_range(values[values < 9], rr.RankedRange.median(), group=group)
     results["half"] = rrt.ranked_range(torch.arange(4.0).bfloat16() + rank, 0.25, 0.75, group=group)
-    try:
-        rrt.ranked_range(torch.ones(2), 0, 100, group=group)
-    except ValueError as error:
-        results["error"] = str(error)
+    for name, ranks in (("too many", (0, 100)), ("none left", (0.3, 0.35))):
+        with pytest.raises(ValueError, match="need 0 <= m < k <= n") as error:
+            rrt.ranked_range(torch.ones(2), *ranks, group=group)
+        results[name] = str(error.value)
     return results
 
 
@@ -225,7 +225,8 @@ def test_edges_of_the_joined_batch(tmp_path):
         assert process["infinite"] == 3  # of inf, 4, 2, 0, -0: ranks 2 and 3
         assert process["median"] == 1  # of 4, 2, 0, -0
         assert process["half"] == 2  # of 4, 3, 3, 2, 2, 1, 1, 0: ranks 3 to 6
-        assert "got m=0, k=100 for n=4 values" in process["error"]
+        assert "got m=0, k=100 for n=4 values" in process["too many"]
+        assert "got m=1, k=1 for n=4 values" in process["none left"]
 
 
 def test_tracked_cuts_are_the_same_everywhere_and_gradients_those_of_the_joined_batch(tmp_path):
