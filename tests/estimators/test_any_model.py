@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_breast_cancer, load_digits, make_blobs, make_moons
+from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
@@ -33,14 +33,6 @@ def moons(n=400, seed=0):
 
 
 # ---- classes: what is dropped
-
-
-@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
-def test_clean_labels_are_left_alone(load):
-    X, y = load(return_X_y=True)
-    model = RankedRangeClassifier(GaussianNB() if len(np.unique(y)) > 2 else QUICK, random_state=0)
-    model = model.set_params(estimator=KNeighborsClassifier(3)) if load is load_digits else model
-    assert model.fit(X[:600], y[:600]).dropped_.mean() < 0.02
 
 
 def test_a_class_that_loses_more_than_half_is_named():

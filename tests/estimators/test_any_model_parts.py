@@ -7,9 +7,7 @@ from scipy.special import ndtri, softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
-from sklearn.linear_model import LinearRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from test_any_model import mixed, moons
@@ -216,12 +214,3 @@ def test_rows_without_a_residual_do_not_lower_the_expected_size():
     found = sizes(residual)
     np.testing.assert_array_equal(found[100:], sizes(residual[100:]))
     np.testing.assert_allclose(found[:100], found[100:].mean())
-
-
-def test_a_series_has_residuals_in_the_same_units_in_every_fold():
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-2, 2, size=(600, 1))
-    y = X[:, 0] + rng.normal(size=600)
-    model = RankedRangeRegressor(LinearRegression(), cv=TimeSeriesSplit(5), random_state=0).fit(X, y)
-    spread = [np.median(np.abs(model.residuals_[rows])) for rows in np.array_split(np.arange(600), 6)[1:]]
-    assert max(spread) < 1.5 * min(spread)

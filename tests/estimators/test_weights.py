@@ -126,14 +126,6 @@ def test_class_weights_under_a_cut_are_weights_and_repetitions(settings, class_w
         assert model.m_ == pytest.approx(reference.m_)
 
 
-def test_balanced_weights_count_repetitions_as_scikit_learn_does():
-    weight = np.where(LABELS == 1, 3.0, 1.0)
-    ours = AoRRClassifier(0, 1.0, class_weight="balanced", tol=1e-10).fit(X, LABELS, sample_weight=weight)
-    rows = np.repeat(np.arange(N), weight.astype(int))
-    theirs = LogisticRegression(class_weight="balanced", tol=1e-10, max_iter=1000).fit(X[rows], LABELS[rows])
-    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-4, atol=1e-7)
-
-
 def test_masses_that_are_whole_are_counts():
     model = AoRRClassifier(0.1, 1.0, class_weight="balanced", random_state=0).fit(X, LABELS)
     assert (model.m_, model.k_) == (N // 10, N)
