@@ -282,5 +282,6 @@ def test_nothing_is_dropped_from_too_few_rows():
     X, y = moons(16)
     model = RankedRangeClassifier(GaussianNB()).fit(X, y)
     assert not model.dropped_.any()
+    assert (model.noise_estimate_, model.noise_interval_) == (0.0, (0.0, 1.0))
     assert len(model.estimators_) == 1
     np.testing.assert_allclose(model.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X))

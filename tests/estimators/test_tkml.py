@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
-from sklearn.datasets import load_digits, make_multilabel_classification
+from sklearn.datasets import load_digits, make_blobs, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 import rankrange
@@ -152,6 +152,13 @@ def test_stop_is_where_the_held_out_accuracy_is_best():
         free.fit(X, Y)  # without memory for exact steps
     assert free.stop_scores_ is None
     assert not free.stopped_at_start_
+
+
+def test_a_penalty_chosen_without_early_stopping_is_that_of_a_whole_fit():
+    """The first steps from a logistic regression rank well for a penalty so strong that the minimum is 0."""
+    X, y = make_blobs(200, centers=[[0, 0], [3, 0]], random_state=0)
+    for seed in range(4):
+        assert TKMLClassifier(m=0.1, max_iter=30, validation=None, random_state=seed).fit(X, y).score(X, y) > 0.85
 
 
 def test_a_start_that_cannot_be_improved_is_kept():

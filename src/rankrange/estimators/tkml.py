@@ -209,29 +209,29 @@ class TKMLClassifier(LabelRanker):
             return objective, int(self.max_iter)
         held = _held_out(objective.design.n, 0.2 if no_stopping else self.validation, rng, groups)
         tried = [replace(objective, C=C * objective.kept) for C in PENALTIES] if choose_C else [objective]
-        best, stop = max(((each, self._stop(each, held)) for each in tried), key=lambda found: found[1].score)
-        if no_stopping:
-            return best, int(self.max_iter)
-        self.stop_scores_, self.stop_score_ = stop.scores, stop.score
+        best, stop = max(((each, self._stop(each, held, rng)) for each in tried), key=lambda found: found[1].score)
+        if not no_stopping:
+            self.stop_scores_, self.stop_score_ = stop.scores, stop.score
         return best, stop.steps
 
-    def _stop(self, objective: LabelObjective, held: list[Array]) -> _Stop:
-        """Choose the number of steps by the smoothed accuracy on held-out rows.
+    def _stop(self, objective: LabelObjective, held: list[Array], rng: np.random.Generator) -> _Stop:
+        """The accuracy on held-out rows, an array of them per fold, and the number of steps after which it is best.
 
-        `held` has an array of held-out rows per fold. The number is 0 unless the gain exceeds its standard error.
+        The number is 0 unless the gain exceeds its standard error. Without early stopping it is `max_iter`.
         """
         recorded = []
         for rows in held:
             recorded.append(_Accuracy(objective, rows))
             with contextlib.suppress(_NoImprovement):
-                part, watch = _without(objective, rows), _Mean(recorded[-1])
-                start, _, _ = logistic_per_label(part.design, part.blocks, part.C, part.sample_weight)
-                watch(start)
-                quasi_newton(part, start, tol=_TOL, max_iter=int(self.max_iter), watch=watch)
+                end = self._run(_without(objective, rows), int(self.max_iter), rng, _Mean(recorded[-1]))
+                if self.validation is None:
+                    recorded[-1](end.w)
         longest = max(len(path.right) for path in recorded)
         right = np.concatenate([path.padded(longest) for path in recorded], axis=1)
         weight = np.concatenate([path.weight for path in recorded])
         scores = right @ (weight / weight.sum())
+        if self.validation is None:
+            return _Stop(int(self.max_iter), float(scores[-1]), scores)
         smooth = _smoothed(scores)
         steps = int(np.argmax(smooth))
         change = right[steps].astype(float) - right[0]
