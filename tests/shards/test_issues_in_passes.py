@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from chunked_rows import in_chunks
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
@@ -174,6 +175,14 @@ def test_without_trees_none_are_grown():
     assert set(task.posterior.weights) == {"ordinary", "robust"}
     issues = find_label_issues(chunks(X, y, edges=(0, 2_000), sample_rows=1_000), trees=False, random_state=0)
     assert (np.asarray(issues.p_wrong) < 0.5).all()  # a line at chance knows nothing about single labels
+
+
+def test_sparse_rows_stay_sparse_without_trees(monkeypatch):
+    X, y, _ = table()
+    X = sp.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0)[:2_000])
+    monkeypatch.setattr(sp.csr_matrix, "toarray", lambda X: pytest.fail("made dense"))
+    found = find_label_issues(chunks(X, y[:2_000], edges=(0, 2_000), sample_rows=1_000), trees=False, random_state=0)
+    assert np.isfinite(found.p_wrong).all()
 
 
 def test_fewer_sampled_rows_than_columns():

@@ -19,7 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
 
-from ..compatibility import check_method_params, safe_indexing
+from ..compatibility import check_method_params, num_samples, safe_indexing
 from ..core.arrays import Array
 from ..errors import UserError
 from .folds import Folds
@@ -196,9 +196,9 @@ def predict_with(fitted: Any, X: Any, classes: Array | None) -> Array:
     Classes that the model was not fitted to have probability 0.
     """
     if classes is None:
-        return np.asarray(fitted.predict(X), dtype=np.float64).reshape(len_of(X))
+        return np.asarray(fitted.predict(X), dtype=np.float64).reshape(num_samples(X))
     fitted_classes = fitted.classes_ if hasattr(fitted, "classes_") else classes
-    P = np.zeros((len_of(X), len(classes)))
+    P = np.zeros((num_samples(X), len(classes)))
     P[:, np.searchsorted(classes, fitted_classes)] = _probabilities(fitted, X, fitted_classes)
     return P
 
@@ -219,11 +219,6 @@ def by_rows(X: Any) -> Any:
     if sp.issparse(X):
         return X.tocsr()
     return np.asarray(X) if hasattr(X, "__array__") and not hasattr(X, "shape") else X
-
-
-def len_of(X: Any) -> int:
-    """The number of rows of X, of any type."""
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def classifier_named(name: str) -> Any:

@@ -135,7 +135,10 @@ class Members:
             part = X[rows]
             scores = [self.model.scores(W[number], part) for W in self.linear]
             of_fold = dict(zip(names, (probabilities_of(Z.T.astype(np.float64)) for Z in scores), strict=False))
-            dense, classes = part.toarray() if sp.issparse(part) else part, np.arange(self.model.n_classes)
+            dense, classes = (
+                part.toarray() if self.trees and sp.issparse(part) else part,
+                np.arange(self.model.n_classes),
+            )
             of_fold |= {name: predict_with(models[number], dense, classes) for name, models in self.trees.items()}
             for name, P in of_fold.items():
                 found[name][rows] = P
