@@ -40,7 +40,7 @@ def forest(X, codes, mass=None):
     """Two predictions (n, 2) of forests, with small and with large leaves."""
     folds = draw_folds(len(X), np.random.default_rng(1), n_folds=5, n_repeats=1)
     task = Task(X, codes, np.arange(2), mass)
-    fits = fit_forests(RandomForestClassifier(), {"small": 3, "large": 30}, task, folds, 0)
+    fits = fit_forests(RandomForestClassifier(24), {"small": 3, "large": 30}, task, folds, 0)
     return [found.out_of_fold for found in fits.values()]
 
 
@@ -81,7 +81,7 @@ def test_no_tree_gets_more_than_a_few_thousand_rows():
     test = np.arange(3)[:, None] == np.arange(12_000) % 3
     for n in (1_200, 12_000):
         fits = fit_forests(
-            RandomForestClassifier(max_leaf_nodes=2),
+            RandomForestClassifier(24, max_leaf_nodes=2),
             {"forest": 3},
             Task(X[:n], (X[:n, 0] > 0).astype(int), np.arange(2)),
             Folds(~test[:, :n], test[:, :n]),

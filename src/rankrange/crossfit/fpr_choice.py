@@ -145,18 +145,19 @@ def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | Non
         rows = rows.merged()
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
-    objective = pair_objective(rows, candidate, task)
+    objective = _pair_objective(rows, candidate)
     if start is None:
         start = _logistic(rows, candidate.C, task._replace(tol=_ROUGH)).w[0]
     return solve_pairs(objective, start, tol=task.tol, max_iter=task.max_iter)
 
 
-def pair_objective(rows: LabelledRows, candidate: Candidate, task: Task) -> PairObjective:
+def _pair_objective(rows: LabelledRows, candidate: Candidate) -> PairObjective:
     """The objective of a candidate on these rows; a range may be narrower than one negative."""
     sides = [np.flatnonzero(rows.positive), np.flatnonzero(~rows.positive)]
     positives, negatives = (Design(rows.X[each], False) for each in sides)
     a, b = (rows.mass[each] for each in sides)
-    lo, hi = candidate.fpr or (0.0, 1.0)
+    assert candidate.fpr is not None
+    lo, hi = candidate.fpr
     of_positives = _masses(1.0 - candidate.tpr[1], 1.0 - candidate.tpr[0], float(a.sum()))
     of_negatives = _masses(lo, hi, float(b.sum()))
     return PairObjective(positives, negatives, candidate.C, a, b, of_positives, of_negatives)
@@ -207,15 +208,16 @@ def splits_of(rows: LabelledRows, cv: int, seed: int, groups: Array | None = Non
     """The folds to train and to test on; an empty list if a class has fewer than two distinct rows or groups.
 
     There are `cv` folds, or as many as the smaller class has distinct rows or groups. Equal rows of a class, or rows of
-    a group, are in the same fold. With more than 20,000 rows there
-    is one set of about 6,000 training rows, with `cv` sets of the same size to test. Sets in which a class has no rows
-    are left out.
+    a group, are in the same fold. With more than 20,000 rows there is one set of about 6,000 training rows, with `cv`
+    sets of the same size to test. Sets in which a class has no rows are left out.
     """
-    n, side, unit = len(rows.positive), rows.positive.astype(np.intp), groups
+    n, side = len(rows.positive), rows.positive.astype(np.intp)
     large = n > _FOLDS_UP_TO
     if groups is None:
         keys = row_keys(rows.X, seed) ^ side.astype(np.uint64)
         _, first, unit = np.unique(keys, return_index=True, return_inverse=True)
+    else:
+        unit = groups
     folds = max(n // _PART, cv + 1) if large else cv
     folds = min(folds, *(len(np.unique(unit[side == code])) for code in (0, 1)))
     if folds < 2:

@@ -17,7 +17,7 @@ from .trees import fit_forests
 
 # With all columns and large leaves, trees still work if 40% of the labels are wrong: informative columns would often be
 # missed otherwise.
-_COLUMNS, _LEAVES = 100, {"forest": 10, "coarse_forest": 40}
+_TREES, _COLUMNS, _LEAVES = 24, 100, {"forest": 10, "coarse_forest": 40}
 
 
 def simple_predictions(
@@ -49,7 +49,7 @@ def forest_predictions(
     X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator, mass: Array | None
 ) -> dict[str, Array]:
     """Out-of-fold probabilities (n, n_classes) of extra trees with large leaves, by leaf size."""
-    model = ExtraTreesClassifier(max_features=min(X.shape[1], _COLUMNS))
+    model = ExtraTreesClassifier(_TREES, max_features=min(X.shape[1], _COLUMNS))
     task = Task(X, codes, np.arange(n_classes), mass)
     forests = fit_forests(model, _LEAVES, task, folds, int(rng.integers(2**31)))
     return {name: fits.out_of_fold for name, fits in forests.items()}

@@ -20,15 +20,15 @@ from .models import FittedFolds, Task, fit_folds
 # so many rows, larger trees are tried last: labels that only these explain would be flagged otherwise.
 _ROUNDS, _MORE_ROUNDS, _LARGER_FROM = (4, 12, 36), 100, 5_000
 # The number of trees of a forest, the smallest leaves by member, and the largest numbers of rows to fit to.
-_TREES, _LEAVES, _TREE_ROWS = 24, {"forest": 3, "coarse_forest": 30}, 5_000
+_TREES, _LEAVES, _TREE_ROWS = 12, {"forest": 3, "coarse_forest": 30}, 5_000
 _BOOSTED_ROWS = 50_000
 
 
 def fit_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, FittedFolds]:
     """Boosted trees and forests by member, fitted to the training rows of each fold."""
     task, seed = Task(X, codes, np.arange(n_classes)), int(rng.integers(2**31))
-    forests = fit_forests(RandomForestClassifier(), _LEAVES, task, folds, seed)
-    return {"boosting": _boosted(task, folds), **forests}
+    forests = fit_forests(RandomForestClassifier(_TREES), _LEAVES, task, folds, seed)
+    return {"boosting": _boosted(task, n_classes, folds), **forests}
 
 
 def tree_predictions(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
@@ -39,16 +39,16 @@ def tree_predictions(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np
 def fit_forests(model: Any, leaves: Mapping[str, int], task: Task, folds: Folds, seed: int) -> dict[str, FittedFolds]:
     """Forests by the name of their smallest leaves, fitted to the training rows of each fold."""
     rows = min(1.0, _TREE_ROWS / len(task.y))
-    model = model.set_params(n_estimators=_TREES, bootstrap=True, max_samples=rows)
+    model = model.set_params(bootstrap=True, max_samples=rows)
     return {
         name: fit_folds(model.set_params(min_samples_leaf=leaf), task, folds, seeds=seed + np.arange(len(folds)))
         for name, leaf in leaves.items()
     }
 
 
-def _boosted(task: Task, folds: Folds) -> FittedFolds:
+def _boosted(task: Task, n_classes: int, folds: Folds) -> FittedFolds:
     """Boosted trees with the number of rounds at which held-out labels are most likely."""
-    n, leaves = len(task.y), 15 if len(task.classes) == 2 else 8
+    n, leaves = len(task.y), 15 if n_classes == 2 else 8
     keep = np.zeros(n, dtype=bool)
     keep[np.random.default_rng(0).permutation(n)[:_BOOSTED_ROWS]] = True
     best, most = None, -np.inf

@@ -220,7 +220,7 @@ def _linear_predictions(
     half zeros is also fitted without scaling, because TF-IDF weights are informative; the fits with the smaller
     out-of-fold log loss are kept.
     """
-    trained = folds.train.any(axis=0).astype(np.float64)
+    trained = np.asarray(folds.train.any(axis=0), dtype=np.float64)
     scaled = replace(data, X=standardised(data.X, trained))
     views = [data] if estimator is not None else [scaled, data][: 1 + _mostly_zero(data.X)]
     found = [(view, trimmed_predictions(view, estimator, folds, report)) for view in views]
