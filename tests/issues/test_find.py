@@ -12,6 +12,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from rankrange import AoRRClassifier, find_label_issues, noise
+from rankrange.crossfit.folds import label_folds
 
 
 def planted(classes=3, n=300, rate=0.1, flips=None, seed=0):
@@ -181,6 +182,13 @@ THIRDS = np.full((30, 3), 1 / 3)
 def test_bad_input_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         find_label_issues(**arguments)
+
+
+@pytest.mark.parametrize(("n", "classes", "repeats"), [(4000, 2, 2), (4001, 2, 1), (100, 3, 1)])
+def test_folds_of_two_classes_and_few_rows_are_drawn_twice(n, classes, repeats):
+    folds = label_folds(np.arange(n) % classes, 5, None, np.random.default_rng(0))
+    assert len(folds) == 5 * repeats
+    assert (folds.test.sum(axis=0) == repeats).all()
 
 
 def test_repeated_folds_can_be_given():
