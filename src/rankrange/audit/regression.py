@@ -96,7 +96,9 @@ def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
     wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
     if (wrong < POSSIBLE).all():
         return wrong, noise
-    model = HistGradientBoostingRegressor(max_iter=30, min_samples_leaf=40, early_stopping=False)
+    model = HistGradientBoostingRegressor(
+        max_iter=30, min_samples_leaf=40, early_stopping=False, random_state=plan.seed
+    )
     expected = plan.out_of_fold(model, X, sizes(residuals))
     wrong = np.minimum(wrong, outlier_posterior(residuals, expected=expected, clean="skewed").p_wrong)
     return wrong, Interval(float(wrong.mean()), min(noise.low, Interval.of_mean(wrong).low), noise.high)
@@ -108,7 +110,8 @@ def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> tuple[list[float], 
     With more than 20,000 rows there are no extra trees. The weights minimise the mean of the smallest 70% of the
     absolute errors, which is robust to wrong targets.
     """
-    models: list[Any] = [HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False)]
+    trees = HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False, random_state=plan.seed)
+    models: list[Any] = [trees]
     if len(y) <= SAMPLE:
         models.append(ExtraTreesRegressor(60, min_samples_leaf=3, random_state=plan.seed))
     target = y.astype(np.float64)
