@@ -14,14 +14,12 @@ import sys
 import warnings
 from typing import Any
 
-import pandas as pd
-
 from . import harness
 
 # Where each benchmark is: a module is imported only when one of its benchmarks is asked for.
 MODULES = {
     "linear": ["linear_random", "linear_scale", "selection"],
-    "automatic_m": ["auto_tabular", "auto_imbalanced", "auto_multiclass", "linear_auto", "linear_auto_time"],
+    "automatic_m": ["auto_tabular", "auto_imbalanced", "linear_auto", "linear_auto_time"],
     "defaults": ["defaults"],
     "models": ["any_model", "any_regressor", "boosting_objective"],
     "label_errors": ["label_errors", "label_errors_real", "label_errors_numbers", "label_errors_aqua"],
@@ -99,7 +97,9 @@ def main(arguments: list[str]) -> None:
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
         if own["record"]:
             harness.append(own["record"], [row])
-    frame = pd.DataFrame(rows)
+    if harness.pd is None:
+        return
+    frame = harness.pd.DataFrame(rows)
     if own["against"]:
         before = harness.recorded(own["against"]).drop_duplicates(list(chosen.keys), keep="last")
         frame = frame.merge(before, on=list(chosen.keys), suffixes=("", "_before"))

@@ -15,7 +15,7 @@ from reproduction import data as paper
 
 from . import linear
 from .data import BINARY, SKLEARN, corrupt, load, scaled
-from .harness import OutOfTime, Row, benchmark, gains, limit, means, rounded, spread, timed
+from .harness import OutOfTime, Row, benchmark, gains, limit, rounded, spread, timed
 
 CELLS = (
     *(("symmetric", rate) for rate in (0.0, 0.1, 0.2, 0.3)),
@@ -147,42 +147,6 @@ def auto_imbalanced(seed: int = 0, seeds: int = 60) -> Iterator[Row]:
             row |= {"dropped": auto.m_ / len(train), "wrong": (given != y[train]).mean()}
             row |= {f"{key}_ordinary": value for key, value in ordinary.items()}
             yield rounded(row | _figures(auto, X_test, y[test]))
-
-
-# ---- several classes -------------------------------------------------------------------------------------------------
-
-
-def _several_classes(name: str, seed: int, rows: int) -> tuple[Any, Any, Any, Any]:
-    """Training and test rows, all with clean labels."""
-    rng = np.random.default_rng(seed)
-    if name == "mnist":
-        bunch = paper.load("mnist")
-        train = rng.permutation(len(bunch.target))[:rows]
-        X, X_test = ((part / 255.0).astype(np.float32) for part in (bunch.data[train], bunch.test_data))
-        return X, np.asarray(bunch.target)[train].astype(int), X_test, np.asarray(bunch.test_target).astype(int)
-    X, y = load(name)
-    order = rng.permutation(len(y))
-    train, test = order[: int(0.6 * len(y))], order[int(0.6 * len(y)) :]
-    X_train, X_test = scaled(X[train], X[test])
-    return X_train, y[train], X_test, y[test]
-
-
-@benchmark(means("set", ["LR", "auto", "m", "wrong", "estimate", "seconds"]), seeds=1, sets=("digits",))
-def auto_multiclass(
-    seed: int = 0, seeds: int = 5, sets: tuple = ("digits", "mnist"), rows: int = 50_000
-) -> Iterator[Row]:
-    """m="auto" with ten classes: even digits become the next with probability .4. C is 1 on digits and .1 on mnist."""
-    for name in sets:
-        for draw in range(seed, seed + seeds):
-            X, y, X_test, y_test = _several_classes(name, draw, rows)
-            given = corrupt(X, y, "class-dependent", 0.2, draw)[1]
-            C = 1.0 if name == "digits" else 0.1
-            auto, seconds = timed(AoRRClassifier(C=C, tol=1e-4, random_state=draw).fit, X, given)
-            plain = AoRRClassifier(0, 1.0, C=C, tol=1e-4).fit(X, given)
-            row: Row = {"set": name, "seed": draw, "rows": len(y), "LR": 100 * plain.score(X_test, y_test)}
-            row |= {"auto": 100 * auto.score(X_test, y_test), "m": auto.m_ / len(given)}
-            row |= {"wrong": (given != y).mean(), "estimate": auto.noise_estimate_, "seconds": seconds}
-            yield rounded(row)
 
 
 # ---- the defaults ----------------------------------------------------------------------------------------------------

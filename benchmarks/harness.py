@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing import get_context
@@ -27,8 +27,10 @@ from typing import Any
 
 import numpy as np
 
-with suppress(ImportError):  # tables need it, measurements do not
+try:
     import pandas as pd
+except ImportError:  # tables need it, measurements do not
+    pd = None  # type: ignore[assignment]
 
 RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("RANKRANGE_DATA", "data"))

@@ -18,22 +18,12 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from rankrange import find_label_issues, noise
 
-from .data import DATA, KINDS, PAPER, TABLES, corrupt, labelled, made, scaled, standardised, table
+from .data import DATA, KINDS, PAPER, TABLES, corrupt, drawn, labelled, scaled, standardised, table
 from .harness import Row, benchmark, rounded, timed
 
 MADE = ("circles", "checkerboard", "xor", "spirals")
 CELLS = (*KINDS, ("far", 0.1))
 LEVELS = (0.2, 0.5, 0.8)
-
-
-def rows_of(name: str, seed: int, most: int) -> tuple[Any, Any]:
-    rng = np.random.default_rng([seed, len(name)])
-    if name in MADE:
-        X, y = made(name, 2 * most, rng)
-        return X[:most], y[:most]
-    X, y = table(name)
-    order = rng.permutation(len(y))[: min(int(0.6 * len(y)), most, 600 if name == "digits" else most)]
-    return standardised(X)[order], y[order]
 
 
 def of_cleanlab(model: Any, X: Any, given: Any, folds: Any) -> Any:
@@ -88,7 +78,7 @@ def label_errors(
     for draw in range(seed, seed + seeds):
         for name in sets:
             for kind, rate in CELLS:
-                X, y = rows_of(name, draw, most)
+                X, y = drawn(name, draw, most)
                 X, given = corrupt(X, y, kind, rate, draw)
                 wrong, given = given != y, np.unique(given, return_inverse=True)[1]
                 folds = list(StratifiedKFold(5, shuffle=True, random_state=draw).split(X, given))

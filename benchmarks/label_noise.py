@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from rankrange import find_label_issues, noise
 from rankrange.tables.encode import TableEncoder
 
-from .data import DATA, MADE, drawn, labelled, large, load, made, with_transition
+from .data import DATA, MADE, drawn, labelled, load, made, with_transition
 from .harness import Row, benchmark, gains, rounded, timed
 
 DEVELOPMENT = (
@@ -31,7 +31,6 @@ EVALUATION = (
     *("penbased", "saheart", "satimage", "segment", "tic-tac-toe", "wisconsin", "page-blocks0", "yeast1", "yeast3"),
     *("ecoli1", "kr-vs-k-three_vs_eleven", "flare-F"),
 )
-LARGE = ("letter", "diamonds", "HI")
 KINDS = (
     ("none", 0.0),
     ("symmetric", 0.02),
@@ -144,18 +143,16 @@ def _steady(rows: pd.DataFrame) -> pd.DataFrame:
 
 @benchmark(_steady, tables=("circles",), rows=120)
 def label_noise_seeds(
-    seed: int = 0, tables: tuple = (*EVALUATION, *LARGE), rows: int = 600, share: float = 1 / 3
+    seed: int = 0, tables: tuple = EVALUATION, rows: int = 600, share: float = 1 / 3
 ) -> Iterator[Row]:
     """How much p_wrong and the flagged rows depend on the seed: five seeds, no errors and 10% symmetric ones.
 
-    A third of the tables, drawn by `--seed`, and those of at least 20,000 rows. `deviation` and `range` of p_wrong over
+    A third of the tables, drawn by `--seed`. `deviation` and `range` of p_wrong over
     seeds are means over rows; `holds`: the numbers flagged differ by at most a fifth of the largest, or five rows.
     """
-    some = [name for name in tables if name not in LARGE]
     rng = np.random.default_rng(seed)
-    chosen = sorted(rng.choice(some, max(1, int(share * len(some))), replace=False).tolist())
-    for name in [*chosen, *(name for name in tables if name in LARGE)]:
-        X, y = large(name) if name in LARGE else drawn(name, seed, rows)
+    for name in sorted(rng.choice(tables, max(1, int(share * len(tables))), replace=False).tolist()):
+        X, y = drawn(name, seed, rows)
         for rate in (0.0, 0.1):
             given = noise.symmetric(y, rate, seed) if rate else y
             runs = [timed(find_label_issues, X, given, random_state=100 + draw) for draw in range(5)]

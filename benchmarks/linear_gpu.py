@@ -3,8 +3,6 @@
 Rows are drawn on the device: normal columns, labels by a logistic model whose scores have standard deviation 2, and 8%
 of the rows three times as far out with their label flipped. Times are between two calls of torch.cuda.synchronize, X
 and y on the device, after a fit that is not counted.
-
-    python -m benchmarks.linear_gpu        # times against their bounds, and checks of the kernels, in two minutes
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ import numpy as np
 import torch
 
 from rankrange import AoRRClassifier
-from rankrange.shards.kernels import Interval, Model, Request, evaluate
-from rankrange.shards.rows import Chunk
 
 from .harness import Row, benchmark, rounded, spread
 
@@ -164,71 +160,3 @@ def linear_gpu_random(seed: int = 0, count: int = 20, rows: int = 10**7) -> Iter
         newton(X, y)
         row |= {"kind": kind, "flips": flips, "m": round(m, 2), "k": k, "seed": own}
         yield rounded(row | {"ratio": row["seconds"] / seconds(lambda X=X, y=y: newton(X, y))[0]}, 8)
-
-
-def kernel_error(seed: int) -> float:
-    """The largest relative difference of the kernel's sums on the device from NumPy's, on rows of odd shapes."""
-    rng = np.random.default_rng(seed)
-    n, d = int(rng.integers(1, 60_000)), int(rng.integers(1, 130))
-    loss = ("logistic", "softmax", "squared", "huber")[seed % 4]
-    r, number = 3 if loss == "softmax" else 1, loss in ("squared", "huber")
-    X = rng.normal(size=(n, d)).astype(("float32", "float64")[seed % 2])
-    y = rng.normal(size=n) if number else rng.integers(0, max(r, 2), n)
-    weight = rng.integers(0, 3, n).astype(float) if seed % 3 else None
-    model = Model(loss, r, bool(seed % 5), "float64", None if number else np.arange(max(r, 2)))
-    W = rng.normal(size=(r, d + bool(seed % 5))) / np.sqrt(d)
-    s = np.sort(model.losses(model.encoded(y), model.scores(W, X.astype(float)))[0])
-    # Edges lie between two losses, so that rounding does not decide about a row.
-    at = [0.5 * (s[i] + s[max(i - 1, 0)]) for i in (np.array([0.1, 0.15, 0.9, 0.95]) * n).astype(int)]
-    request = Request(W, Interval(*at[:2]), Interval(*at[2:]))
-    there = Chunk(0, *(None if part is None else torch.as_tensor(part, device=DEVICE) for part in (X, y, weight)))
-    found, expected = (evaluate(rows, (model, request)) for rows in (there, Chunk(0, X, y, weight)))
-    return float(np.max(np.abs(found.sums - expected.sums)) / max(np.max(np.abs(expected.sums)), 1e-9))
-
-
-def definition_error(X: Any, y: Any, m: float, k: float) -> float:
-    """The relative difference of `objective_` from its definition, by sorting the losses in float64; and of m."""
-    model = AoRRClassifier(m=m, k=k, random_state=0).fit(X, y)
-    n, w = len(y), torch.as_tensor(model.coef_[0], dtype=torch.float64, device=X.device)
-    z = torch.cat([part.double() @ w for part in X.split(1 << 20)]) + float(model.intercept_[0])
-    s = torch.nn.functional.softplus(torch.where(y, -z, z)).sort(descending=True).values
-    value = float(s[round(m * n) : round(k * n)].sum() + (w**2).sum() / 2)
-    assert int(model.dropped_.sum()) == round(m * n), "dropped_ must mark m rows"
-    return abs(model.objective_ / value - 1)
-
-
-def gates() -> None:
-    """Measure the times that a GPU is held to, check the kernels, and print a table; a failure ends one line only."""
-    lines: list[str] = []
-
-    def line(what: str, run: Callable[[], tuple[float, float, str]]) -> None:
-        try:
-            value, bound, note = run()
-            lines.append(f"{'ok  ' if value <= bound else 'MISS'} {what:32} {value:10.3g}  (at most {bound:g})  {note}")
-        except Exception as error:  # the others go on
-            lines.append(f"FAIL {what:32} {type(error).__name__}: {str(error)[:200]}")
-        print(lines[-1], flush=True)
-
-    def timed_fit(size: str, bound: float, repeats: int, **settings: Any) -> tuple[float, float, str]:
-        n, d = (int(float(part)) for part in size.split("x"))
-        X, y = draw(n, d)
-        row = fitted(X, y, repeats, **settings)
-        certified = float(row["certificate"]) <= 1e-6
-        note = f"{row['passes']} passes, certificate {row['certificate']}{'' if certified else ' NOT CERTIFIED'}"
-        return (row["seconds"] if certified else np.inf), bound, note
-
-    small = DEVICE != "cuda"
-    sizes = ("4e4x30", "4e4x30", "4e4x30", "4e4x30") if small else ("1e8x30", "1e8x30", "1e7x100", "1e7x30")
-    line("kernels, 40 shapes, from NumPy", lambda: (max(map(kernel_error, range(40))), 3e-6, "relative"))
-    for m, k in ((0.1, 1.0), (0.1, 0.9), (0, 1.0)):
-        case = (*draw(40_000 if small else 2_000_000, 30, 1), m, k)
-        line(f"objective m={m} k={k}", lambda case=case: (definition_error(*case), 1e-6, "by definition"))  # type: ignore[misc]
-    line(f"{sizes[0]} m=0.1", lambda: timed_fit(sizes[0], 0.5, 3, m=0.1, k=1.0))
-    line(f"{sizes[1]} m=0.1 k=0.9", lambda: timed_fit(sizes[1], 1.0, 1, m=0.1, k=0.9))
-    line(f"{sizes[2]} m=0.1", lambda: timed_fit(sizes[2], 0.6, 3, m=0.1, k=1.0))
-    line(f"{sizes[3]} m=auto", lambda: timed_fit(sizes[3], 5.0, 1, m="auto"))
-    print(f"\n{torch.cuda.get_device_name() if not small else 'CPU'}, torch {torch.__version__}", *lines, sep="\n")
-
-
-if __name__ == "__main__":
-    gates()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gzip
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from reproduction import data as paper
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CIFAR_LABELS = {"clean": "clean_label", "aggre": "aggre_label", "random1": "random_label1", "worse": "worse_label"}
@@ -61,20 +62,10 @@ def cifar10n(folder: Path, limit: int | None = None) -> tuple[Tensor, dict[str, 
 
 
 @functools.cache
-def mnist(folder: Path, limit: int | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    def read(name: str, header: int) -> Any:
-        return np.frombuffer(gzip.open(folder / f"{name}.gz").read(), np.uint8, offset=header)
-
-    def images(name: str) -> Tensor:
-        return torch.from_numpy(read(name, 16).reshape(-1, 28, 28, 1)[:limit].copy()).to(DEVICE)
-
-    def labels(name: str) -> Tensor:
-        return _labels(read(name, 8)[:limit])
-
-    return (
-        images("train-images-idx3-ubyte"), labels("train-labels-idx1-ubyte"),
-        images("t10k-images-idx3-ubyte"), labels("t10k-labels-idx1-ubyte"),
-    )  # fmt: skip
+def mnist(limit: int | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    bunch = paper.load("mnist")
+    images = [torch.tensor(part.reshape(-1, 28, 28, 1)[:limit]).to(DEVICE) for part in (bunch.data, bunch.test_data)]
+    return images[0], _labels(bunch.target[:limit]), images[1], _labels(bunch.test_target[:limit])
 
 
 def noisy_mnist(images: Tensor, clean: Tensor, seed: int) -> dict[str, Tensor]:
@@ -162,7 +153,7 @@ def small_cnn(width: int = 32) -> nn.Module:
 
 
 class Run:
-    """One training. `method` has start(task), loss(output, target, index), epoch(number), buffers()."""
+    """One training. `method` has start(task), loss(output, target, index), buffers()."""
 
     def __init__(self, task: Task, method: Any, seed: int) -> None:
         self.task, self.method, self.seed = task, method, seed
@@ -273,9 +264,6 @@ def train_together(makers: Sequence[Callable[[], Run]]) -> list[Run]:
             for run in runs:
                 if step < run.steps:
                     run.advance()
-        for run in runs:
-            with run.on_stream(), torch.no_grad():
-                run.method.epoch(epoch)
     if DEVICE == "cuda":
         torch.cuda.synchronize()
     return runs

@@ -1,7 +1,6 @@
 """All times of rankrange.torch on one GPU: selection, TKML, training steps and tokens.
 
-`PYTHONPATH=src python -m benchmarks.torch_gpu` runs it where pandas is not installed. The exactness of all kernels at
-full size is `PYTHONPATH=src python tests/pytorch/kernel_checks.py`.
+The exactness of all kernels at full size is `PYTHONPATH=src python tests/pytorch/kernel_checks.py`.
 """
 
 from __future__ import annotations
@@ -305,13 +304,3 @@ def torch_gpu(
     parts += [(tokens, size, peaked) for peaked in (False, True) for size in tokens_of]
     for part in parts:
         yield from attempt(*part)
-
-
-if __name__ == "__main__":
-    begun, all_rows = time.monotonic(), []
-    for row in torch_gpu():
-        print(*row.values(), flush=True)
-        all_rows.append(row)
-    for figure, found, most in goals(all_rows):
-        print(f"{figure:62s} {found:8.3f} {most:8.3f}  {'over' if most and found > most else ''}")
-    print(f"{time.monotonic() - begun:.0f} s")

@@ -16,8 +16,6 @@ import rankrange.torch as rrt
 from .harness import DATA, Row, benchmark
 from .noisy_nets import DEVICE, Run, Task, cifar10n, mnist, noisy_mnist, residual_net, small_cnn, train_together
 
-WARM_UP = 0.2  # of the epochs, for the methods that need one
-
 
 class Method:
     """Cross-entropy, and what the others change."""
@@ -28,9 +26,6 @@ class Method:
 
     def loss(self, output: Tensor, target: Tensor, index: Tensor) -> Tensor:
         return F.cross_entropy(output, target)
-
-    def epoch(self, number: int) -> None:
-        """After each epoch."""
 
     def buffers(self) -> list[Tensor]:
         """What a step changes beside the network."""
@@ -75,36 +70,6 @@ class EarlyLearning(Method):
         return F.cross_entropy(output, target) + pull
 
 
-class RememberAndCut(Method):
-    """The softmax of every sample is remembered; cut is what is surely another class (confident learning's rule)."""
-
-    def start(self, task: Task) -> None:
-        super().start(task)
-        self.memory, self.seen = torch.zeros_like(self.hot), torch.zeros(len(self.hot), 1, device=DEVICE)
-        self.kept = torch.ones(len(self.hot), device=DEVICE)
-
-    def buffers(self) -> list[Tensor]:
-        return [self.memory, self.seen, self.kept]
-
-    def loss(self, output: Tensor, target: Tensor, index: Tensor) -> Tensor:
-        with torch.no_grad():
-            p, old = output.softmax(1), self.memory[index]
-            self.memory[index] = torch.where(self.seen[index] > 0, 0.7 * old + 0.3 * p, p)
-            self.seen.index_fill_(0, index, 1.0)
-        kept = self.kept[index]
-        return (kept * F.cross_entropy(output, target, reduction="none")).sum() / kept.sum().clamp(min=1.0)
-
-    def epoch(self, number: int) -> None:
-        if number + 1 < WARM_UP * self.task.epochs:
-            return
-        limits = (self.memory * self.hot).sum(0) / self.hot.sum(0).clamp(min=1.0)
-        best, which = self.memory.max(1)
-        self.kept.copy_(~((which != self.task.labels) & (best >= limits[which])))
-
-    def weights(self) -> Tensor:
-        return self.kept
-
-
 class Range(Method):
     """The library's loss, with the settings given here; `true_share` makes m the share of wrong labels."""
 
@@ -117,7 +82,7 @@ class Range(Method):
         settings: dict[str, Any] = dict(self.settings)
         if self.true_share:
             batches = task.epochs * (len(task.labels) // task.batch)
-            settings |= {"m": task.share_wrong, "warmup": WARM_UP, "total_batches": batches}
+            settings |= {"m": task.share_wrong, "warmup": 0.2, "total_batches": batches}
         elif self.auto:
             settings |= {"n_samples": len(task.labels)}
         self.criterion = rrt.AoRRLoss(nn.CrossEntropyLoss(reduction="none"), **settings).to(DEVICE)
@@ -143,7 +108,6 @@ METHODS = {
     "ELR": EarlyLearning,
     "range, true m": lambda: Range(true_share=True),
     "stream, true m": lambda: Range(true_share=True, ranking="stream"),
-    "remember and cut": RememberAndCut,
     "auto": lambda: Range(m="auto"),
 }
 
@@ -157,7 +121,7 @@ def tasks_of(data: str, seed: int, small: bool) -> dict[str, Task]:
         if small:
             base = replace(base, network=lambda: residual_net(8), epochs=5)
     else:
-        images, clean, test_images, test_labels = mnist(DATA / "mnist", limit)
+        images, clean, test_images, test_labels = mnist(limit)
         columns = noisy_mnist(images, clean, seed)
         base = Task(images, clean, clean, test_images, test_labels, small_cnn, 20, 256, 0.1, 1e-4, None, 33.0, 79.0)
         if small:
