@@ -105,29 +105,6 @@ def test_the_page_of_the_classifier_shows_its_parameters_and_leads_to_an_example
     assert any(link and "/_modules/" in link for link in links)
 
 
-def test_the_gallery_has_a_picture_for_every_example(browser):
-    show(browser, "gallery/index.html")
-    pictures = browser.execute_script(
-        "return [...document.querySelectorAll('.sphx-glr-thumbcontainer img')].map(i => i.naturalWidth)"
-    )
-    assert len(pictures) >= 14
-    assert min(pictures) > 100
-
-
-def test_dark_mode_is_dark(browser):
-    show(browser, "index.html")
-    script = (
-        "document.documentElement.dataset.theme = arguments[0]; return getComputedStyle(document.body).backgroundColor"
-    )
-    brightness = {}
-    for theme in ("light", "dark"):
-        colour = browser.execute_script(script, theme)
-        brightness[theme] = sum(int(part) for part in colour.strip("rgba()").split(",")[:3])
-    assert brightness["light"] > 700
-    assert brightness["dark"] < 150
-    assert browser.find_elements("css selector", "button.theme-switch-button")
-
-
 @pytest.mark.parametrize("page", TYPICAL)
 def test_a_page_fits_a_phone(browser, page):
     browser.execute_cdp_cmd(

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import Ridge
 
-from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeRegressor, noise
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeRegressor, RankWeights, noise
 from rankrange.core.aggregates import Stratified, quotas
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
@@ -76,10 +76,11 @@ def test_a_bad_validation_set_is_refused(change, message):
         AoRRClassifier().fit(X, given, **{**valid, **change})
 
 
-def test_a_validation_set_with_nothing_to_choose_is_refused():
+@pytest.mark.parametrize("options", [{"m": 0.1, "k": 1.0}, {"aggregate": RankWeights("extremile")}])
+def test_a_validation_set_with_nothing_to_choose_is_refused(options):
     X, y, _ = blobs(60)
     with pytest.raises(ValueError, match="leave nothing to choose"):
-        AoRRClassifier(m=0.1, k=1.0).fit(X, y, X_val=X, y_val=y)
+        AoRRClassifier(**options).fit(X, y, X_val=X, y_val=y)
 
 
 @pytest.mark.parametrize(("spread", "divisor"), [(0.3, 32), (2.2, 4)])
