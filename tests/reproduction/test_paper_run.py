@@ -45,10 +45,6 @@ TWO_CELLS = {"one @ a": [-5.0, -5.1], "other @ a": [0.0, 0.0], "one @ b": [9.0, 
 NOISE = {"T @ 0.4": [9.0, 9.2], "S @ 0.4": [2.0, 2.1], "T @ 0.2": [5.0, 5.1], "S @ 0.2": [4.0, 4.0]}
 # (9 - 2) - (5 - 4)
 OF_NOISE = {"one": ["T @ {}", "S @ 0.2"], "other": ["S @ {}", "T @ 0.2"], "cells": [["monk", "0.4"]]}
-    "one": ["T @ {}", "S @ 0.2"],
-    "other": ["S @ {}", "T @ 0.2"],
-    "cells": [["monk", "0.4"]],
-}  # (9 - 2) - (5 - 4)
 PRINTED = {"one": "AoRR", "other": "printed", "below": "deviation"}  # 12.69 (2.34)
 RANGE = {"one": "AoRR, m/k=*", "range": True, "below": 0}
 
