@@ -162,29 +162,6 @@ def test_boosting_lowers_the_ranked_range_and_is_right_more_often(scores_of, cla
     assert history["training"]["ranked_range"][-1] < history["training"]["ranked_range"][0]
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_lightgbm_boosts_the_ranks_up_to_k_only(classes):
-    """In every round after the warm-up, only the ranks m+1 to k have a gradient, and what ties with one of them."""
-    lightgbm = pytest.importorskip("lightgbm")
-    X, _, y = noisy(classes, n=200)
-    objective, rounds = LightGBM(0.1, 0.7, warm_up=2).objective, []
-
-    def watched(scores, data):
-        gradient, hessian = objective(scores, data)
-        losses = losses_of(np.asarray(scores, dtype=float), y)
-        rounds.append((losses, np.abs(gradient.reshape(len(y), -1)).sum(axis=1) > 0))
-        return gradient, hessian
-
-    more = {"num_class": classes} if classes > 2 else {}
-    params = {"verbose": -1, "num_threads": 1, "num_leaves": 8, "objective": watched, **more}
-    lightgbm.train(params, lightgbm.Dataset(X, y), 6)
-    assert all(kept.all() for _, kept in rounds[:2])
-    for losses, kept in rounds[2:]:
-        ranked = np.sort(losses)[::-1]
-        np.testing.assert_array_equal(kept, (losses <= ranked[20] + 1e-12) & (losses >= ranked[139] - 1e-12))
-        assert (losses[~kept] < ranked[139]).any()
-
-
 def test_without_a_cut_lightgbm_boosts_its_own_log_loss():
     lightgbm = pytest.importorskip("lightgbm")
     X, _, y = noisy()

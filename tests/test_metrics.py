@@ -38,14 +38,6 @@ def test_top_k_multilabel_accuracy_is_section_5s_definition_ties_included(proble
     assert metrics.top_k_labels(scores, k).sum(axis=1).tolist() == [k] * shape[0]
 
 
-def test_top_k_multilabel_accuracy_by_hand():
-    scores = [[0.9, 0.5, 0.1]]
-    assert metrics.top_k_multilabel_accuracy([[1, 0, 0]], scores, 2) == 1.0  # Y in Z
-    assert metrics.top_k_multilabel_accuracy([[1, 1, 1]], scores, 2) == 1.0  # Z in Y
-    assert metrics.top_k_multilabel_accuracy([[1, 0, 1]], scores, 2) == 0.0  # neither
-    assert metrics.top_k_multilabel_accuracy([[0, 0, 0]], scores, 2) == 1.0  # nothing to find
-
-
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_one_true_label_is_scikit_learns_top_k_accuracy_ties_included(k):
     rng = np.random.default_rng(k)

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import pickle
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, Ridge
-from sklearn.model_selection import KFold, cross_val_score
 
 from rankrange import AoRRRegressor, RankedRangeRegressor
 from rankrange.inference import bisquare, factors
@@ -179,7 +177,7 @@ def line(n=60, seed=0, outliers=15):
     return X, y
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("C", [np.inf, 0.05])
 def test_the_optimum_of_small_problems_by_enumeration(seed, C):
     rng = np.random.default_rng(seed)
@@ -209,46 +207,21 @@ def test_many_rows_end_where_all_outliers_are_dropped():
     np.testing.assert_allclose(model.coef_, LinearRegression().fit(X[kept], y[kept]).coef_, rtol=1e-3)
 
 
-@pytest.mark.parametrize("setting", [{}, {"step": "reweight"}, {"step": "mm"}])
-def test_fits_are_equivariant(setting):
+@pytest.mark.parametrize("factor", [1e-8, 7.0, 1e8])
+@pytest.mark.parametrize("step", [None, "reweight", "mm"])
+def test_fits_are_equivariant(step, factor):
     """Other units, mixtures of the columns, and a plane added to y change the fit as they change the plane."""
     X, y = line()
-    A = np.array([[1e4, 3.0], [0.0, 1e-3]])
-    model = AoRRRegressor("half", C=np.inf, random_state=0, **setting)
-    plain = model.fit(X, y)
-    coef, intercept, scale, errors = plain.coef_, plain.intercept_, plain.scale_, plain.bse_
-    other = model.fit(X @ A + 1e5, 7.0 * y + X @ [3.0, 4.0] - 5.0)
-    np.testing.assert_allclose(A @ other.coef_, 7.0 * coef + [3.0, 4.0], rtol=1e-6)
-    assert other.scale_ == pytest.approx(7.0 * scale, rel=1e-6)
-    np.testing.assert_allclose(
-        other.predict(X @ A + 1e5), 7.0 * (X @ coef + intercept) + X @ [3.0, 4.0] - 5.0, rtol=1e-5
-    )
-    shifted = model.fit(X, y - 3.0)
-    np.testing.assert_allclose(shifted.bse_, errors, rtol=1e-5)
-
-
-@pytest.mark.parametrize("factor", [1e-8, 1e-4, 1e4, 1e8])
-def test_mm_estimates_do_not_depend_on_units(factor):
-    """mm(X, a y) is a mm(X, y), and a column in other units has the inverse coefficient."""
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(60, 3))
-        y = X @ [1.0, -2.0, 0.3] + 0.1 * rng.standard_t(3, size=60)
-        y[:12] += 5.0
-        reference = mm(X, y, random_state=0)
-        of_y = mm(X, factor * y, random_state=0)
-        np.testing.assert_allclose(of_y.coef_ / factor, reference.coef_, rtol=1e-7)
-        np.testing.assert_allclose(of_y.intercept_ / factor, reference.intercept_, rtol=1e-6)
-        np.testing.assert_allclose(of_y.bse_ / factor, reference.bse_, rtol=1e-6)
-        of_x = mm(X * [factor, 1.0, 1.0], y, random_state=0)
-        np.testing.assert_allclose(of_x.coef_ * [factor, 1.0, 1.0], reference.coef_, rtol=1e-7)
-
-
-def test_half_keeps_the_rows_of_the_largest_breakdown_point():
-    X, y = line()
-    model = AoRRRegressor("half", random_state=0).fit(X, y)
-    assert 60 - model.m_ == (60 + 3 + 1) // 2
-    assert 60 - AoRRRegressor("half", fit_intercept=False, random_state=0).fit(X, y).m_ == (60 + 2 + 1) // 2
+    A, plane = np.array([[1e4, 3.0], [0.0, 1e-3]]), factor * (X @ [3.0, 4.0] - 5.0)
+    model = AoRRRegressor("half", C=np.inf, step=step, random_state=0)
+    plain = clone(model).fit(X, y)
+    other = clone(model).fit(X @ A + 1e5, factor * y + plane)
+    np.testing.assert_allclose(A @ other.coef_, factor * (plain.coef_ + [3.0, 4.0]), rtol=1e-6)
+    assert other.scale_ == pytest.approx(factor * plain.scale_, rel=1e-6)
+    np.testing.assert_allclose(other.predict(X @ A + 1e5), factor * plain.predict(X) + plane, rtol=1e-5)
+    shifted = clone(model).fit(X * [factor, 1.0], factor * (y - 3.0))
+    np.testing.assert_allclose(shifted.coef_ * [1.0, 1.0 / factor], plain.coef_, rtol=1e-7)
+    np.testing.assert_allclose(shifted.bse_, plain.bse_ * [1.0, factor, factor], rtol=1e-5)
 
 
 def test_bisquare_is_its_own_derivative():
@@ -367,27 +340,6 @@ def test_a_column_given_twice_leaves_the_intercept_as_it_is():
     assert np.isnan(same.coef[[1, 3]]).all()
     np.testing.assert_allclose(same.coef[[0, 2]], plain.coef[[0, 2]], rtol=1e-6)
     np.testing.assert_allclose(same.bse[[0, 2]], plain.bse[[0, 2]], rtol=1e-4)
-
-
-def test_no_random_starts_is_a_search_from_least_squares():
-    X, y = line()
-    for settings in ({}, {"step": "mm"}):
-        model = AoRRRegressor("half", C=np.inf, n_starts=0, random_state=0, **settings).fit(X, y)
-        assert np.isfinite(model.coef_).all()
-
-
-def test_diagnostics_print_counts_and_the_largest_outliers():
-    X, y = line()
-    model = mm(X, y, random_state=0)
-    found = model.diagnostics()
-    text = str(found)
-    assert repr(found) == text
-    assert len(text.splitlines()) < 20
-    for kind, count in found.counts.items():
-        assert re.search(rf"^ +{count}  {kind}$", text, flags=re.MULTILINE)
-    worst = int(np.argmax(np.abs(found.residuals)))
-    listed = text.split("kind\n")[1].splitlines()
-    assert listed[0].split()[0] == str(worst)
 
 
 def test_rare_levels_do_not_make_starts_singular():
@@ -585,14 +537,6 @@ def test_a_clone_of_a_formula_model_fits_the_formula(formula):
     assert "n_starts" not in repr(model)  # a default
 
 
-def test_a_formula_model_is_cross_validated_as_fits_of_the_training_rows():
-    data = formula_data()
-    found = cross_val_score(mm("y ~ a + C(b)", data, random_state=0), data.drop(columns="y"), data["y"], cv=2)
-    train, test = next(iter(KFold(2).split(data)))
-    alone = mm("y ~ a + C(b)", data.iloc[train], random_state=0)
-    assert found[0] == pytest.approx(alone.score(data.iloc[test], data["y"].iloc[test]))
-
-
 def test_formulas_refuse_unknown_categories_missing_cells_and_two_intercepts():
     data = formula_data()
     model = mm("y ~ a + C(b)", data, random_state=0)
@@ -618,10 +562,9 @@ def test_formulas_refuse_unknown_categories_missing_cells_and_two_intercepts():
 @pytest.mark.parametrize("alpha", [0.5, 0.75, 1.0])
 @pytest.mark.parametrize("n", [20, 43, 60])
 def test_a_robust_fit_keeps_the_share_that_was_asked_for(alpha, n):
-    X, y = line()
-    X, y = X[:n], y[:n]
+    X, y = line(n)
     model = lts(X, y, alpha=alpha, random_state=0)
     assert model.m == "half" if alpha == 0.5 else isinstance(model.m, float)
-    assert model.m_ == n - factors.kept_rows(alpha, n, X.shape[1] + 1)
+    assert model.m_ == n - (factors.kept_rows(alpha, n, 3) if alpha > 0.5 else (n + 3 + 1) // 2)
     fewer = clone(model).fit(X[: n // 2], y[: n // 2])
-    assert abs(fewer.m_ - (n // 2 - factors.kept_rows(alpha, n // 2, X.shape[1] + 1))) <= 1
+    assert abs(fewer.m_ - (n // 2 - factors.kept_rows(alpha, n // 2, 3))) <= 1

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_wine
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
-from sklearn.linear_model import Ridge
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsRegressor
@@ -192,39 +191,3 @@ def words():
     from sklearn.linear_model import LogisticRegression
 
     return make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (RankedRangeClassifier(Ridge()), "RankedRangeClassifier needs a classifier, got the regressor Ridge"),
-        (RankedRangeRegressor(GaussianNB()), "RankedRangeRegressor needs a regressor, got the classifier GaussianNB"),
-        (
-            RankedRangeClassifier("trees"),
-            r"estimator must be an instance with a method fit, got 'trees'; for example GaussianNB\(\)",
-        ),
-        (RankedRangeRegressor("trees"), r"instance with a method fit, got 'trees'; for example Ridge\(\)"),
-        (
-            RankedRangeClassifier(GaussianNB),
-            r"instance with a method fit, got <class .*; for example GaussianNB\(\)",
-        ),
-    ],
-)
-def test_models_of_the_wrong_kind_are_named(model, message):
-    X, y = load_wine(return_X_y=True)
-    with pytest.raises(ValueError, match=message):
-        model.fit(X, y)
-
-
-def test_boosted_trees_learn_from_a_hundred_rows():
-    """Half of what is left would not make a single split: 20 rows on either side."""
-    X, y = load_wine(return_X_y=True)
-    scores = []
-    for seed in range(4):
-        rows = np.random.default_rng(seed).permutation(len(y))
-        train, test = rows[:80], rows[80:]
-        given = noise.symmetric(y[train], 0.2, seed)
-        models = (RankedRangeClassifier(random_state=0), HistGradientBoostingClassifier(random_state=0))
-        scores.append([model.fit(X[train], given).score(X[test], y[test]) for model in models])
-    ours, plain = np.mean(scores, axis=0)
-    assert ours > max(0.85, plain + 0.03)

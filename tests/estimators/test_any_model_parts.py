@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import ndtri, softmax
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
@@ -16,7 +16,6 @@ from rankrange import AoRRClassifier, PartialAUCClassifier, RankedRangeClassifie
 from rankrange.core.transition import temperature, tempered
 from rankrange.crossfit.folds import Folds
 from rankrange.crossfit.numeric import numeric_view
-from rankrange.outliers import outlier_posterior
 from rankrange.outliers.scatter import sizes
 
 # ---- probabilities
@@ -148,23 +147,6 @@ def test_rows_that_trees_cannot_reach_are_not_dropped_and_the_fit_is_no_worse():
 # ---- what they are made of
 
 
-def test_labels_that_nothing_predicts_are_left_alone():
-    """No model knows better than the class frequencies. Three draws of thirty may look predictable by chance.
-
-    One of them may have a lower limit above 0, as 2.5% of the intervals may.
-    """
-    flagged, limits = [], []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        X, y = rng.normal(size=(300, 4)), rng.integers(0, 2, 300)
-        model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y)
-        np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
-        limits.append(model.noise_interval_[0])
-        flagged.append(model.dropped_.any())
-    assert sum(flagged) <= 3
-    assert np.count_nonzero(limits) <= 1
-
-
 def test_folds_average_the_predictions_of_each_row():
     test = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
     found = Folds(~test, test).average([np.array([1.0, 2.0]), np.array([3.0, 5.0])])
@@ -183,19 +165,6 @@ def test_a_numeric_view_keeps_numbers_and_encodes_the_rest():
     assert numeric_view(np.array([["a long text"], ["another"], ["third"]])) is None
     X = np.arange(6.0).reshape(3, 2)
     assert numeric_view(X) is X
-
-
-def test_a_few_large_residuals_that_a_normal_may_have_are_no_outliers():
-    residual = ndtri((np.arange(300) + 0.5) / 300)
-    residual[[0, -1]] = -3.6, 3.6  # where a normal error has one row in a thousand, and chance may put two
-    found = outlier_posterior(residual, expected=np.zeros(300))
-    assert found.rate > 0
-    assert found.interval[0] == 0
-    assert not found.p_wrong.any()
-    residual[:8] = -6.0
-    found = outlier_posterior(residual, expected=np.zeros(300))
-    assert found.interval[0] > 0
-    assert found.p_wrong[:8].min() > 0.9
 
 
 # ---- find_label_issues with any X

@@ -9,10 +9,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import rankrange
 from rankrange import (
     AoRRClassifier,
     AoRRRegressor,
@@ -178,25 +176,6 @@ def test_each_parameter_of_find_label_issues_changes_what_it_finds():
     assert not [name for name, value in others.items() if np.array_equal(outcome(**{**base, name: value}), usual)]
 
 
-@pytest.mark.parametrize("name", ["y", "pred_probs", "learn_from", "n_repeats", "n_jobs", "texts"])
-@pytest.mark.parametrize("kind", ["scan", "Dask"])
-def test_what_a_scan_or_dask_cannot_use_is_refused_by_find_label_issues(kind, name):
-    X, y, _ = _rows(300)
-    rows = (_sharded(X, y),)
-    if kind == "Dask":
-        da = pytest.importorskip("dask.array")
-        rows = (da.from_array(X), da.from_array(y)) if name != "y" else (da.from_array(X),)
-    with pytest.raises(TypeError, match=name):
-        find_label_issues(*rows, **{name: 2})
-
-
-@pytest.mark.parametrize("cv", [KFold(3), 1, True, [(np.arange(5), np.arange(5, 9))]])
-def test_folds_that_a_scan_cannot_have_are_refused(cv):
-    X, y, _ = _rows()
-    with pytest.raises(ValueError, match="cv must be a number of folds from 2 on"):
-        find_label_issues(_sharded(X, y), cv=cv)
-
-
 @pytest.mark.parametrize(("name", "value"), [("cv", 3), ("cv", KFold(5)), ("n_repeats", 2)])
 def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, value):
     y = np.arange(60) % 2
@@ -205,31 +184,6 @@ def test_arguments_of_fits_are_refused_beside_ready_made_probabilities(name, val
 
 
 # ---- what is done with a scan after the fit --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("m", [0.05, pytest.param("auto", marks=pytest.mark.slow)])
-def test_predictions_and_scores_on_a_scan_are_those_on_its_rows(m):
-    X, y, numbers = _rows()
-    weight = np.random.default_rng(1).integers(1, 4, size=N).astype(float)
-    rows = _sharded(X, y, weight)
-    model = AoRRClassifier(m=m, k=1.0, random_state=0).fit(rows)
-    plain = AoRRClassifier(m=m, k=1.0, random_state=0).fit(X, y)
-    for fitted in (model, plain):
-        local = plain if fitted is plain else _without_names(fitted)
-        for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
-            np.testing.assert_allclose(getattr(fitted, method)(rows), getattr(local, method)(X), rtol=1e-12)
-        assert fitted.score(rows) == pytest.approx(local.score(X, y, weight), rel=1e-12)
-    regressor = AoRRRegressor(m=0.05, k=1.0, random_state=0).fit(X, numbers)
-    np.testing.assert_allclose(regressor.predict(_sharded(X, numbers)), regressor.predict(X), rtol=1e-12)
-    assert regressor.score(_sharded(X, numbers)) == pytest.approx(regressor.score(X, numbers), rel=1e-12)
-    np.testing.assert_array_equal(make_pipeline(plain).predict(rows), plain.predict(X))
-
-
-def _without_names(model):
-    local = AoRRClassifier(**model.get_params())
-    vars(local).update({k: v for k, v in vars(model).items() if k.endswith("_") and k != "feature_names_in_"})
-    vars(local).update({k: v for k, v in vars(model).items() if k.startswith("_")})
-    return local
 
 
 def test_what_cannot_be_predicted_of_a_scan_is_said():
@@ -253,26 +207,6 @@ def test_what_cannot_be_predicted_of_a_scan_is_said():
     for step in (StandardScaler(), LogisticRegression()):
         with pytest.raises(TypeError, match="read the table into memory"):
             step.fit(rows, y)
-
-
-def test_a_column_of_texts_is_named(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "t.csv"
-    path.write_text("a,town,kind\n" + "1.5,A,n\n0.5,B,y\n" * 20)
-    with pytest.raises(ValueError, match=r"features must be numbers, got column 'town' of type string; .*columns="):
-        rankrange.scan(path, target="kind")
-
-
-def test_a_text_far_below_in_a_csv_file_is_named(tmp_path):
-    """In a later block of 16 MB than the one that shows the types of the columns."""
-    pytest.importorskip("pyarrow")
-    pairs = 1_100_000
-    path = tmp_path / "t.csv"
-    path.write_text("c,a,b,kind\n" + "1,2,3,x\n2,1,4,y\n" * pairs + "1,2,oops,x\n")
-    with pytest.raises(ValueError, match="got column 'b' with the text 'oops'"):
-        rankrange.scan(path, target="kind", columns=["b"], spill=tmp_path)
-    assert not list(tmp_path.glob("*.part"))
-    assert rankrange.scan(path, target="kind", columns=["a"]).n_rows == 2 * pairs + 1
 
 
 # ---- audits ----------------------------------------------------------------------------------------------------------
@@ -323,17 +257,3 @@ def test_models_linear_asks_no_trees_about_numbers():
         found = audit_table({"x": x, "y": x**2}, "y", models=models, jobs=1).result
         of_linear = found.measures[0].robust.value
         assert bool(np.abs(found.residuals).mean() == pytest.approx(of_linear, rel=1e-6)) is same
-
-
-def test_a_target_of_money_is_read_the_same_way_in_passes(tmp_path):
-    pytest.importorskip("pyarrow")
-    from rankrange.audit import audit_file
-
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=1500)
-    lines = [f'{a},"{b:,.3f}"' for a, b in zip(x, 2000 + 100 * x + rng.normal(size=1500), strict=True)]
-    path = tmp_path / "t.csv"
-    path.write_text("\n".join(["x,price", *lines]))
-    found = audit_file(path, "price", decimal="point", large_from=1, sample_rows=500)
-    assert (found.target.task, len(found.target.y)) == ("numbers", 1500)
-    assert 1000 < np.median(found.target.y) < 3000

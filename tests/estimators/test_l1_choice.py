@@ -4,7 +4,6 @@ import matplotlib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankWeights
 from rankrange.plots import plot_path
@@ -81,31 +80,6 @@ def test_the_path_starts_without_coefficients_and_is_drawn():
     assert len(plot_path(model).get_lines()) == 1 + np.count_nonzero(coef.any(axis=(0, 1)))
     with pytest.raises(ValueError, match="path of penalties"):
         plot_path(AoRRRegressor(0).fit(X, y))
-
-
-@pytest.mark.parametrize("kind", [AoRRClassifier, AoRRRegressor])
-def test_a_penalty_is_chosen_on_folds_of_whole_groups(kind):
-    """Copies of one row, with random targets: only folds of whole groups see that no column explains them."""
-    rng = np.random.default_rng(0)
-    base, t = rng.normal(size=(40, 30)), rng.normal(size=40)
-    rows, y, groups = np.repeat(base, 4, axis=0), np.repeat(t, 4), np.repeat(np.arange(40), 4)
-    y = y > 0 if kind is AoRRClassifier else y
-    free, grouped = chosen(kind, 0).fit(rows, y), chosen(kind, 0).fit(rows, y, groups=groups)
-    assert grouped.C_ < free.C_
-
-
-@pytest.mark.parametrize("kind", [AoRRClassifier, AoRRRegressor])
-def test_weights_of_a_chosen_penalty_are_repetition_or_relative(kind):
-    X, y, _ = wide(4, 0.1, n=60, d=8)
-    y = y > 0 if kind is AoRRClassifier else y
-    times = np.arange(60) % 3
-    rows = np.repeat(np.arange(60), times)
-    counted, repeated = chosen(kind, 0.1).fit(X, y, sample_weight=times), chosen(kind, 0.1).fit(X[rows], y[rows])
-    np.testing.assert_allclose(counted.path_["loss"], repeated.path_["loss"], rtol=1e-12)
-    np.testing.assert_allclose(counted.coef_, repeated.coef_, rtol=1e-9)
-    weight = np.random.default_rng(0).uniform(0.5, 2.0, 60)
-    one, other = (clone(chosen(kind, 0.1)).fit(X, y, sample_weight=factor * weight) for factor in (1.0, 7.3))
-    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("aggregate", ["worst-group", RankWeights("superquantile", alphas=[0.5], weights=[1.0])])

@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import rankrange
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, TKMLClassifier, find_label_issues
-from rankrange.core.shared_context import SharedContext
 from rankrange.tables.records import records
 
 
@@ -121,28 +120,6 @@ def test_a_call_leaves_the_process_as_it_was(name, tmp_path, capsys):
     # What is imported now may bring thread pools of its own.
     after["threads"] = {pool: after["threads"][pool] for pool in before["threads"]}
     assert after == before
-
-
-def test_a_shared_context_is_made_by_the_first_and_undone_by_the_last():
-    from contextlib import contextmanager
-
-    events = []
-
-    @contextmanager
-    def noted():
-        events.append("made")
-        yield len(events)
-        events.append("undone")
-
-    shared = SharedContext(noted)
-    first, second = shared(), shared()
-    assert first.__enter__() == second.__enter__() == 1
-    first.__exit__(None, None, None)  # the first to come is the first to go
-    assert events == ["made"]
-    second.__exit__(None, None, None)
-    with pytest.raises(KeyError), shared():
-        raise KeyError
-    assert events == ["made", "undone"] * 2
 
 
 @given(st.text(alphabet="a\",;\n\r' ", max_size=60))

@@ -106,18 +106,6 @@ def test_one_class_a_row_is_the_multi_class_case():
     assert three.score(X[400:], y[400:600]) == inside.mean() > 0.95
 
 
-@pytest.mark.parametrize("validation", [0.3, 4, None])
-def test_weight_two_is_the_row_twice(problem, validation):
-    X, Y = problem
-    settings = {"m": 0.1, "C": 2.0, "validation": validation, "max_iter": 20, "random_state": 3}
-    weight = np.random.default_rng(0).integers(0, 3, size=len(X))
-    twice = np.repeat(np.arange(len(X)), weight)
-    weighted = TKMLClassifier(2, **settings).fit(X, Y, sample_weight=weight)
-    repeated = TKMLClassifier(2, **settings).fit(X[twice], Y[twice])
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_)
-    assert weighted.objective_ == pytest.approx(repeated.objective_)
-
-
 def test_two_sided_fits_what_the_metric_counts_where_true_labels_outnumber_k():
     """Rows with more true labels than k: the paper's loss pulls their scores together, the two-sided one does not."""
     rng = np.random.default_rng(0)

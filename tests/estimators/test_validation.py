@@ -5,8 +5,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeRegressor, RankWeights, noise
+from rankrange import AoRRClassifier, AoRRRegressor, RankedRangeClassifier, RankedRangeRegressor, RankWeights, noise
 from rankrange.core.aggregates import Stratified, quotas
 from rankrange.core.losses import Logistic
 from rankrange.core.objective import Design, Objective
@@ -83,19 +84,13 @@ def test_a_validation_set_with_nothing_to_choose_is_refused(options):
         AoRRClassifier(**options).fit(X, y, X_val=X, y_val=y)
 
 
-@pytest.mark.parametrize(("spread", "divisor"), [(0.3, 32), (2.2, 4)])
-def test_k_falls_with_the_training_accuracy(spread, divisor):
+@pytest.mark.parametrize(("spread", "m", "k"), [(0.3, 2, 10), (2.2, 2, 80), (0.3, 50, 320)])
+def test_k_falls_with_the_training_accuracy_and_stays_above_m(spread, m, k):
     X, y = make_blobs(320, centers=np.eye(2) * 4, cluster_std=spread, random_state=0)
-    fit = AoRRClassifier(m=2, k="adaptive", C=1e3, random_state=0).fit(X, y)
-    assert fit.k_ == 320 // divisor
-    level = {d: a for a, d in tuning.ADAPTIVE}[divisor]
-    assert fit.score(X, y) >= level - 0.02
-
-
-def test_k_never_falls_to_m():
-    X, y = make_blobs(320, centers=np.eye(2) * 4, cluster_std=0.3, random_state=0)
-    fit = AoRRClassifier(m=50, k="adaptive", C=1e3, random_state=0).fit(X, y)
-    assert fit.k_ > 50
+    fit = AoRRClassifier(m=m, k="adaptive", C=1e3, random_state=0).fit(X, y)
+    assert fit.k_ == k
+    level = {320 // divisor: accuracy for accuracy, divisor in tuning.ADAPTIVE}
+    assert fit.score(X, y) >= level.get(k, 0.0) - 0.02
 
 
 def test_a_regression_has_no_accuracy_to_adapt_to():
@@ -121,28 +116,28 @@ def rare():
     return X, np.repeat([0, 1], [180, 20])
 
 
-def test_a_class_that_is_mostly_cut_is_named():
-    X, y = rare()
-    with pytest.warns(UserWarning, match=r"of the rows of class 1 were dropped .* aggregate='per-class'"):
-        AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0).fit(X, y)
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        (AoRRClassifier(m=0.1, k=1.0, C=100.0, random_state=0), "aggregate='per-class'"),
+        (RankedRangeClassifier(GaussianNB(), m=0.1, random_state=0), "pass a smaller m"),
+    ],
+)
+def test_a_class_that_is_mostly_cut_is_named(model, remedy):
+    with pytest.warns(UserWarning, match=rf"of the rows of class 1 were dropped .* {remedy}"):
+        model.fit(*rare())
 
 
-def test_stratified_cuts_take_the_same_share_of_each_class():
+@pytest.mark.parametrize(("m", "wrong"), [(0.1, 0.0), ("auto", 0.1)])
+def test_stratified_cuts_take_the_same_share_of_each_class(m, wrong):
     X, y = rare()
-    fit = AoRRClassifier(m=0.1, k=1.0, C=100.0, aggregate="per-class", random_state=0).fit(X, y)
-    assert fit.m_ == 20
-    assert fit.dropped_[y == 1].sum() == 2
-    assert fit.dropped_[y == 0].sum() == 18
+    y = noise.symmetric(y, wrong, 0)
+    fit = AoRRClassifier(m=m, C=100.0, aggregate="per-class", random_state=0).fit(X, y)
+    shares = [fit.dropped_[y == c].mean() for c in (0, 1)]
+    assert abs(shares[0] - shares[1]) <= (1 / (y == 1).sum() if m == "auto" else 0.0)
+    assert fit.dropped_.sum() == fit.m_ == (20 if m == 0.1 else fit.m_)
     assert fit.lam_hat_.shape == (2,)
     assert fit.converged_
-
-
-def test_stratified_choice_runs_on_the_same_cuts():
-    X, y = rare()
-    flipped = noise.symmetric(y, 0.1, 0)
-    fit = AoRRClassifier(C=100.0, aggregate="per-class", random_state=0).fit(X, flipped)
-    shares = [fit.dropped_[flipped == c].mean() for c in (0, 1)]
-    assert abs(shares[0] - shares[1]) <= 1 / (flipped == 1).sum()
 
 
 @pytest.mark.parametrize("weights", [None, np.arange(40) % 3 + 0.5])

@@ -23,6 +23,7 @@ CHOOSING = {
     "classifier": (AoRRClassifier(random_state=0), LABELS),  # with m="auto", C=1.0
     "classifier, C too": (AoRRClassifier(C="auto", random_state=0), LABELS),
     "classifier, C alone": (AoRRClassifier(m=0.15, C="auto", random_state=0), LABELS),
+    "regressor, l1 penalty": (AoRRRegressor(0.15, C="auto", l1_ratio=1.0, n_starts=1, random_state=0), NUMBERS),
     "stratified": (AoRRClassifier(aggregate="per-class", random_state=0), LABELS),
     "regressor, C too": (AoRRRegressor(C="auto", random_state=0), NUMBERS),
     "any classifier": (RankedRangeClassifier(GaussianNB(), random_state=0), LABELS),

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 
-from rankrange import AoRRClassifier, AoRRRegressor
+from rankrange import AoRRClassifier, AoRRRegressor, TKMLClassifier
 from rankrange.core.aggregates import AGGREGATES
-from rankrange.core.losses import LOSSES, TKML
+from rankrange.core.losses import LOSSES
 from rankrange.core.objective import Design, Objective
 from rankrange.crossfit.alternate import by_rank
 from rankrange.crossfit.folds import Folds, draw_folds
@@ -17,7 +17,6 @@ from rankrange.crossfit.neighbours import neighbour_means
 from rankrange.crossfit.predictions import linear_predictions
 from rankrange.outliers import outlier_posterior, outlier_share
 from rankrange.outliers.scatter import robust_scale
-from rankrange.solvers.label_ranking import Blocks, LabelObjective, logistic_per_label, quasi_newton
 
 N = 120
 WEIGHTS = {
@@ -42,37 +41,47 @@ def repeated(weight, *arrays):
     return [np.repeat(array, weight.astype(int), axis=0) for array in arrays]
 
 
-def assert_same_fit(by_weight, by_rows, weight):
-    for name in ("m_", "k_", "coef_", "intercept_", "C_", "objective_", "lam_", "lam_hat_", "noise_interval_"):
-        if hasattr(by_rows, name):
-            np.testing.assert_allclose(getattr(by_weight, name), getattr(by_rows, name), rtol=2e-4, atol=2e-4)
-    np.testing.assert_array_equal(*repeated(weight, by_weight.dropped_), by_rows.dropped_)
-    for name in ("temperature_", "ordinary_share_"):
-        if hasattr(by_rows, name):
-            assert getattr(by_weight, name) == pytest.approx(getattr(by_rows, name), abs=1e-3)
-    if "score" in getattr(by_rows, "path_", {}):
-        np.testing.assert_allclose(by_weight.path_["score"], by_rows.path_["score"], atol=1e-3)
+# The kind of target, the model, and the weights that a fit is tried with beside "0 to 3".
+FITS = {
+    **{f"two classes, m={m}": ("two", AoRRClassifier(m, C=0.3), WEIGHTS) for m in (0, 0.1)},
+    **{f"three classes, m={m}": ("three", AoRRClassifier(m, C=0.3), WEIGHTS) for m in (0, 0.1)},
+    **{f"numbers, m={m}": ("numbers", AoRRRegressor(m, C=10.0), WEIGHTS) for m in (0, 0.1)},
+    "two classes, chosen m": ("two", AoRRClassifier(C=0.3), ["0 to 3"]),
+    "three classes, chosen m": ("three", AoRRClassifier(C=0.3), ["0 to 3"]),
+    "numbers, chosen m": ("numbers", AoRRRegressor(C=10.0), ["0 to 3"]),
+    "chosen C": ("wide", AoRRClassifier(0, C="auto"), ["0 to 3", "1 or 5"]),
+    "chosen l1 penalty": ("wide", AoRRClassifier(0.1, C="auto", l1_ratio=1.0, n_starts=1), ["0 to 3"]),
+    "chosen l1 penalty of numbers": ("numbers", AoRRRegressor(0.1, C="auto", l1_ratio=1.0, n_starts=1), ["0 to 3"]),
+    "labels, rows held out": ("sets", TKMLClassifier(2, m=0.1, C=2.0, validation=0.3, max_iter=20), ["0 to 3"]),
+    "labels, folds": ("sets", TKMLClassifier(2, m=0.1, C=2.0, validation=4, max_iter=20), ["0 to 3"]),
+    "labels": ("sets", TKMLClassifier(2, m=0.1, C=2.0, validation=None, max_iter=20), ["0 to 3"]),
+}
+CASES = [(name, weight) for name, (*_, weights) in FITS.items() for weight in weights]
+# Beside coefficients: what was chosen, what it was chosen by, and what is told of the fit.
+TOLD = ("m_", "k_", "C_", "intercept_", "objective_", "lam_", "lam_hat_", "noise_interval_")
 
 
-FITS = [(m, weight) for m in (0, 0.1) for weight in WEIGHTS] + [("auto", "0 to 3")]
-
-
-@pytest.mark.parametrize(("m", "weight"), FITS)
-@pytest.mark.parametrize("classes", [2, 3])
-def test_a_classifier_cannot_tell_a_weight_from_repeated_rows(classes, m, weight):
-    (X, y, _), w = rows(classes), WEIGHTS[weight]
-    fits = [AoRRClassifier(m, C=0.3, random_state=0).fit(X, y, w)]
-    fits.append(AoRRClassifier(m, C=0.3, random_state=0).fit(*repeated(w, X, y)))
-    assert_same_fit(*fits, w)
-    np.testing.assert_allclose(fits[0].predict_proba(X), fits[1].predict_proba(X), atol=2e-3)
-
-
-@pytest.mark.parametrize(("m", "weight"), FITS)
-def test_a_regressor_cannot_tell_a_weight_from_repeated_rows(m, weight):
-    (X, _, y), w = rows(), WEIGHTS[weight]
-    fits = [AoRRRegressor(m, C=10.0, random_state=0).fit(X, y, w)]
-    fits.append(AoRRRegressor(m, C=10.0, random_state=0).fit(*repeated(w, X, y)))
-    assert_same_fit(*fits, w)
+@pytest.mark.parametrize(("name", "weight"), CASES)
+def test_a_fit_cannot_tell_a_weight_from_repeated_rows(name, weight):
+    kind, model, _ = FITS[name]
+    X, y, numbers = rows(3 if kind in ("three", "sets") else 2)
+    if kind == "wide":
+        X = np.column_stack([X, np.random.default_rng(0).normal(size=(N, 12))])
+    y = {"numbers": numbers, "sets": np.eye(4, dtype=int)[y] | np.eye(4, dtype=int)[(y + 1) % 4]}.get(kind, y)
+    w = WEIGHTS[weight]
+    by_weight = clone(model).set_params(random_state=0).fit(X, y, w)
+    by_rows = clone(model).set_params(random_state=0).fit(*repeated(w, X, y))
+    slack = 1e-7 if kind == "sets" else 2e-4
+    np.testing.assert_allclose(by_weight.coef_, by_rows.coef_, rtol=slack, atol=slack)
+    for told in TOLD:
+        if hasattr(by_rows, told):
+            np.testing.assert_allclose(getattr(by_weight, told), getattr(by_rows, told), rtol=2e-4, atol=2e-4)
+    np.testing.assert_array_equal(*repeated(w, by_weight.dropped_), by_rows.dropped_)
+    paths = getattr(by_weight, "path_", {}), getattr(by_rows, "path_", {})
+    for column in {"score", "loss"} & paths[0].keys():
+        np.testing.assert_allclose(paths[0][column], paths[1][column], atol=1e-3)
+    if hasattr(by_rows, "predict_proba"):
+        np.testing.assert_allclose(by_weight.predict_proba(X), by_rows.predict_proba(X), atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
@@ -196,7 +205,7 @@ PAIRS = [(name, loss) for name in AGGREGATES for loss in ("logistic", "hinge", "
 
 @pytest.mark.parametrize(("aggregate", "loss"), PAIRS)
 def test_an_objective_cannot_tell_a_weight_from_repeated_rows(aggregate, loss):
-    """Values, gradients and the weights of rows, for every aggregate; and a part of the rows is a part of it."""
+    """Values, gradients and the weights of rows, for every aggregate."""
     (X, codes, numbers), w = rows(3), WEIGHTS["0 to 3"][:N]
     y, outputs = {"squared": (numbers, 1), "softmax": (codes, 3)}.get(loss, (np.where(codes > 0, 1.0, -1.0), 1))
     total = int(w.sum())
@@ -215,33 +224,6 @@ def test_an_objective_cannot_tell_a_weight_from_repeated_rows(aggregate, loss):
     np.testing.assert_allclose(one.at(W).gradient, other.at(W).gradient, atol=1e-9)
     summed = np.bincount(np.repeat(np.arange(N), w.astype(int)), other.at(W).weights, minlength=N)
     np.testing.assert_allclose(one.at(W).weights, summed, atol=1e-9)
-    some = np.flatnonzero(np.arange(N) % 3 > 0)
-    part = objective(X[some], y[some], groups[some], w[some], 3.0, 40.0)
-    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).value(W), part.value(W))
-    np.testing.assert_allclose(one.rows(some, 3.0, 40.0).at(W).weights, part.at(W).weights)
-
-
-def label_rows(seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N, 3))
-    return X, X @ rng.normal(size=(3, 4)) + 0.5 * rng.normal(size=(N, 4)) > 0
-
-
-@pytest.mark.parametrize("weight", WEIGHTS)
-def test_solvers_of_label_ranking_cannot_tell_a_weight_from_repeated_rows(weight):
-    (X, Y), w = label_rows(), WEIGHTS[weight]
-    ends = []
-    for X_, Y_, mass in ((X, Y, w), (*repeated(w, X, Y), None)):
-        design = Design(X_, True)
-        start, value, _ = logistic_per_label(design, Blocks(design, Y_), 3.0, mass, tol=1e-9)
-        total = len(Y_) if mass is None else mass.sum()
-        m, k = round(0.1 * w.sum()), round(0.9 * w.sum())
-        objective = LabelObjective(design, Y_, TKML(2), 3.0, 4, m=m, k=k, sample_weight=mass)
-        assert objective.total == total
-        moved = quasi_newton(objective, start, max_iter=5)
-        ends.append((start, value, objective.value(start), moved.w, moved.value))
-    for one, other in zip(*ends, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -254,13 +236,3 @@ def test_a_row_belongs_where_the_middle_of_its_ranks_falls(seed):
         before = mass[losses > losses[row]].sum()
         assert dropped[row] == (before + mass[row] / 2 < m)
         assert easy[row] == (before + mass[row] / 2 > k)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_chosen_penalty_of_a_classifier_cannot_tell_a_weight_from_repeated_rows(seed):
-    X, y, _ = rows(seed=seed)
-    X = np.column_stack([X, np.random.default_rng(seed).normal(size=(N, 12))])
-    weight = np.where(y == 1, 4.0, 1.0) if seed % 2 else WEIGHTS["0 to 3"]
-    by_weight, by_rows = (AoRRClassifier(m=0, C="auto", random_state=0) for _ in range(2))
-    kept = weight > 0
-    assert by_weight.fit(X[kept], y[kept], weight[kept]).C_ == by_rows.fit(*repeated(weight, X, y)).C_

@@ -212,17 +212,6 @@ def test_of_labels_that_nothing_predicts_none_is_called_wrong():
     assert (issues.top(5)["suggested"] != issues.top(5)["given"]).all()
 
 
-def test_far_rows_with_wrong_labels_come_first_and_are_never_relabelled():
-    X, y, _ = planted(2)
-    X = X - X.mean(axis=0)
-    far = np.arange(0, 300, 15)
-    given = y.copy()
-    given[far], X[far] = 1 - y[far], X[far] * 10
-    issues = find_label_issues(X, given, trees=False, random_state=0)
-    assert set(issues["row"][:20].tolist()) == set(far.tolist())
-    assert "relabel" not in issues["action"][:20]
-
-
 def test_what_trees_explain_is_no_error_though_a_line_of_your_own_cannot():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (1200, 2))

@@ -247,7 +247,8 @@ def test_decisions_about_rows_of_a_scan(of_files):
     ("options", "error", "message"),
     [
         *(({name: value}, TypeError, name) for name, value in
-          (("pred_probs", [[1.0, 0.0]]), ("learn_from", [0, 1]), ("n_repeats", 2), ("y", [0]))),
+          (("pred_probs", [[1.0, 0.0]]), ("learn_from", [0, 1]), ("n_repeats", 2), ("y", [0]), ("n_jobs", 2),
+           ("texts", ["a", "b"]))),
         ({"estimator": LogisticRegression()}, ValueError, "needs an AoRRClassifier with loss='logistic', got Logis"),
         ({"cv": 1}, ValueError, "cv must be a number of folds from 2 on"),
     ],
