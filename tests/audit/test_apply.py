@@ -3,8 +3,9 @@
 import codecs
 import csv
 import io
+import json
 import re
-from types import SimpleNamespace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -28,7 +29,6 @@ from rankrange.audit import (  # noqa: E402
 )
 from rankrange.audit.applying import _with_cells, changes_of, fixed_contents  # noqa: E402
 from rankrange.audit.decisions import COLUMNS, contents_of_row, join_labels, split_labels  # noqa: E402
-from rankrange.audit.report import _new_cell  # noqa: E402
 from rankrange.pages.text import csv_safe, csv_unsafe  # noqa: E402
 from rankrange.tables.read import open_table  # noqa: E402
 from rankrange.tables.records import records  # noqa: E402
@@ -354,15 +354,50 @@ def test_several_labels_come_back_from_one_text(labels):
     assert split_labels(join_labels(labels)) == labels
 
 
-LABELS = st.lists(st.sampled_from("abcd"), unique=True)
+@pytest.mark.parametrize("form", ["columns", "cells", "lists"])
+def test_labels_that_are_too_rare_to_be_audited_stay_in_a_relabelled_row(form, moods, tmp_path, capsys):
+    """On all ways to a corrected table; the other labels are those suggested."""
+    import pyarrow.parquet
 
-
-@given(LABELS, LABELS)
-def test_labels_that_are_too_rare_to_be_audited_stay_in_a_relabelled_cell(given_labels, suggested):
-    audit = SimpleNamespace(target=SimpleNamespace(task="labels", separator="|"))
-    suspect = SimpleNamespace(given=join_labels(given_labels, "|"), suggested=join_labels(suggested, "|"))
-    cell = _new_cell(audit, suspect, "|".join([*given_labels, "rare"]))
-    assert sorted(split_labels(cell, "|")) == sorted({*suggested, "rare"})
+    table, target, Y, names = moods(form)
+    rare = [0, 6]  # two of the rows that are to be relabelled
+    if form == "columns":
+        table, target = table | {"rare": np.isin(np.arange(200), rare).astype(int)}, [*target, "rare"]
+    for row in rare if form != "columns" else ():
+        own = [name for name, true in zip(names, Y[row], strict=True) if true] + ["rare"]
+        table["mood"][row] = "|".join(own) if form == "cells" else own
+    path = tmp_path / "t.parquet"
+    pyarrow.parquet.write_table(pa.table(table), path)
+    options = [f"--target={name}" for name in ([target] if isinstance(target, str) else target)]
+    options += ["--labels-by", "|"] if form == "cells" else []
+    places = [f"--out={tmp_path / 's.csv'}", f"--clean={tmp_path / 'clean.parquet'}", "--clean-how", "relabel"]
+    assert cli.main(["audit", str(path), *options, "-q", "--models", "linear", "--clean-if", "0.5", *places]) == 0
+    audit = audit_file(path, target, labels_by="|" if form == "cells" else None, models="linear")
+    for suspect in audit.suspects():
+        audit.decide(suspect.row, "relabel" if suspect.row - 1 in rare else "keep")
+    audit.save_decisions(tmp_path / "decided.csv")
+    listed = {"decision": "relabel"}
+    filled(tmp_path / "s.csv", tmp_path / "list.csv", lambda row: listed if int(row["row"]) - 1 in rare else {})
+    tasks = [task for task in audit.to_label_studio().tasks if int(task["data"]["rankrange"]["row"]) - 1 in rare]
+    for task in tasks:
+        task["annotations"] = [{"completed_by": 1, "result": task["predictions"][0]["result"]}]
+    (tmp_path / "tool.json").write_text(json.dumps(tasks))
+    capsys.readouterr()
+    for made in ("decided.csv", "list.csv", "tool.json"):
+        fixed = tmp_path / made.replace(made[-4:], ".parquet")
+        assert cli.main(["apply", str(path), str(tmp_path / made), "--out", str(fixed)]) == 0
+        assert "2 rows relabelled" in capsys.readouterr().out
+    fixed = [file for file in tmp_path.glob("*.parquet") if file != path]
+    assert len(fixed) == 4
+    for row, after in product(rare, (pyarrow.parquet.read_table(file).to_pydict() for file in fixed)):
+        place = after["x0"].index(table["x0"][row])
+        if form == "columns":
+            labels = [name for name in target if after[name][place]]
+        else:
+            labels = after["mood"][place].split("|") if form == "cells" else after["mood"][place]
+        suggested = next(suspect.suggested for suspect in audit.suspects() if suspect.row == row + 1)
+        assert "rare" in labels
+        assert sorted(labels) == sorted(split_labels(suggested, audit.target.separator))
 
 
 def test_parquet_keeps_its_types(tmp_path):

@@ -137,14 +137,3 @@ def test_an_interruption_or_too_little_memory_is_one_sentence(error, code, messa
     told = capsys.readouterr().err
     assert message in told
     assert told.count("\n") == 1
-
-
-def test_where_nothing_moves_a_long_step_says_that_it_goes_on(capsys):
-    from rankrange.cli import terminal
-
-    with terminal.Progress(still=0.02) as progress:
-        progress("reading a long file")
-        for _ in range(200):
-            if progress.over.wait(0.01) or "still running" in (said := capsys.readouterr().err):
-                break
-    assert "reading a long file, still running" in said

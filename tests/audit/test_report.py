@@ -4,7 +4,6 @@ import dataclasses
 import html
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -395,14 +394,3 @@ def test_a_notebook_shows_findings_and_first_suspects_without_script(audit):
     assert html.count("<tr>") == 1 + len(audit.result.measures) + 1 + 10
     assert "<script" not in html
     assert "style=" not in html
-
-
-@pytest.mark.parametrize(
-    ("columns", "options"),
-    [(["label:a", "label:b"], ["label:*"]), (["calm", "sad"], ["calm", "sad"]), (["y"], ["y"])],
-)
-def test_the_target_columns_of_the_next_audit_are_one_pattern_if_it_matches_no_other_column(columns, options):
-    from rankrange.audit.report import _target_options
-
-    source = SimpleNamespace(names=["x", *columns])
-    assert _target_options(SimpleNamespace(target=SimpleNamespace(columns=columns), source=source)) == options

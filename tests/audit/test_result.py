@@ -12,6 +12,7 @@ for package in ("jinja2", "rich", "skops"):
 
 from rankrange import cli  # noqa: E402
 from rankrange.audit import audit_table  # noqa: E402
+from rankrange.audit.export import certain  # noqa: E402
 from rankrange.audit.target import find_target  # noqa: E402
 from rankrange.audit.task_result import Interval, Measure  # noqa: E402
 
@@ -41,11 +42,11 @@ def test_loss_reason_suggestion_and_probability_of_a_suspect_agree(audit):
 
 
 def test_if_members_of_the_ensemble_disagree_each_is_named():
-    from rankrange.audit.classification import _explanation
+    from rankrange.audit.classification import prediction
 
     def explanation(wrong, **members):
         members = {name: np.array([shares]) for name, shares in members.items()}
-        return _explanation(members, np.mean(list(members.values()), axis=0), 0, (0, 1), wrong, ["sick", "well"])
+        return prediction(members, np.mean(list(members.values()), axis=0), 0, (0, 1), wrong, ["sick", "well"])
 
     why = explanation(0.4, ordinary=[0.03, 0.97], robust=[0.995, 0.005])
     assert "disagree: the linear model 'sick' 3%, 'well' 97%" in why
@@ -96,21 +97,11 @@ def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys
     assert (kinds["visit"], kinds["smoker"]) == ("dates", "yes or no")
 
 
-def saved(path, table):
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pa.table(table), path)
-    return str(path)
-
-
-def test_relabel_of_numbers_is_refused_before_anything_is_fitted(outlying, tmp_path, capsys):
-    path = saved(tmp_path / "t.parquet", outlying[0])
-    options = ["--clean-how", "relabel", "--clean", str(tmp_path / "c.csv")]
-    assert cli.main(["audit", path, "-t", "y", *options]) == 2
-    error = capsys.readouterr().err
-    assert "--clean-how relabel needs a target with classes, got a numeric target; use --clean-how drop" in error
-    assert "fitting" not in error
-    assert "encoding" not in error
+def test_numbers_are_dropped_and_never_relabelled(outlying):
+    _, bad, audit = outlying
+    decisions = certain(audit, True, 0.5)
+    assert set(decisions) >= set(bad.tolist())
+    assert {made.choice for made in decisions.values()} == {"drop"}
 
 
 def test_the_reason_for_a_number_starts_with_the_expected_value_and_how_far_off_it_is(outlying):

@@ -80,7 +80,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         order=order,
         actions=action[order],
         suggested=[names[c] for c in suggested[order]],
-        expected=[_explanation(members, mean, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
+        expected=[prediction(members, mean, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
         against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups_of(names, codes, model.dropped_, wrong, losses),
         noise=noise,
@@ -169,7 +169,7 @@ def _other_class(suggested: Array, codes: Array, mean: Array) -> Array:
     return np.where(suggested == codes, other.argmax(axis=1), suggested)
 
 
-def _explanation(
+def prediction(
     members: dict[str, Array], mean: Array, i: int, pair: tuple[int, int], wrong: float, names: list[str]
 ) -> str:
     """The mean prediction for row i, or that of each member if the members disagree, in words.

@@ -31,18 +31,20 @@ def questions_of(audit: Audit, limit: int | None) -> list[Question]:
         cells = zip(audit.source.names, identified.cells[i], strict=True)
         score = round(suspect.probability if audit.observed else 1.0 - suspect.p_wrong, 4)
         p = {"probability": score} if audit.observed else {"p_wrong": round(suspect.p_wrong, 4)}
-        row = {"row": str(plain_name(suspect.row)), "given": identified.given[i], "contents": identified.contents[i]}
+        row: dict[str, Any] = {
+            "row": str(plain_name(suspect.row)),
+            "given": identified.given[i],
+            "contents": identified.contents[i],
+        }
         shown = {name: cell for name, cell in cells if name not in apart}
-        suggested = [] if audit.observed else _suggested(suspect.suggested, audit)
+        suggested = [suspect.suggested]
+        if target.task == "labels":
+            suggested = split_labels(suspect.suggested, target.separator)
+            row["rare"] = target.rare_of(int(audit.result.order[i]))
+            suggested = [label for label in suggested if label not in row["rare"]]
+        suggested = [] if audit.observed else suggested
         questions.append(Question({**row, **about, **p}, shown, suggested, score, suspect.why))
     return questions
-
-
-def _suggested(text: str, audit: Audit) -> list[str]:
-    if audit.target.task != "labels":
-        return [text]
-    found = set(split_labels(text, audit.target.separator))
-    return [name for name in audit.target.names if name in found]
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
@@ -108,16 +110,11 @@ def _decision(answer: Answer) -> Decision:
         return row._replace(choice="drop")
     if answer.labels is None:
         return row
-    if _is_given(answer.labels, about):
-        return row._replace(choice="keep")
-    several = about["task"] == "labels"
-    new = join_labels(answer.labels, about["separator"]) if several else answer.labels[0]
-    return row._replace(choice="relabel", new_label=new)
-
-
-def _is_given(labels: list[str], about: dict[str, Any]) -> bool:
-    """Whether the labels are the given labels of the row, in the format of the review tool."""
-    given = about["given"]
-    if about["task"] == "labels":
-        return set(labels) == set(split_labels(given, about["separator"])) - {NONE_OF_THEM}
-    return same_label(given, labels[0]) or visible(given) == labels[0]
+    given, several = about["given"], about["task"] == "labels"
+    labels = [*answer.labels, *about["rare"]]
+    if several:
+        same = set(labels) == set(split_labels(given, about["separator"])) - {NONE_OF_THEM}
+    else:  # as the review tool shows it
+        same = same_label(given, labels[0]) or visible(given) == labels[0]
+    new = join_labels(labels, about["separator"]) if several else labels[0]
+    return row._replace(choice="keep") if same else row._replace(choice="relabel", new_label=new)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import UserError
 from ..pages.text import plural, visible
 from ..tables.read import Source
 from ..tables.write import Writer, csv_lines, packed
@@ -49,11 +48,8 @@ def contents_of(
 
     `outputs` has the path of each output by its option, such as "--clean". The cleaned table is the table after the
     decision to drop the rows with a p_wrong of at least `clean_if`; with `relabel`, to relabel those of them for which
-    one other label fits, which is an error unless the target has classes. If `rows` is false, the page has no cells of
-    single rows.
+    another target fits. If `rows` is false, the page has no cells of single rows.
     """
-    if relabel:
-        check_relabel(audit.result.task)
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report(rows).encode(),
         "--out": lambda path: packed(path, lambda file: _write_suspects(audit, source, file)),
@@ -75,13 +71,6 @@ def _write_problems(audit: Audit, file: BinaryIO) -> None:
         cells = [visible(text) for text in (problem.column or "", problem.value, problem.usual)]
         ending = [f"{problem.strength:.3f}", problem.action, visible(problem.sentence)]
         file.write(csv_lines([problem.kind, row, *cells, *ending] for row in problem.rows or ("",)))
-
-
-def check_relabel(task: str) -> None:
-    """Raise an error unless the target has classes, because only these can be relabelled without a review."""
-    if task != "classes":
-        what = "a numeric target" if task == "numbers" else "a multi-label target"
-        raise UserError(f"clean_how='relabel' needs a target with classes, got {what}; use clean_how='drop'")
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -159,7 +148,7 @@ def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
 # ---- the cleaned table -----------------------------------------------------------------------------------------------
 
 
-def _certain(audit: Audit, relabel: bool, clean_if: float) -> dict[int, Decision]:
+def certain(audit: Audit, relabel: bool, clean_if: float) -> dict[int, Decision]:
     """The decisions to drop or relabel the rows that are almost certainly wrong, by position."""
     result, found = audit.result, {}
     for rank, i in enumerate(result.order.tolist()):
@@ -173,13 +162,13 @@ def _certain(audit: Audit, relabel: bool, clean_if: float) -> dict[int, Decision
 
 
 def _cleaned(audit: Audit, source: Source, path: Path, relabel: bool, clean_if: float) -> Writer:
-    decisions = decisions_about(audit, _certain(audit, relabel, clean_if))
+    decisions = decisions_about(audit, certain(audit, relabel, clean_if))
     return fixed_contents(source, changes_of(decisions, source), path, copy=False)
 
 
 def clean_in_words(audit: Audit, relabel: bool, clean_if: float = CLEAN_IF) -> str:
     """A description of the cleaned table: how many rows were relabelled, dropped, or are likely wrong and kept."""
-    choices = [made.choice for made in _certain(audit, relabel, clean_if).values()]
+    choices = [made.choice for made in certain(audit, relabel, clean_if).values()]
     relabelled, dropped = choices.count("relabel"), choices.count("drop")
     limit = f"p(wrong) of at least {clean_if:.0%}"
     text = f"the table without the {plural(dropped, 'row')} with {limit}"

@@ -8,19 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.isotonic import IsotonicRegression
 
 from ..core.arrays import Array
 from ..errors import UserError
+from ..issues.find import P_WRONG_IN_SCORE
 from ..label_noise import actions
-from ..pages.text import number
 from ..tables.columns import Column, read_columns
 from ..tables.read import Source, open_table
+from .classification import prediction
 from .evidence import SHOWN, short_text
 from .findings import Audit
 from .plan import Progress
-from .regression import expected_text
+from .regression import expected_text, residual_in_words, usual_size
 from .study import audit_table, column_roles
 from .target import RowNames, target_of
 from .task_result import LISTED, groups_of, ranking
@@ -206,15 +208,13 @@ class _Predictor:
         found[rows, y] = -1.0
         return known, found.argmax(axis=1), found.max(axis=1)
 
-    def interpolated(self, values: Array, known: Array, y: Array, *, increasing: bool) -> Array:
-        """A value of each row by a monotone function of what is known of it, fitted to the values of the sample."""
+    def p_wrong(self, wrong: Array, known: Array, y: Array) -> Array:
+        """p(wrong) of rows by monotone functions of what is known of them, fitted to p(wrong) of the sample."""
         sides, found = self._sides(known, y), np.zeros(len(y))
-        for side in np.unique(sides):
-            inside = self.side == side
-            curve = IsotonicRegression(increasing=increasing, out_of_bounds="clip")
-            if inside.any():
-                curve.fit(np.abs(self.known[inside]), values[inside])
-                found[sides == side] = curve.predict(np.abs(known[sides == side]))
+        for side in np.intersect1d(sides, self.side):
+            inside, rows = self.side == side, sides == side
+            curve = IsotonicRegression(increasing=not self.classes, out_of_bounds="clip")
+            found[rows] = curve.fit(np.abs(self.known[inside]), wrong[inside]).predict(np.abs(known[rows]))
         return found
 
 
@@ -226,20 +226,21 @@ def _all_rows(
     sampled = np.searchsorted(rows, audit.row_names.name(audit.target.rows) - 1)
     dropped = np.zeros(len(rows), dtype=bool)
     known[sampled], dropped[sampled] = predictor.known, j.dropped
-    wrong = predictor.interpolated(j.wrong, known, y, increasing=not classes)
-    probability = known.copy() if classes else predictor.interpolated(j.probability, known, y, increasing=False)
+    wrong, usual = predictor.p_wrong(j.wrong, known, y), usual_size(predictor.known)
+    probability = known.copy() if classes else 2.0 * norm.sf(np.abs(known) / usual)
     wrong[sampled], probability[sampled] = j.wrong, j.probability
     losses = -np.log(np.maximum(known, 1e-30)) if classes else (known / predictor.unit) ** 2
-    score = 0.8 * wrong + 0.2 * (1.0 - probability) if classes else wrong + losses / max(losses.max(), 1e-300)
+    score = P_WRONG_IN_SCORE * wrong + (1.0 - P_WRONG_IN_SCORE) * (1.0 - probability) if classes else losses
     order = ranking(score, wrong, probability, LISTED if classes else 0, observed=audit.observed)
-    pairs = zip(suggested[order], other[order], strict=True)
-    texts = [names[int(c)] if classes else expected_text(float(c), float(off)) for c, off in pairs]
-    expected = [
-        f"models of other rows give '{names[int(y[i])]}' {probability[i]:.0%} and '{text}' {max(other[i], 0):.0%}"
-        if classes
-        else f"expected {text} by models of other rows; the value is off by {number(abs(float(other[i])), 4)}"
-        for i, text in zip(order.tolist(), texts, strict=True)
-    ]
+    if classes:
+        texts = [names[int(c)] for c in suggested[order]]
+        both = np.stack([probability, other], axis=1)
+        labels = [[names[int(y[i])], text] for i, text in zip(order, texts, strict=True)]
+        expected = [prediction({}, both, i, (0, 1), wrong[i], two) for i, two in zip(order, labels, strict=True)]
+    else:
+        pairs = zip(suggested[order].tolist(), other[order].tolist(), strict=True)
+        texts = [expected_text(*pair) for pair in pairs]
+        expected = residual_in_words(suggested[order], other[order], usual)
     result = replace(
         j,
         wrong=wrong,

@@ -9,7 +9,6 @@ from scipy.special import expit
 from scipy.stats import rankdata
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
@@ -73,7 +72,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         probability=probability,
         order=order,
         actions=actions(wrong[order], wrong[order]),
-        suggested=[target.labels_text(mask) for mask in Y[order] ^ changed],
+        suggested=[target.labels_text(i, mask) for i, mask in zip(order, Y[order] ^ changed, strict=True)],
         expected=[_explanation(Y[i], p, names, plan.observed) for i, p in zip(order, doubt, strict=True)],
         against=sign[:, None] * X[order] * model.coef_[index[worst]],
         groups=[
@@ -133,10 +132,8 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
         yes["neighbours"] = neighbour_means(of_unit_variance(X), Y, plan.folds.once(), plan.rng(3))
-        folds = plan.folds.once()
-        pairs = [tuple(map(np.flatnonzero, masks)) for masks in zip(folds.train, folds.test, strict=True)]
         trees = ExtraTreesRegressor(60, min_samples_leaf=5, bootstrap=True, random_state=plan.seed)
-        yes["forest"] = cross_val_predict(trees, X, Y.astype(np.float64), cv=pairs)
+        yes["forest"] = plan.out_of_fold(trees, X, Y.astype(np.float64))
     found = []
     for label, given in enumerate(Y.T.astype(np.intp)):
         members = {name: np.column_stack([1.0 - P[:, label], P[:, label]]) for name, P in yes.items()}

@@ -35,10 +35,12 @@ _GROUPS = 5
 
 def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -> TaskResult:
     """Audit a numeric target, given the encoded rows X (n, features)."""
-    scaler = RobustScaler(unit_variance=True).fit(target.y[:, None])
-    y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     progress("fitting the model on all rows")
-    fitted = AoRRRegressor(C="auto", random_state=plan.seed).fit(X, y, groups=plan.groups)
+    robust = AoRRRegressor(C="auto", random_state=plan.seed)
+    model = TransformedTargetRegressor(robust, transformer=RobustScaler(unit_variance=True))
+    model.fit(X, target.y, groups=plan.groups)
+    fitted, scaler = model.regressor_, model.transformer_
+    y = scaler.transform(target.y[:, None])[:, 0].astype(X.dtype)
     share = float(fitted.m_) / len(y)
     progress("predicting every row out of fold")
     models = {m: AoRRRegressor(m, 1.0, C=fitted.C_, tol=1e-3, random_state=plan.seed) for m in (0.0, share)}
@@ -50,7 +52,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
     given = scaler.transform(target.original[:, None])[:, 0] - best
     wrong, noise = (np.zeros(len(y)), Interval(0.0, 0.0, 0.0)) if plan.observed else _outliers(X, given, plan)
     wrong, noise = without_decided(wrong, noise, target, plan)
-    usual = max(robust_scale(residual), 1e-9 * float(np.abs(residual).max()), 1e-300)
+    usual = usual_size(residual)
     probability = 2.0 * norm.sf(np.abs(residual) / usual)
     order = ranking(np.abs(residual), wrong, probability, 0, observed=plan.observed)
     scale, off = float(scaler.scale_[0]), residual[order]
@@ -59,7 +61,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         task="numbers",
         ordinary_name="least squares, all rows",
         robust_name="AoRR, worst rows ignored",
-        model=_in_units(fitted, scaler),
+        model=model,
         **facts_of(fitted, share, plan),
         measures=_measures(scale * (y - predicted), wrong < LIKELY),
         losses=residual**2,
@@ -70,7 +72,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         actions=actions(wrong[order], np.zeros(len(order))),
         suggested=[expected_text(*pair) for pair in zip(expected.tolist(), (scale * off).tolist(), strict=True)],
         residuals=scale * residual,
-        expected=_explanation(expected, scale * off, scale * usual),
+        expected=residual_in_words(expected, scale * off, scale * usual),
         against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong, residual**2),
         noise=noise,
@@ -129,7 +131,12 @@ def expected_text(expected: float, residual: float) -> str:
     return number(expected, int(np.clip(np.ceil(more) + 2, 4, 12)))
 
 
-def _explanation(expected: Array, residual: Array, usual: float) -> list[str]:
+def usual_size(residuals: Array) -> float:
+    """The robust standard deviation of residuals, above 0."""
+    return max(robust_scale(residuals), 1e-9 * float(np.abs(residuals).max()), 1e-300)
+
+
+def residual_in_words(expected: Array, residual: Array, usual: float) -> list[str]:
     """The reason in words for each suspect: the expected value, and the residual in units and in standard deviations.
 
     All are in the units of the target; `usual` is the standard deviation.
@@ -139,13 +146,6 @@ def _explanation(expected: Array, residual: Array, usual: float) -> list[str]:
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"
         for value, off in zip(expected, residual, strict=True)
     ]
-
-
-def _in_units(fitted: AoRRRegressor, scaler: RobustScaler) -> TransformedTargetRegressor:
-    """The fit as a regressor that predicts in the units of the target."""
-    model = TransformedTargetRegressor(regressor=fitted, transformer=scaler)
-    model.regressor_, model.transformer_, model._training_dim = fitted, scaler, 1
-    return model
 
 
 def _measures(errors: Array, kept: Array) -> list[Measure]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fnmatch
-import os.path
 import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -16,11 +14,11 @@ from ..errors import with_flags
 from ..pages.charts import histogram, rising, scatter, stacked, whiskers
 from ..pages.shell import asset, embed, fragment, page
 from ..pages.text import percent, plural, visible
-from .decisions import IdentifiedRows, join_labels, split_labels, target_as_text
+from .decisions import IdentifiedRows, target_as_text
 from .evidence import Near
 from .pictures import confusions, found_curve
 from .problems import count_problems, words_of
-from .sentences import label_changes, suggestion, without_suspects
+from .sentences import suggestion, without_suspects
 from .target import plain_name
 
 if TYPE_CHECKING:
@@ -121,15 +119,8 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
         ],
         "in_words": lambda problem: problem.sentence if rows else "values are left out",
         "command_name": shlex.quote(visible(audit.name)),
-        "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in _target_options(audit)),
+        "command_target": " ".join(f"--target {shlex.quote(visible(name))}" for name in audit.target.columns),
     }
-
-
-def _target_options(audit: Audit) -> list[str]:
-    """The target columns, or if they are several the one pattern that matches these and no other column."""
-    columns = audit.target.columns
-    pattern = os.path.commonprefix(columns) + "*"  # noqa: RUF071 (characters are meant)
-    return [pattern] if len(columns) > 1 and fnmatch.filter(audit.source.names, pattern) == columns else columns
 
 
 def _review_curve(audit: Audit) -> dict[str, Any]:
@@ -192,7 +183,7 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
         **_shown(audit, suspect, rows),
         "contents": identified.contents[index],
         "cell": identified.given[index],
-        "to": _new_cell(audit, suspect, identified.given[index]),
+        "to": suspect.suggested,
     }
     evidence = audit.evidence
     if not rows:
@@ -215,18 +206,6 @@ def _near(audit: Audit, near: Near) -> dict[str, Any]:
     if near.image:
         found["image"] = base64.b64encode(near.image).decode()
     return found
-
-
-def _new_cell(audit: Audit, suspect: Suspect, cell: str) -> str:
-    """The new cell of a relabelled row. In a cell with several labels, the unchanged labels keep their spelling.
-
-    `cell` is the given one. Without any label the new one is "(none)".
-    """
-    separator = audit.target.separator
-    if audit.target.task != "labels" or not separator:
-        return suspect.suggested
-    plus, minus = label_changes(audit, suspect)
-    return join_labels([*(label for label in split_labels(cell, separator) if label not in minus), *plus], separator)
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:

@@ -136,7 +136,8 @@ def with_decisions(target: Target, review: Review) -> Target:
                 coded = _coded(target, label)
                 if coded is not None:
                     labels[position_of[row]] = coded
-    return replace(target, y=y[keep], rows=target.rows[keep], given=given[keep])
+    rare = None if target.rare is None else target.rare[keep]
+    return replace(target, y=y[keep], rows=target.rows[keep], given=given[keep], rare=rare)
 
 
 def _coded(target: Target, label: str) -> Any:

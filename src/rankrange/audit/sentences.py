@@ -55,15 +55,10 @@ def suggestion(audit: Audit, suspect: Suspect) -> str:
     """The suggested target; for a multi-label target, the labels to add and to remove."""
     if audit.target.task != "labels":
         return suspect.suggested
-    plus, minus = label_changes(audit, suspect)
+    given, new = (split_labels(text, audit.target.separator) for text in (suspect.given, suspect.suggested))
+    plus, minus = [label for label in new if label not in given], [label for label in given if label not in new]
     parts = [f"+ {', '.join(plus)}"] * bool(plus) + [f"\N{MINUS SIGN} {', '.join(minus)}"] * bool(minus)
     return "  ".join(parts) or suspect.suggested
-
-
-def label_changes(audit: Audit, suspect: Suspect) -> tuple[list[str], list[str]]:
-    """The labels to add, and those to remove."""
-    given, new = (split_labels(text, audit.target.separator) for text in (suspect.given, suspect.suggested))
-    return [label for label in new if label not in given], [label for label in given if label not in new]
 
 
 def _found(audit: Audit) -> str:

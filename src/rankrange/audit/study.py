@@ -80,7 +80,6 @@ def audit_table(
     source: Any = None,
     row_names: RowNames | None = None,
     decisions: Decisions | str | os.PathLike[str] | None = None,
-    check: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Audit a table: find the rows that are probably wrong, and measure the gain of a model that ignores them.
@@ -137,9 +136,8 @@ def audit_table(
     decisions : Decisions or path, optional
         Earlier decisions about this table, or about the table from which `rankrange apply` made it: decided rows are no
         longer suspects, and p(wrong) of the others takes the decisions into account.
-    check, progress : callable, optional
-        Called with the task (one of `TASKS`) before anything is fitted, where it may raise an error, and with a short
-        text before each stage of the work.
+    progress : callable, optional
+        Called with a short text before each stage of the work.
 
     Returns
     -------
@@ -172,8 +170,6 @@ def audit_table(
     roles = {"ignore": ignore, "group": group, "time": time}
     columns, group, time, rest = column_roles(table.column_names, target, roles, Path(name))
     found = find_target(table, columns, task, labels_by, (dates, decimal))
-    if check is not None:
-        check(found.task)
     found, review = (found, None) if decisions is None else reviewed(found, decisions, held, names)
     table = table if len(found.rows) == table.num_rows else table.take(found.rows)
     progress(f"encoding {plural(len(rest), 'column')}")

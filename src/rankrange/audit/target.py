@@ -42,6 +42,8 @@ class Target:
     notes: list[str] = field(default_factory=list)
     separator: str = ""
     given: Array | None = None
+    rare: Array | None = None  # (rows, rare labels): mask of the labels that are not audited, which have `rare_names`
+    rare_names: list[str] = field(default_factory=list)
 
     @property
     def original(self) -> Array:
@@ -60,11 +62,17 @@ class Target:
             return self.names[self.y[i]]
         if self.task == "numbers":
             return number(float(self.y[i]))
-        return self.labels_text(self.y[i])
+        return self.labels_text(i, self.y[i])
 
-    def labels_text(self, mask: Array) -> str:
-        """The labels of a mask as text; "(none)" if there are none."""
-        return join_labels([name for name, true in zip(self.names, mask, strict=True) if true], self.separator)
+    def labels_text(self, i: int, mask: Array) -> str:
+        """The labels of a mask, and those of the i-th kept row that are not audited, as text; "(none)" without any."""
+        labels = [name for name, true in zip(self.names, mask, strict=True) if true]
+        return join_labels([*labels, *self.rare_of(i)], self.separator)
+
+    def rare_of(self, i: int) -> list[str]:
+        """The labels of the i-th kept row that are too rare or too frequent to be audited."""
+        found = () if self.rare is None else self.rare[i]
+        return [name for name, true in zip(self.rare_names, found, strict=True) if true]
 
 
 def find_target(
@@ -240,7 +248,9 @@ def _without_rare(target: Target) -> Target:
         return _kept(target, kept, f"of {rare} with fewer than {MIN_OF_CLASS} rows", y=y, names=names)
     rare = plural(int((~common).sum()), "label")
     notes = [] if common.all() else [f"Left out: {rare} that nearly all or nearly no rows have"]
-    return replace(target, y=target.y[:, common], names=names, notes=target.notes + notes)
+    others = [name for name, kept in zip(target.names, common, strict=True) if not kept]
+    left_out: dict[str, Any] = {"rare": target.y[:, ~common], "rare_names": others}
+    return replace(target, y=target.y[:, common], names=names, notes=target.notes + notes, **left_out)
 
 
 # ---- folds by group and by time --------------------------------------------------------------------------------------

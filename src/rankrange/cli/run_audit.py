@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     outputs, source = _checked(arguments)
     # Imported after the checks, so errors in the arguments are reported immediately.
     from ..audit.exchange import read_reviews
-    from ..audit.export import CLEAN_IF, check_relabel, contents_of
+    from ..audit.export import CLEAN_IF, contents_of
     from ..audit.from_file import audit_file
     from ..audit.reviewers import merge_decisions
     from ..tables.write import write_whole
@@ -70,8 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     how = {"relabel": arguments.clean_how == "relabel", "clean_if": arguments.clean_if or CLEAN_IF}
     options = {name: getattr(arguments, name) for name in map(python_name, AUDIT)} | {"decisions": decisions}
     with Progress(quiet=arguments.quiet) as progress:
-        check = check_relabel if how["relabel"] else None
-        audit = audit_file(source, arguments.target, check=check, progress=progress, **options)
+        audit = audit_file(source, arguments.target, progress=progress, **options)
         if outputs:
             progress("writing")
             write_whole(contents_of(audit, source, outputs, rows=not arguments.no_rows, **how))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,39 +17,29 @@ _WIDTH_OF_TEXT = 28
 class Progress:
     """Progress messages: an updated line on a terminal, one line per stage elsewhere, nothing if quiet.
 
-    A line has the elapsed time and the stage. Within a stage the time is updated: continuously on a terminal, otherwise
-    by a line every `still` seconds.
+    A line has the elapsed time and the stage.
     """
 
-    def __init__(self, quiet: bool = False, still: float = 20.0) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         from rich.console import Console
 
-        self.quiet, self.still, self.words = quiet, still, ""
+        self.quiet, self.words = quiet, ""
         self.console = Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
         self.start = time.perf_counter()
         self.status: Any = None
-        self.over = threading.Event()
-        self.heartbeat: threading.Thread | None = None
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *problem: object) -> None:
-        self.over.set()
         if self.status is not None:
             self.status.stop()
-        if self.heartbeat is not None:
-            self.heartbeat.join()
-
-    def line(self) -> str:
-        """The elapsed time and the current stage."""
-        return f"[{time.perf_counter() - self.start:5.1f} s] {visible(self.words)}"
 
     def __rich__(self) -> Any:
         """The current text of the progress line."""
         from rich.text import Text
 
-        return Text(self.line())
+        return Text(f"[{time.perf_counter() - self.start:5.1f} s] {visible(self.words)}")
 
     def __call__(self, words: str) -> None:
         """Start the stage that `words` describe, and show it."""
@@ -58,17 +47,10 @@ class Progress:
         if self.quiet:
             return
         if not self.console.is_terminal:
-            self.console.print(self.line())
-            if self.heartbeat is None:
-                self.heartbeat = threading.Thread(target=self._report_still_running, daemon=True)
-                self.heartbeat.start()
+            self.console.print(self)
         elif self.status is None:
             self.status = self.console.status(self)
             self.status.start()
-
-    def _report_still_running(self) -> None:
-        while not self.over.wait(self.still):
-            self.console.print(f"{self.line()}, still running")
 
 
 def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:

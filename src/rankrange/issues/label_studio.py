@@ -18,8 +18,9 @@ from xml.sax.saxutils import quoteattr
 from ..errors import UserError
 from ..pages.text import visible
 
-# The fields that identify the row of a task; "separator" and "suggested" may follow.
+# The fields that identify the row of a task, and those that may follow: "rare" labels of the row are no choices.
 _ABOUT = ("row", "given", "contents", "table", "task", "target", "p_wrong")
+_MORE: dict[str, Any] = {"separator": "", "suggested": [], "rare": []}
 NONE_OF_THEM = "(none)"
 # Names of the controls, and the key of the fields that identify the row of a task.
 _LABEL, _ROW, _KEY = "label", "row", "rankrange"
@@ -268,16 +269,17 @@ def _check(value: Any, kind: type, what: str, where: str) -> Any:
 
 
 def _about(found: Any, where: str) -> dict[str, Any]:
-    """The validated fields of a task that identify its row, its "separator" and its "suggested" labels."""
+    """The validated fields of a task that identify its row, and those of `_MORE`."""
     absent = [name for name in _ABOUT if name not in found] if isinstance(found, dict) else list(_ABOUT)
     if absent:
         raise UserError(
             f"a task must have the fields that rankrange wrote, got none named '{absent[0]}' in {where}; export the "
             "project that was made from an export of rankrange, with all its data"
         )
-    about = {name: {"separator": "", "suggested": [], **found}[name] for name in (*_ABOUT, "separator", "suggested")}
-    texts = [value for name, value in about.items() if name not in ("target", "suggested", "p_wrong")]
-    for name in ("target", "suggested"):
+    about = {name: {**_MORE, **found}[name] for name in (*_ABOUT, *_MORE)}
+    lists = ("target", "suggested", "rare")
+    texts = [value for name, value in about.items() if name not in (*lists, "p_wrong")]
+    for name in lists:
         texts += _check(about[name], list, name, where)
     p_wrong = about["p_wrong"]
     if not all(isinstance(text, str) for text in texts):
