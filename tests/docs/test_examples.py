@@ -15,7 +15,7 @@ from rankrange import noise
 pytestmark = pytest.mark.site
 ROOT = Path(__file__).parents[2]
 # Their code needs other packages: the tests of the trainers and test_works_with.py run it.
-ELSEWHERE = {"trainers.md", "text_models.md", "works_with.md", "boosting.md"}
+ELSEWHERE = {"text_models.md", "works_with.md"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[hse]*/*.md"))]
 GALLERY = sorted((ROOT / "examples").glob("plot_*.py"))
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")

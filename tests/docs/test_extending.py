@@ -141,20 +141,18 @@ def test_m_is_chosen_for_a_loss_that_is_not_convex(losses):
 # ---- aggregates ------------------------------------------------------------------------------------------------------
 
 
+HARMONIC = RankWeights(lambda u: 1 / (1 + 9 * u))
+
+
 @dataclass(frozen=True)
 class Harmonic:
-    """The mean of the losses with weights 1 / (1 + steepness u) for the rank share u; only the methods that must be."""
+    """The weights of HARMONIC; only the methods that must be."""
 
-    steepness: float = 9.0
     name: ClassVar[str] = "harmonic"
     uses_m: ClassVar[bool] = False
 
     def select(self, s, m, k, mass):
-        p = np.ones(len(s)) if mass is None else mass
-        _, group = np.unique(-s, return_inverse=True)
-        share = np.bincount(group, weights=p / p.sum())
-        edges = np.log1p(self.steepness * np.append(0, np.cumsum(share))) / np.log1p(self.steepness)
-        q = (k - m) * (np.diff(edges) / share)[group] * p / p.sum()
+        q = (k - m) * HARMONIC.on(s, sample_weight=mass)
         return Selection(q.astype(s.dtype), float(q @ s), -np.inf, np.inf)
 
     def take(self, rows):
@@ -164,7 +162,7 @@ class Harmonic:
 def test_an_estimator_takes_any_aggregate():
     X, y, classes = rows()
     model = clone(AoRRClassifier(aggregate=Harmonic(), random_state=0)).fit(X, classes)
-    same = AoRRClassifier(aggregate=RankWeights(lambda u: 1 / (1 + 9 * u)), random_state=0).fit(X, classes)
+    same = AoRRClassifier(aggregate=HARMONIC, random_state=0).fit(X, classes)
     np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-3)
     assert (model.m_, model.k_, model.dropped_.sum()) == (0, 200, 0)
     assert not hasattr(model, "noise_estimate_")
@@ -201,7 +199,7 @@ def test_an_aggregate_that_uses_m_gets_it(m):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"m": 0.1}, r"Harmonic\(steepness=9.0\) already weights the ranks, got m=0.1"),
+        ({"m": 0.1}, r"Harmonic\(\) already weights the ranks, got m=0.1"),
         ({"k": 0.9}, "keeps all ranks after m, got k=0.9"),
         ({"aggregate": Harmonic}, "another aggregate, got <class"),
         ({"aggregate": "harmonic"}, "'worst-group', 'group-cvar', RankWeights.* or another aggregate, got 'harmonic'"),

@@ -25,18 +25,12 @@ NEEDS = {
 
 def documented():
     """Full names of all entries of the reference."""
-    names, module, listing = set(), "", False
-    for line in REFERENCE.splitlines():
-        if found := re.match(r"\.\. currentmodule:: (\S+)", line):
-            module = found[1]
-        elif found := re.match(r"\.\. py:data:: (\S+)", line):
-            names.add(f"{module}.{found[1]}")
-        elif line.startswith(".. autosummary::"):
-            listing = True
-        elif listing and (found := re.match(r"   ([A-Za-z_][\w.]*)$", line)):
-            names.add(f"{module}.{found[1]}")
-        elif line and not line.startswith(" "):
-            listing = False
+    names, module = set(), ""
+    for current, name, data in re.findall(
+        r"^\.\. currentmodule:: (\S+)|^   ([A-Za-z_][\w.]*)$|^\.\. py:data:: (\S+)", REFERENCE, re.M
+    ):
+        module = current or module
+        names |= {f"{module}.{name or data}"} if not current else set()
     return names
 
 

@@ -8,9 +8,8 @@ from test_examples import blocks, check_printed, printed_by
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "works_with.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-PAGES = [PAGE, PAGE.with_name("boosting.md"), PAGE.with_name("trainers.md")]
-# test_torch_trainers.py runs the classes of trainers.md, which print nothing.
-RECIPES = [code for page in PAGES for code in blocks(page) if "# ->" in code]
+# test_torch_trainers.py runs the classes, which print nothing.
+RECIPES = [code for code in blocks(PAGE) if "# ->" in code]
 
 
 # What other packages warn of is not ours to fix.

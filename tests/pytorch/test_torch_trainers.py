@@ -1,4 +1,4 @@
-"""The recipes of trainers.md and text_models.md, and the callback, in the real trainers, on a CPU, with tiny models."""
+"""The recipes of works_with.md and text_models.md, and the callback, in real trainers, on a CPU, with tiny models."""
 
 import multiprocessing
 import os
@@ -307,7 +307,7 @@ def test_lightning_on_text(tmp_path):
 
 def test_lightning_on_wrong_labels(tmp_path):
     trainer, (dataset, clean) = lightning_trainer(tmp_path, 8), noisy_dataset()
-    module = run_section("Lightning", "trainers.md")["RobustClassifier"](nn.Linear(20, 3), len(dataset))
+    module = run_section("Lightning\n", "works_with.md")["RobustClassifier"](nn.Linear(20, 3), len(dataset))
     trainer.fit(module, torch.utils.data.DataLoader(rrt.WithIndex(dataset), batch_size=64))
     assert share_of_errors(module.criterion, dataset, clean) > 0.8
     assert trainer.callback_metrics["train_loss"] > 0
@@ -319,6 +319,6 @@ def test_skorch():
     dataset, clean = noisy_dataset()
     torch.manual_seed(0)
     x, y = (part.numpy() for part in dataset.tensors)
-    net = run_section("skorch", "trainers.md")["robust_net"](len(x))
+    net = run_section("skorch", "works_with.md")["robust_net"](len(x))
     net.fit({"features": x, "index": torch.arange(len(x)).numpy()}, y)
     assert share_of_errors(net.criterion_, dataset, clean) > 0.8
