@@ -102,7 +102,7 @@ def measure(method: str, n: int, m: float, k: float, folder: str, workers: int) 
                 np.save(f"{copy}/{name}.npy", part)
             source = rankrange.scan(f"{copy}/X.npy", target=f"{copy}/y.npy")
         else:
-            source = rankrange.scan(path, target="y", spill=copy if method == "spill" else "auto")
+            source = rankrange.scan(path, target="y", spill=copy if method == "spill" else None)
         return timed_fit(lambda: epoch(path) if method == "sgd" else model.fit(source)) | {"peak_mb": peak_mb()}
 
 
@@ -138,7 +138,7 @@ def scale(
     """Seconds, core seconds (of all processes of a cluster), passes and peak memory, in processes of their own.
 
     Binary data, 30 columns of float32, a tenth of the rows far outliers with one label. "parquet" is a scan as it
-    comes, "spill" always copies to plain numbers first, "sgd" is one epoch of SGDClassifier. Methods run in turn.
+    comes, "spill" copies to plain numbers first, "sgd" is one epoch of SGDClassifier. Methods run in turn.
     """
     place = folder or str(Path(tempfile.gettempdir(), "rankrange-scale"))
     Path(place).mkdir(parents=True, exist_ok=True)

@@ -224,7 +224,7 @@ def test_a_file_that_changes_after_the_fit_is_an_error_and_a_copy_of_it_stays(tm
         np.testing.assert_array_equal(np.asarray(models[1].dropped_), before)
         (X,) = (tmp_path / "copy").rglob("X")
         X.write_bytes(X.read_bytes()[:-1_000])
-        with pytest.raises(ValueError, match=r"got .*X, which is damaged or cut off \(it should have"):
+        with pytest.raises(ValueError, match=r"got .*X, which is damaged or cut off"):
             np.asarray(models[1].dropped_)
 
 

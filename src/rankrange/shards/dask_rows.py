@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from ..core.arrays import Array
 from ..core.threads import one_thread
-from .rows import Chunk, Kernel, Rows, added
+from .rows import Chunk, Kernel, LostDataError, Rows, added
 
 # Results are added up on the workers in a tree with this fan-in.
 _FAN_IN = 16
@@ -26,26 +26,12 @@ _FAN_IN = 16
 _WORKER_TIMEOUT = 8.0
 
 
-class LostDataError(RuntimeError):
-    """Raised if data are lost that cannot be computed again, if workers die repeatedly, or if the cluster is gone."""
-
-
 class DaskRows(Rows):
     """Rows of a Dask array or dataframe, computed by the current client or Dask's scheduler in this process.
 
-    Parameters
-    ----------
-    X : dask array or dataframe
-        Features, in chunks of rows; chunk lengths may be unknown, chunks may be empty or sparse.
-    y : dask array or series
-        Targets, with the same chunks of rows.
-    weight : dask array or series, optional
-        Weights, with the same chunks of rows.
-
-    Notes
-    -----
-    Dask's configuration may have `rankrange.sample-rows` (rows of the sample) and `rankrange.worker-timeout` (seconds
-    without any worker after which a fit fails).
+    Features, targets and weights have the same chunks of rows, whose lengths may be unknown and which may be empty or
+    sparse. Dask's configuration may have `rankrange.sample-rows` (rows of the sample) and `rankrange.worker-timeout`
+    (seconds without any worker after which a fit fails).
     """
 
     def __init__(self, X: Any, y: Any, weight: Any = None) -> None:

@@ -21,6 +21,10 @@ from ..core.threads import one_thread
 Kernel = Callable[[Any, Any], Any]
 
 
+class LostDataError(RuntimeError):
+    """Raised if data are lost that cannot be computed again, if workers die repeatedly, or if the cluster is gone."""
+
+
 class Chunk(NamedTuple):
     """Consecutive rows.
 
@@ -28,12 +32,8 @@ class Chunk(NamedTuple):
     ----------
     first_row : int
         The number of the first row among all rows.
-    X : array, sparse matrix or tensor of shape (n, d)
-        Features.
-    y : array or tensor of shape (n,)
-        Targets.
-    weight : array or tensor of shape (n,), optional
-        Weights.
+    X, y, weight : array, sparse matrix or tensor
+        Features (n, d), targets (n,), and weights (n,) or None.
     source : str, default=""
         The origin of the rows, for error messages.
     """
@@ -62,13 +62,10 @@ class Rows(ABC):
         The numbers of rows and of features.
     columns : list of str or None
         Names of the features.
-    xp : module
-        The array namespace of the chunks: NumPy or PyTorch.
     labels : ndarray or None
         The labels, if the targets are their codes.
     sample_rows : int
-        About the number of rows of the sample that m, C and the start come from. A table with no more rows than the
-        sample is fitted in memory.
+        About the number of rows of the sample that m, C and the start come from; no larger tables are fitted in memory.
     collected_bytes : int
         The largest size of the rows near a cut that one pass may send to the process of the fit.
     """
@@ -76,7 +73,6 @@ class Rows(ABC):
     n_rows: int
     n_columns: int
     columns: list[str] | None = None
-    xp: Any = np
     labels: Array | None = None
     sample_rows: int = 1 << 17
     collected_bytes: int = 96_000_000
@@ -140,25 +136,18 @@ class ArrayRows(LocalRows):
 
     Parameters
     ----------
-    Xs : sequence of ndarray or CSR matrix (n_i, d)
-        Chunks of features, of any length.
-    ys : sequence of array_like (n_i,)
-        Their targets.
-    weights : sequence of array_like (n_i,), optional
-        Their weights.
+    Xs, ys, weights : sequence of array_like
+        The features (n_i, d) of each chunk, which may be CSR, its targets (n_i,) and perhaps its weights.
     columns : list of str, optional
         Names of the features.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from rankrange import AoRRClassifier
-    >>> from rankrange.shards import ArrayRows
+    >>> import numpy as np, rankrange
     >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
     >>> y = X[:, 0] > 0.5
     >>> rows = ArrayRows([X[:7_000], X[7_000:]], [y[:7_000], y[7_000:]])
-    >>> model = AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rows)
-    >>> bool(model.score(X, y) > 0.9)
+    >>> rankrange.AoRRClassifier(m=0.1, random_state=0).fit(rows).score(X, y) > 0.9
     True
     """
 
@@ -208,12 +197,10 @@ class LazyRows:
 
     Parameters
     ----------
-    rows : Rows
-        The rows.
-    kernel, message : callable, object
+    rows, dtype : Rows and dtype
+        The rows, and the dtype of the values.
+    kernel, message : callable and object
         kernel(chunk, message) returns the values of one chunk.
-    dtype : dtype
-        The dtype of the values.
     """
 
     def __init__(self, rows: Rows, kernel: Kernel, message: Any, dtype: Any) -> None:

@@ -12,17 +12,15 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.arrays import Array
 from ..errors import missing_package
-from .kernels import BLOCK_ROWS, problem_of, with_column_names
+from .kernels import problem_of, with_column_names
 from .rows import Chunk, LocalRows, Rows
 
-# Copies of fewer bytes do not save time.
-_MIN_SPILL = 200_000_000
 # Rows that are read at a time, and bytes of CSV.
 _READ_ROWS, _CSV_BLOCK = 1 << 16, 1 << 22
 _FORMATS = {
@@ -41,7 +39,7 @@ def scan(
     path: Any,
     target: Any,
     weight: Any = None,
-    spill: Any = "auto",
+    spill: Any = None,
     *,
     columns: Sequence[Any] | None = None,
     sample_rows: int = Rows.sample_rows,
@@ -53,21 +51,18 @@ def scan(
     path : str or Path
         A Parquet, Arrow IPC (Feather), ORC, .npy, .csv or .csv.gz file, or a folder of Parquet, Arrow or ORC files
         (also in subfolders), which are taken in the order of their paths. Features must be numbers.
-    target : str, Path or int
-        The column of labels or numbers to predict; for .npy the number of the column, or the path of another .npy file.
-    weight : str, Path or int, optional
-        The column of weights, given like `target`. Weight 2 is the row twice.
-    spill : "auto", None, True, str or Path, default="auto"
+    target, weight : str, Path or int
+        The column to predict and perhaps that of the weights (2 is the row twice); for .npy the number of the column,
+        or the path of another .npy file.
+    spill : True, str or Path, optional
         A folder for an uncompressed copy of the rows, which is written when they are first read, so that passes need
         no decoding; True is a temporary folder, which is removed together with the scan. The copy takes rows times
-        columns times 4 bytes (float32) or 8 bytes (float64). "auto" makes a temporary copy of Parquet files if it takes
-        at least 200 MB and the folder for temporary files is on a disk with three times that space. None never makes a
-        copy, except of CSV, which is always copied.
+        columns times 4 bytes (float32) or 8 bytes (float64). CSV is always copied.
     columns : sequence of str or int, optional
         The features; by default all columns except target and weight.
     sample_rows : int, default=131072
-        About the number of rows of the sample that is used to search for starts and to choose m and C; fewer if there
-        are hundreds of columns. The sample must fit into memory. A table with no more rows is fitted in memory.
+        About the number of rows of the sample, in memory, for the search and the choice of m and C; fewer if there are
+        hundreds of columns. A table with no more rows is fitted in memory.
 
     Returns
     -------
@@ -76,14 +71,12 @@ def scan(
 
     Examples
     --------
-    >>> import numpy as np, tempfile, os, rankrange
+    >>> import numpy as np, tempfile, rankrange
     >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
-    >>> folder = tempfile.mkdtemp()
-    >>> np.save(os.path.join(folder, "table.npy"), np.column_stack([X, X[:, 0] > 0.5]))
-    >>> rows = rankrange.scan(os.path.join(folder, "table.npy"), target=3)
-    >>> model = rankrange.AoRRClassifier(m=0.1, k=1.0, random_state=0).fit(rows)
-    >>> model.n_passes_ <= 6
-    True
+    >>> path = tempfile.mkdtemp() + "/table.npy"
+    >>> np.save(path, np.column_stack([X, X[:, 0] > 0.5]))
+    >>> rankrange.AoRRClassifier(m=0.1, random_state=0).fit(rankrange.scan(path, target=3)).n_passes_
+    1
     """
     return Scan(path, target, weight, spill, columns, sample_rows)
 
@@ -104,7 +97,7 @@ class Scan(LocalRows):
         path: Any,
         target: Any,
         weight: Any = None,
-        spill: Any = "auto",
+        spill: Any = None,
         columns: Sequence[Any] | None = None,
         sample_rows: int = Rows.sample_rows,
     ) -> None:
@@ -208,27 +201,23 @@ class Scan(LocalRows):
 
     def _folder_of_copy(self, spill: Any) -> str | None:
         """The folder for a copy of the rows; None if they are not copied."""
-        if isinstance(spill, str) and spill == "auto":
-            needed = self.n_rows * self.n_columns * np.dtype(self._dtype).itemsize
-            spill = self._kind == "parquet" and needed >= _MIN_SPILL and _free_disk() >= 3 * needed
-        if self._kind == "csv" and (spill is None or spill is False):
-            spill = True
-        if spill is None or spill is False:
-            return None
-        if spill is True:
+        if spill is True or (not spill and self._kind == "csv"):
             folder = tempfile.mkdtemp(prefix="rankrange-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             return folder
+        if not spill:
+            return None
         os.makedirs(spill, exist_ok=True)
         return str(spill)
 
     def _of_table(self) -> Iterator[Chunk]:
-        """The rows of the files, in chunks of BLOCK_ROWS rows."""
         at = 0
         for file in self._files:
             with readable(file, self._schema.names):
                 for batch in self._batches(file):
-                    yield from self._of_batch(batch, at, str(file))
+                    X = np.column_stack([_numbers(batch.column(column), self._dtype) for column in self._features])
+                    weight = None if self._weight is None else _numbers(batch.column(self._weight), np.float64)
+                    yield Chunk(at, X, _target(batch.column(self._target)), weight, str(file))
                     at += batch.num_rows
 
     def _batches(self, file: Path) -> Iterator[Any]:
@@ -248,19 +237,6 @@ class Scan(LocalRows):
 
     def _dataset(self, file: Path, schema: Any = None) -> Any:
         return pyarrow_module("dataset").dataset(str(file), format=self._kind, schema=schema)
-
-    def _of_batch(self, batch: Any, first_row: int, source: str) -> Iterator[Chunk]:
-        table = [_numbers(batch.column(column), self._dtype) for column in self._features]
-        y = _target(batch.column(self._target))
-        weight = None if self._weight is None else _numbers(batch.column(self._weight), np.float64)
-        for start in range(0, batch.num_rows, BLOCK_ROWS):
-            part = slice(start, min(start + BLOCK_ROWS, batch.num_rows))
-            # Padding: columns at a distance of a power of two would share cache lines.
-            padded = np.empty((len(table), part.stop - start + 16), dtype=self._dtype)
-            for row, values in zip(padded, table, strict=True):
-                row[: part.stop - start] = values[part]
-            X = np.ascontiguousarray(padded[:, : part.stop - start].T)
-            yield Chunk(first_row + start, X, y[part], None if weight is None else weight[part], source)
 
     def _of_arrays(self, arrays: dict[str, _Values]) -> Iterator[Chunk]:
         """The rows of .npy files or of the copy."""
@@ -319,31 +295,24 @@ class Scan(LocalRows):
             self.labels, self._ranks = np.unique(list(codes), return_inverse=True)
 
 
-class _Values:
-    """The numbers of a file from `offset` on, read without a memory map, whose pages would count as memory.
+class _Values(NamedTuple):
+    """The numbers of a file, from `offset` on; mapped anew for each read, because mapped pages count as memory."""
 
-    Only matrices in column-major order are read through a memory map.
-    """
-
-    def __init__(self, path: Any, dtype: Any, shape: tuple[int, ...], offset: int = 0, mapped: Any = None) -> None:
-        self.path, self.dtype, self.shape, self._offset, self._mapped = str(path), dtype, shape, offset, mapped
+    path: Path
+    dtype: Any
+    shape: tuple[int, ...]
+    offset: int = 0
+    order: Any = "C"
 
     @classmethod
     def of_npy(cls, path: Any) -> _Values:
-        """Those of a .npy file."""
-        mapped: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        return cls(path, mapped.dtype, mapped.shape, mapped.offset, None if mapped.flags.c_contiguous else mapped)
+        found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        return cls(Path(path), found.dtype, found.shape, found.offset, "C" if found.flags.c_contiguous else "F")
 
     def read(self, start: int, stop: int) -> Array:
-        """Rows [start, stop); an error if the file ends before."""
-        if self._mapped is not None:
-            return np.ascontiguousarray(self._mapped[start:stop])
-        width = int(np.prod(self.shape[1:]))
-        offset = self._offset + start * width * self.dtype.itemsize
-        found = np.fromfile(self.path, self.dtype, (stop - start) * width, offset=offset)
-        if len(found) != (stop - start) * width:
-            raise EOFError(f"it should have {self.shape[0]} rows, but row {stop - 1} is missing")
-        return found.reshape(stop - start, *self.shape[1:])
+        """Rows [start, stop); an error if the file ends before the last row."""
+        mapped: Any = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+        return np.array(mapped[start:stop], order="C")
 
 
 def _csv_reader(file: Path, **options: Any) -> Any:
@@ -468,17 +437,3 @@ def _versions(files: Sequence[Path]) -> list[tuple[str, int, int]]:
             state = file.stat()
             found.append((os.path.realpath(file), state.st_size, state.st_mtime_ns))
     return found
-
-
-def _free_disk() -> int:
-    """Free bytes for temporary files; 0 if it is not known, or if they are in memory."""
-    folder = Path(tempfile.gettempdir()).resolve()
-    try:
-        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-        inside = [(mount, kind) for mount, kind in mounts if folder.is_relative_to(mount)]
-        in_memory = max(inside, key=lambda found: len(found[0]), default=("", ""))[1] in ("tmpfs", "ramfs")
-        return 0 if in_memory else shutil.disk_usage(folder).free
-    except FileNotFoundError:  # no /proc: not Linux
-        return shutil.disk_usage(folder).free
-    except (OSError, ValueError):
-        return 0

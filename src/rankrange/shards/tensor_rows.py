@@ -17,28 +17,13 @@ from .rows import Chunk, LocalRows
 
 # Entries of X in one chunk.
 _CHUNK_NUMBERS = 1 << 27
-# The rows and the entries of X, at most, of the rows that brackets and Hessians come from.
-_SPACED_ROWS, _SPACED_NUMBERS = 1 << 19, 1 << 26
+# The largest number of the rows that brackets and Hessians come from; with many columns half a chunk.
+_SPACED_ROWS = 1 << 19
 
 
 class TensorRows(LocalRows):
-    """Rows, targets and weights on one device.
+    """Rows (n, d) in float32 or float64, targets and weights on one device; `labels` if the targets are their codes."""
 
-    Parameters
-    ----------
-    X : Tensor of shape (n, d)
-        Features, float32 or float64.
-    y : Tensor of shape (n,)
-        Numbers, or labels or their codes.
-    weight : Tensor of shape (n,), optional
-        Weights.
-    labels : ndarray, optional
-        The labels, if y has their codes.
-    sample_rows : int
-        The rows of the sample on the host.
-    """
-
-    xp = torch
     place = "on a device"
     collected_bytes = 32_000_000
 
@@ -49,7 +34,7 @@ class TensorRows(LocalRows):
         self.n_rows, self.n_columns = map(int, X.shape)
         self.sample_rows = sample_rows
         self.chunk_rows = max(_CHUNK_NUMBERS // self.n_columns, 1)
-        self.spaced_rows = min(_SPACED_ROWS, _SPACED_NUMBERS // self.n_columns)
+        self.spaced_rows = min(_SPACED_ROWS, self.chunk_rows // 2)
 
     def chunks(self) -> Iterator[Chunk]:
         """Views of the rows."""

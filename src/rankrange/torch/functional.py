@@ -45,7 +45,7 @@ def ranked_range(
     dim : int, optional
         The dimension along which losses are ranked; by default all losses are ranked together.
     reduction : {"mean", "sum"}, default="mean"
-        Whether to return the mean or the sum of the kept losses.
+        The reduction of the kept losses.
     group : torch.distributed process group, optional
         A group whose losses are ranked together, exactly. Every process returns the value of the joined batch; the
         average of its gradients over the processes, as in DistributedDataParallel, is that of the joined batch.
@@ -75,7 +75,7 @@ def ranked_range(
 
 
 def select(rows: Tensor, m: int, k: int, reduction: str = "mean") -> tuple[Tensor, Tensor]:
-    """The mean or sum and the cut of each row, for 0 <= m < k <= n. Only the mean or sum carries a gradient."""
+    """The mean or sum and the cut of each row, for 0 <= m < k <= n; the cut has no gradient."""
     scale = 1.0 / (k - m) if reduction == "mean" else 1.0
     if kernels.fits_ranked_range(rows):
         return kernels.ranked_range(rows, m, k, scale)
@@ -96,13 +96,12 @@ def rank_weighted_mean(losses: Tensor, weights: RankWeights) -> Tensor:
     Returns
     -------
     Tensor
-        The weighted mean, a scalar; 0 for an empty batch.
+        A scalar; 0 for an empty batch.
 
     Examples
     --------
-    >>> import torch
-    >>> from rankrange import RankWeights
-    >>> rank_weighted_mean(torch.tensor([1.0, 5.0]), RankWeights([3, 1]))
+    >>> import rankrange, torch
+    >>> rank_weighted_mean(torch.tensor([1.0, 5.0]), rankrange.RankWeights([3, 1]))
     tensor(4.)
     """
     if losses.dim() != 1:

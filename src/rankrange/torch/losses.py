@@ -103,26 +103,23 @@ class AoRRLoss(RangeLoss):
     Parameters
     ----------
     base : criterion, function or None
-        A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
-        Class weights of a `CrossEntropyLoss` or `NLLLoss` count as repetitions of a sample: m=0 is PyTorch's weighted
-        mean.
+        It returns one loss per sample (reduction="none"); with None the losses themselves are passed in. Class weights
+        of a `CrossEntropyLoss` or `NLLLoss` count as repetitions of a sample: m=0 is PyTorch's weighted mean.
     m, k : int, float or "auto", default=0.0 and 1.0
-        How many of the largest losses to drop, and the last rank to keep; an int is a count, a float a fraction. Both
-        may be reassigned. `m="auto"` (with `n_samples`) gives smaller weights to samples whose label is probably wrong,
-        or without class targets to large losses. Call the loss as `criterion(output, target, index)`, or without a base
-        as `criterion(losses, index)`, with the index of each sample in the data set (see `WithIndex`); without indices
+        How many of the largest losses to drop, and the last rank to keep: counts or fractions, which may be reassigned.
+        `m="auto"` (with `n_samples`) gives smaller weights to samples whose label is probably wrong, or without class
+        targets to large losses. Call the loss as `criterion(output, target, index)`, or without a base as
+        `criterion(losses, index)`, with the index of each sample in the data set (see `WithIndex`); without indices
         only the current predictions are used.
     ranking : {"batch", "stream"}, default="batch"
-        "batch" ranks within the batch. "stream" tracks the two cuts across batches, so ranks refer to the data set, and
-        a batch full of outliers is dropped completely; it needs fractions. With m="auto" it has no effect.
+        "stream" tracks the two cuts across batches, so ranks refer to the data set, and a batch full of outliers is
+        dropped completely; it needs fractions. With m="auto" it has no effect.
     per_class : bool, default=False
         Whether to rank within the classes of the batch, so that each class loses the same share; ties share there too.
     group : torch.distributed process group, optional
         The processes whose batches are ranked together (see `ranked_range`).
-    warmup : int or float, default=0
-        The number of first training batches that use all losses; a float is a fraction of `total_batches`.
-    total_batches : int, optional
-        The number of training batches; required if `warmup` is a fraction.
+    warmup, total_batches : int or float
+        The number of first training batches that use all losses, or with `total_batches` their fraction.
     step : float, default=0.1
         Step size of the tracked cuts (ranking="stream"), which then follow the losses within about twenty batches.
     n_samples : int, optional
@@ -145,11 +142,9 @@ class AoRRLoss(RangeLoss):
     Examples
     --------
     >>> import torch
-    >>> from torch import nn
-    >>> criterion = AoRRLoss(m=1, k=3)
-    >>> criterion(torch.tensor([9.0, 2.0, 1.0, 0.0]))
+    >>> AoRRLoss(m=1, k=3)(torch.tensor([9.0, 2.0, 1.0, 0.0]))
     tensor(1.5000)
-    >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=4)
+    >>> criterion = AoRRLoss(torch.nn.CrossEntropyLoss(reduction="none"), m="auto", n_samples=4)
     >>> criterion(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]), torch.arange(4))
     tensor(0.6931)
     """
@@ -220,12 +215,9 @@ class AoRRLoss(RangeLoss):
     def suspects(self) -> LabelIssues:
         """The training labels that are probably wrong (m="auto", at most 128 classes, batches with sample indices).
 
-        Returns
-        -------
-        LabelIssues
-            As from `rankrange.find_label_issues`. Rows are named by sample index. The arrays have one entry per sample
-            that was used in training, in the order of `index`. The column "cut" has the share of the visits at which
-            the weight of a sample was below 0.5.
+        It is as from `rankrange.find_label_issues`; rows are named by sample index. The arrays have one entry per
+        sample that was used in training, in the order of `index`. The column "cut" has the share of the visits at which
+        the weight of a sample was below 0.5.
         """
         return self._automatic("suspects()").suspects()
 
@@ -379,13 +371,13 @@ class WorstGroupLoss(nn.Module):
     Parameters
     ----------
     base : criterion, function or None
-        A criterion that returns one loss per sample (reduction="none"). With None the losses themselves are passed in.
+        As in `AoRRLoss`.
     m : int or float, default=0.0
         How many samples to drop, as a count or a fraction of the batch; up to rounding, the same share of each group is
         dropped. A group that loses all its samples does not count.
     worst : float, optional
-        The share of the groups to average over, at least one group; None is the worst group only. If this is not a
-        whole number of groups, the last group has a fractional weight.
+        The share of the groups to average over, at least one group; the last one may have a fractional weight. None is
+        the worst group only.
 
     Notes
     -----
@@ -448,12 +440,8 @@ class TKMLLoss(nn.Module):
 
     Parameters
     ----------
-    top_k : int
-        How many labels are predicted.
-    two_sided : bool, default=True
-        See `tkml`; False is the loss of the paper.
-    reduction : {"mean", "sum", "none"}, default="mean"
-        The reduction over the rows; use "none" inside `AoRRLoss`.
+    top_k, two_sided, reduction : int, bool and str
+        As in `tkml`; use reduction="none" inside `AoRRLoss`.
 
     Examples
     --------

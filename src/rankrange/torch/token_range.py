@@ -82,10 +82,8 @@ def linear_ranked_range(
         Whether to rank single tokens, or by their mean key the rows of a target of shape (sequences, length).
     reference : Tensor of the shape of `target`, optional
         The losses of the same tokens under another model, for key="reference".
-    softcap : float, optional
-        Logits become softcap * tanh(logits / softcap).
-    label_smoothing : float, default=0.0
-        Label smoothing, as in `torch.nn.CrossEntropyLoss`.
+    softcap, label_smoothing : float
+        Logits become softcap * tanh(logits / softcap); label smoothing is that of `torch.nn.CrossEntropyLoss`.
     token_weights : Tensor of the shape of `target` or function, optional
         Weights w, without gradient, that do not change the ranks: the mean is the sum of w * loss over the kept tokens
         divided by the sum of their w. A function gets the losses (n,) of a block of tokens and returns their weights.
