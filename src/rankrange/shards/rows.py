@@ -197,10 +197,8 @@ class LazyRows:
 
     Parameters
     ----------
-    rows, dtype : Rows and dtype
-        The rows, and the dtype of the values.
-    kernel, message : callable and object
-        kernel(chunk, message) returns the values of one chunk.
+    rows, kernel, message, dtype : Rows, callable, object and dtype
+        kernel(chunk, message) returns the values of one chunk of the rows, in this dtype.
     """
 
     def __init__(self, rows: Rows, kernel: Kernel, message: Any, dtype: Any) -> None:

@@ -42,14 +42,10 @@ def loss_figures(criterion: Any, *, suspects: bool = False) -> dict[str, float]:
 
     Examples
     --------
-    >>> import torch
-    >>> from torch import nn
-    >>> from rankrange.torch import AoRRLoss
-    >>> from rankrange.torch.callbacks import loss_figures
-    >>> criterion = AoRRLoss(nn.CrossEntropyLoss(reduction="none"), m=1)
-    >>> _ = criterion(torch.tensor([[3.0, 0.0], [0.0, 3.0], [0.0, 3.0], [3.0, 0.0]]), torch.tensor([0, 1, 0, 0]))
-    >>> loss_figures(criterion)["kept"]
-    0.75
+    >>> criterion = AoRRLoss(m=1)
+    >>> _ = criterion(torch.tensor([4.0, 3.0, 2.0, 1.0]))
+    >>> loss_figures(criterion)
+    {'kept': 0.75, 'cut': 4.0}
     """
     last = criterion._last
     if not last:
@@ -102,11 +98,8 @@ def hugging_face_callback(criterion: AoRRLoss | LinearAoRRLoss, *, prefix: str =
         The callback. Its method `attach(trainer)` sets the loss of the trainer. The key "index" of the samples, from
         `rankrange.torch.WithIndex` or from a column of that name, is passed to the loss and not to the model. The
         callback logs values at every logging step, counts suspects at the end of an epoch, and saves the state of the
-        loss with each checkpoint. m="auto" needs `remove_unused_columns=False`.
-
-    Notes
-    -----
-    A language model is evaluated with the trainer's own loss, the mean of all tokens.
+        loss with each checkpoint. m="auto" needs `remove_unused_columns=False`. A language model is evaluated with the
+        trainer's own loss, the mean of all tokens.
 
     Examples
     --------

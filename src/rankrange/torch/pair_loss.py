@@ -27,11 +27,8 @@ class PartialAUCLoss(nn.Module):
         may be mislabelled positives, are left out. A negative at a cut may have a fractional weight.
     tpr : pair of float, default=(0.0, 1.0)
         The range of true positive rates: (0.5, 1.0) uses the positives with the lower scores.
-    ranking : {"batch", "stream"}, default="batch"
-        "batch" ranks within the batch, which should hold at least 1 / hi negatives. "stream" tracks the cuts across
-        batches, so that the range may be narrower than 1 / (negatives per batch).
-    step : float, default=0.1
-        Step size of the tracked cuts (ranking="stream").
+    ranking, step : str and float, default="batch" and 0.1
+        As in `AoRRLoss`. A batch should hold at least 1 / hi negatives; "stream" allows narrower ranges.
 
     Notes
     -----

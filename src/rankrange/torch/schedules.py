@@ -17,10 +17,8 @@ class LinearSchedule:
         The loss whose m and k are changed. Values that change must be fractions, not counts.
     m, k : float, optional
         The final values; by default the initial ones.
-    start : int, default=0
-        The number of first calls of `step` that change nothing.
-    steps : int, default=1
-        The number of further calls of `step` over which m and k change.
+    start, steps : int, default=0 and 1
+        The number of first calls of `step` that change nothing, and of further calls over which m and k change.
 
     Examples
     --------
@@ -55,7 +53,6 @@ class LinearSchedule:
         self.loss.set_range(ranks.get("m", self.loss.m), ranks.get("k", self.loss.k))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state to save with a checkpoint."""
         return {"count": self.count, "ends": self.ends}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

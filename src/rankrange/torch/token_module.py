@@ -43,20 +43,16 @@ class LinearAoRRLoss(RangeLoss):
         As in `linear_ranked_range`; with m="auto" leave it out.
     per : {"token", "sequence"}, default="token"
         The unit to rank, or with m="auto" the unit that may be noise: single tokens or whole documents.
-    ignore_index, softcap, label_smoothing : int, float, float
+    ignore_index, softcap, label_smoothing, chunk : int or float
         As in `linear_ranked_range`.
     group : torch.distributed process group, optional
         A group whose batches are ranked together, or with m="auto" estimate the noise together. Each process stores the
         running means of its own documents.
-    warmup : int or float, optional
-        The number of first training batches that use all tokens; a float is a fraction of `total_batches`. The default
+    warmup, total_batches : int or float, optional
+        The number of first training batches that use all tokens, or with `total_batches` their fraction. The default
         is 100 for m="auto" with per="token", otherwise 0.
-    total_batches : int, optional
-        The number of training batches; required if `warmup` is a fraction.
     n_documents : int, optional
         The size of the data set; required for m="auto" if the loss is called with `index`.
-    chunk : int, optional
-        As in `linear_ranked_range`.
 
     Notes
     -----
@@ -84,11 +80,11 @@ class LinearAoRRLoss(RangeLoss):
         ignore_index: int = -100,
         softcap: float | None = None,
         label_smoothing: float = 0.0,
+        chunk: int | None = None,
         group: ProcessGroup | None = None,
         warmup: int | float | None = None,
         total_batches: int | None = None,
         n_documents: int | None = None,
-        chunk: int | None = None,
     ) -> None:
         super().__init__()
         checked_names(key, per)
@@ -134,18 +130,12 @@ class LinearAoRRLoss(RangeLoss):
         token_weights: TokenWeights | None = None,
         n_items: Tensor | int | None = None,
     ) -> Tensor:
-        """The loss of a batch.
+        """The loss of a batch; for other arguments see `linear_ranked_range`.
 
-        Parameters
-        ----------
-        hidden, weight, target, bias, reference, token_weights
-            As in `linear_ranked_range`.
-        index : Tensor of shape (sequences,), optional
-            The index of each sequence in the data set, under which its running means are stored (m="auto").
-        n_items : int or Tensor, optional
-            The number of tokens in all batches of a gradient accumulation, `num_items_in_batch` of transformers. The
-            mean is multiplied by the share of them that is in this batch; with a group by the share of the batches of
-            all processes, divided by the number of processes.
+        `index` (sequences,) has the index of each sequence in the data set, under which its running means are stored
+        (m="auto"). `n_items` is the number of tokens in all batches of a gradient accumulation, `num_items_in_batch` of
+        transformers: the mean is multiplied by the share of them that is in this batch; with a group by the share of
+        the batches of all processes, divided by the number of processes.
         """
         head = Head(weight, bias, self.softcap, self.label_smoothing, self.chunk)
         tokens = prepared(hidden, head, target, self.ignore_index, token_weights)
@@ -226,20 +216,10 @@ class LinearAoRRLoss(RangeLoss):
     def suspects(
         self, n: int = 20, *, tokens: Callable[[int], Any] | Sequence[Any] | None = None, tokenizer: Any = None
     ) -> list[TextSuspect]:
-        """The documents of which the largest share was dropped, largest share first (m="auto", with `index`).
+        """Up to n documents of which a share was dropped, largest share first (m="auto", with `index`).
 
-        Parameters
-        ----------
-        n : int, default=20
-            Maximum number of documents. Documents without a dropped token are not listed.
-        tokens : sequence or function, optional
-            The tokens of a document, by its index.
-        tokenizer : optional
-            A tokenizer whose `decode` converts these tokens to text. The text is None unless both are given.
-
-        Returns
-        -------
-        list of TextSuspect
+        `tokens` has, or returns, the tokens of a document by its index, and the `decode` of `tokenizer` converts them
+        to text. The text is None unless both are given.
         """
         history = self.history
         if history is None or history.rows.numel() == 0:
