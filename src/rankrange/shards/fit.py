@@ -173,7 +173,7 @@ def _model(estimator: Any, found: Description) -> Model:
     common: Any = {"fit_intercept": bool(estimator.fit_intercept), "dtype": found.dtype}
     if not is_classifier(estimator):
         return Model(estimator.loss, 1, **common)
-    classes = np.unique(np.array(list(found.labels)))
+    classes = np.unique(np.array(list(found.mass_of_label)))
     check_classification_targets(classes)
     masses = np.array([found.mass_of_label[label] for label in classes.tolist()], dtype=np.float64)
     present = masses > 0

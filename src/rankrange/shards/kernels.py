@@ -136,16 +136,16 @@ class Description:
     dtypes: frozenset[str] = frozenset()  # of the features
     mass: float = 0.0
     whole: bool = True  # whether all weights are integers
-    labels: frozenset[Any] = frozenset()
     mass_of_label: Counter[Any] = field(default_factory=Counter)
     sample: tuple[Chunk, ...] = ()
     error: str | None = None  # the first problem, in the order of the rows
 
     def __add__(self, later: Description) -> Description:
-        labels, error = self.labels | later.labels, self.error or later.error
-        if error is None and len(labels) > MAX_CLASSES:
+        masses, error = Counter(self.mass_of_label), self.error or later.error
+        masses.update(later.mass_of_label)  # which keeps labels without mass
+        if error is None and len(masses) > MAX_CLASSES:
             error = (
-                f"a classifier needs at most {MAX_CLASSES} classes, got {len(labels)} or more; the target seems to be "
+                f"a classifier needs at most {MAX_CLASSES} classes, got {len(masses)} or more; the target seems to be "
                 "a number: use AoRRRegressor"
             )
         return Description(
@@ -153,8 +153,7 @@ class Description:
             self.dtypes | later.dtypes,
             self.mass + later.mass,
             self.whole and later.whole,
-            labels if error is None else frozenset(),
-            self.mass_of_label + later.mass_of_label if error is None else Counter(),
+            masses if error is None else Counter(),
             self.sample + later.sample,
             error,
         )
@@ -171,22 +170,21 @@ def describe(chunk: Chunk, message: Sampling) -> Description:
     error = problem_of(chunk, message.classify)
     if error is not None or not X.shape[0]:
         return Description(frozenset([X.shape[1]]), error=error)
-    xp, labels, masses = namespace(y), [], []
+    xp, weight = namespace(y), None if weight is None else cast(weight, "float64")
+    mass_of_label: Counter[Any] = Counter()
     if message.classify:
-        values, counts = xp.unique(y, return_counts=True)
-        if weight is not None:
-            counts = xp.bincount(xp.unique(y, return_inverse=True)[1], weights=cast(weight, "float64"))
-        labels, masses = host(values).tolist(), host(counts).tolist()
+        labels, codes = xp.unique(y, return_inverse=True)
+        masses = xp.bincount(codes, weights=weight)
+        mass_of_label.update(dict(zip(host(labels).tolist(), host(masses).tolist(), strict=True)))
     chosen = message.numbers(chunk.first_row, X.shape[0]) - chunk.first_row
     part = chunk.rows(beside(chosen, X))
     part = part._replace(X=host(part.X), y=host(part.y), weight=None if weight is None else host(part.weight))
     return Description(
         frozenset([X.shape[1]]),
         frozenset([dtype_of(X)]),
-        float(X.shape[0] if weight is None else cast(weight, "float64").sum()),
+        float(X.shape[0] if weight is None else weight.sum()),
         weight is None or bool((weight == xp.floor(weight)).all()),
-        frozenset(labels),
-        Counter(dict(zip(labels, masses, strict=True))),
+        mass_of_label,
         (part,) if len(chosen) else (),
     )
 
