@@ -14,8 +14,8 @@ CAPS = np.where(np.arange(N) % 5 == 0, 0.0, RNG.uniform(0.5, 1.5, N))
 GROUPS = np.arange(N) % 4
 MIXED = RankWeights("superquantile", alphas=[0.1, 0.6])
 RISKS = {
-    "top": TopRisk(CAPS, 3.3, 2.0),
-    "all": TopRisk(CAPS, 1e3, 2.0),
+    "top": TopRisk(CAPS, 3.3),
+    "all": TopRisk(CAPS, 1e3),
     "spectrum": MIXED.majorant(S, 0, None)[0],
     "weighted spectrum": MIXED.majorant(S, 0, CAPS)[0],
     "worst group": WorstGroup(GROUPS).majorant(S, 0, None)[0],

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from rankrange import AoRRClassifier
 from rankrange.core.losses import LOSSES, Softmax
-from rankrange.core.objective import Design, Objective, TopSum
+from rankrange.core.objective import ConvexProblem, Design, Objective
+from rankrange.core.risks import TopRisk
 from rankrange.solvers import Settings, convex, search
 from rankrange.solvers.polish import bilevel
 from reproduction import data
@@ -73,7 +74,7 @@ def test_the_gap_is_a_bound_at_every_step_from_every_start(name, K):
     """K = n, which an ordinary fit has, K < n, and an intercept that is not penalised."""
     X, y = unbalanced()
     best = conic_minimum(X, lambda Z: conic_losses(name, y, Z[0]), K)
-    problem = TopSum(Design(X, True), y, LOSSES[name](), C, 1, K, K)
+    problem = ConvexProblem(Design(X, True), y, LOSSES[name](), C, 1, TopRisk(np.ones(len(y)), float(K)))
     for start in starts_for((1, 4)):
         assert_bound(problem, best, start)
 
@@ -91,7 +92,7 @@ def test_the_gap_is_a_bound_with_several_unbalanced_classes(loss, K):
         return cp.max(Z + 1 - np.eye(3)[y].T, axis=0) - own
 
     best = conic_minimum(X, losses_of, K, 3)
-    problem = TopSum(Design(X, True), y, loss, C, 3, K, K)
+    problem = ConvexProblem(Design(X, True), y, loss, C, 3, TopRisk(np.ones(len(y)), float(K)))
     for start in starts_for((3, 4)):
         assert_bound(problem, best, start, budgets=(0, 1, 3, 8))
 
@@ -235,7 +236,7 @@ def test_a_class_that_is_cut_whole_does_not_spoil_the_bound():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 3)), rng.integers(4, size=300)
     objective = Objective(Design(X, True), y, LOSSES["softmax"](), 50.0, 4, m=0, k=300)
-    kept = objective.average(y < 3)
+    kept = replace(objective, sample_weight=(y < 3).astype(float)).average()
     found = convex.minimise(kept, np.zeros((4, 4)), tol=1e-6, max_iter=200)
     assert found.gap <= 1e-6
     three = replace(objective.rows(np.flatnonzero(y < 3), 0, int((y < 3).sum())), n_outputs=3).average()

@@ -9,7 +9,8 @@ from sklearn.linear_model import QuantileRegressor
 
 from rankrange import AoRRClassifier, AoRRRegressor, RankedRange
 from rankrange.core.losses import LOSSES, Softmax
-from rankrange.core.objective import Design, TopSum
+from rankrange.core.objective import ConvexProblem, Design
+from rankrange.core.risks import TopRisk
 from rankrange.solvers import convex
 
 RNG = np.random.default_rng(7)
@@ -42,7 +43,7 @@ def test_the_largest_losses_are_minimised_as_by_a_conic_solver(name, K, C):
     y, losses = CONIC[name]
     coef, intercept = cp.Variable(D), cp.Variable()
     best = conic_minimum(losses(X @ coef + intercept), K, C, coef)
-    problem = TopSum(Design(X, True), y, LOSSES[name](), C, 1, K, K)
+    problem = ConvexProblem(Design(X, True), y, LOSSES[name](), C, 1, TopRisk(np.ones(len(y)), float(K)))
     solution = convex.minimise(problem, np.zeros((1, D + 1)), tol=1e-8, max_iter=300)
     assert solution.value == pytest.approx(best, rel=1e-7)
     assert solution.gap <= 1e-6
@@ -60,7 +61,7 @@ def test_several_classes_are_minimised_as_by_a_conic_solver(loss, K):
     else:
         losses = cp.max(scores + (1 - np.eye(3)[y]), axis=1) - own
     best = conic_minimum(losses, K, 10.0, coef)
-    problem = TopSum(Design(X, True), y, loss, 10.0, 3, K, K)
+    problem = ConvexProblem(Design(X, True), y, loss, 10.0, 3, TopRisk(np.ones(len(y)), float(K)))
     solution = convex.minimise(problem, np.zeros((3, D + 1)), tol=1e-8, max_iter=500)
     assert solution.value == pytest.approx(best, rel=1e-7)
 
@@ -100,12 +101,12 @@ def test_wide_sparse_rows_end_where_the_same_rows_do_when_they_are_dense(name, K
     sparse = random_array((300, 1100), density=0.03, format="csr", rng=rng)
     score = sparse @ rng.normal(size=1100) + rng.normal(size=300)
     y = np.sign(score) if name in ("logistic", "hinge") else score
-    problem = TopSum(Design(sparse, True), y, LOSSES[name](), 10.0, 1, K, K)
+    problem = ConvexProblem(Design(sparse, True), y, LOSSES[name](), 10.0, 1, TopRisk(np.ones(len(y)), float(K)))
     end = convex.minimise(problem, np.zeros((1, 1101)), tol=1e-7, max_iter=200)
     assert end.gap <= 1e-6
     # By kernels: W is a sum of rows, so that the dense problem in as many columns as rows is the same one.
     square, _ = np.linalg.qr(sparse.toarray().T)
-    small = TopSum(Design(sparse @ square, True), y, LOSSES[name](), 10.0, 1, K, K)
+    small = ConvexProblem(Design(sparse @ square, True), y, LOSSES[name](), 10.0, 1, TopRisk(np.ones(len(y)), float(K)))
     assert end.value == pytest.approx(
         convex.minimise(small, np.zeros((1, 301)), tol=1e-7, max_iter=200).value, rel=2e-6
     )

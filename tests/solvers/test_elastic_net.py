@@ -55,8 +55,8 @@ def test_the_optimality_conditions_hold(loss, l1_ratio, shape):
     for seed in range(3):
         X, y = drawn(seed, *shape, loss)
         h = np.random.default_rng(seed).uniform(0, 0.2, size=len(y)) * (np.arange(len(y)) % 5 > 0)
-        problem = replace(objective_of(X, y, loss, l1_ratio, 1.0), sample_weight=h, C=1.0, k=1.0)
-        W = minimise(replace(problem.average(), K=h.sum(), scale=1.0), tol=1e-9).W
+        problem = replace(objective_of(X, y, loss, l1_ratio, 1.0), sample_weight=h, C=h.sum())
+        W = minimise(problem.average(), tol=1e-9).W
         coef, Z = W[:, :-1], problem.design.scores(W)
         slopes = problem.losses_and_slopes(Z)[1].T * h[:, None]
         gradient = (X.T @ slopes).T + (1 - l1_ratio) * coef

@@ -11,7 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from definitions import tkml_by_definition
 from rankrange import noise
 from rankrange.core.losses import TKML, Envelope, _onto_simplex
-from rankrange.core.objective import Design, Objective, TopSum
+from rankrange.core.objective import ConvexProblem, Design, Objective
+from rankrange.core.risks import TopRisk
 from rankrange.solvers.convex import minimise as solve
 from rankrange.solvers.label_pairs import LabelPairs
 from rankrange.solvers.label_ranking import (
@@ -42,7 +43,7 @@ def start_of(objective):
 def pairs_problem(objective, down, up, caps):
     """The convex problem with these label sets and caps."""
     parts = (objective.design, objective.y, LabelPairs(down, up), objective.C, objective.n_outputs)
-    return TopSum(*parts, objective.kept, objective.kept, down.any(axis=1) * caps)
+    return ConvexProblem(*parts, TopRisk(down.any(axis=1) * np.asarray(caps, dtype=float), objective.kept))
 
 
 def value_by_definition(objective, W):

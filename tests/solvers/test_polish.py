@@ -71,8 +71,8 @@ def test_the_certificate_bounds_what_is_left_with_the_same_rows_cut(name, m, k, 
     if k == 60:
         objective = problem(name, m=m, k=objective.total, weighted=weighted, seed=3)
     result = bilevel(objective, np.full((1, 4), 0.1))
-    caps = objective.cutting(objective.losses(objective.design.scores(result.w))).caps
-    best = least_with_rows_cut(objective, name, np.ones(60) if caps is None else caps)
+    caps = objective.cutting(objective.losses(objective.design.scores(result.w))).risk.caps
+    best = least_with_rows_cut(objective, name, caps)
     assert result.value == pytest.approx(objective.value(result.w), rel=1e-12)
     if np.isfinite(result.certificate):
         assert result.value - best <= result.certificate * result.value + 1e-7

@@ -10,9 +10,9 @@ Optional methods decide which solvers can be used:
   (rows that are tied at a cut) define a sum of the largest losses. It is an upper bound on the objective that equals it
   at the current losses, and the exact methods minimise and certify it.
 - `majorant` (a convex function and the tangent at s that is subtracted from it, which give a convex upper bound that
-  equals the objective at s) is minimised and certified by the smoothing solver.
+  equals the objective at s) is minimised and certified by the descent of upper bounds.
 - `start` (an aggregate with `caps`, and its m: the given mass or a fraction) is the simpler problem whose solution
-  starts the smoothing solver.
+  starts this descent.
 
 A new aggregate is one class and one entry in `AGGREGATES`; the tests of solvers run over the table.
 """

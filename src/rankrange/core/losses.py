@@ -24,7 +24,7 @@ loss of their kind of target by its name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import xlog1py, xlogy
@@ -35,17 +35,29 @@ from .arrays import Array, namespace
 _ROUNDING = 1e-12
 
 
-@runtime_checkable
-class Loss(Protocol):
-    """The methods that every loss has."""
+class Loss:
+    """What a loss has: `value_and_derivative`, and these methods, which suit most losses.
+
+    A new loss may do without this base class, but then needs the methods.
+    """
 
     targets: ClassVar[str]  # "binary", "classes", "labels" or "numbers"
+    convex: ClassVar[bool] = True
 
     def value(self, y: Array, z: Array) -> Array:
         """The losses s (n,) of the rows."""
+        return self.value_and_derivative(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses s (n,) and their derivative ds/dz, of the shape of z."""
+        raise NotImplementedError
+
+    def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
+        """Slopes of the form of a whose sums over the rows, weighted by h, equal the target; None if there are none.
+
+        Suits losses whose conjugate is finite at every slope between 0 and a derivative.
+        """
+        return shrunk_to_balance(a, h, target)
 
 
 def needs(loss: Loss, n_outputs: int) -> None:
@@ -57,12 +69,6 @@ def needs(loss: Loss, n_outputs: int) -> None:
     wanted = several if n_outputs > 1 else "margins" if linear else "curvature"
     if not hasattr(loss, wanted):
         raise TypeError(f"the solver needs a loss with {wanted}; {name} has none. Use another loss.")
-
-
-def softplus(t: Array) -> Array:
-    """log(1 + exp(t)), without overflow."""
-    e = np.exp(-np.abs(t))
-    return np.maximum(t, 0) + log_of_sum(e, 1 + e)
 
 
 def log_of_sum(e: Array, u: Array) -> Array:
@@ -102,27 +108,23 @@ def shrunk_to_balance(a: Array, h: Array, target: Array | float = 0.0) -> Array 
     return None if np.any(off) else balanced
 
 
-class _Shrinking:
-    """The `balanced` of losses whose conjugate is finite at every slope between 0 and a derivative."""
-
-    def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
-        """Slopes of the form of a whose sums over the rows, weighted by h, equal the target; None if there are none."""
-        return shrunk_to_balance(a, h, target)
-
-
 def _within(b: Array, low: float, high: float) -> Array:
     """0 where b is in [low, high] up to rounding errors, otherwise infinity."""
     return np.where((b >= low - _ROUNDING) & (b <= high + _ROUNDING), 0.0, np.inf)
 
 
-class Logistic(_Shrinking):
+class _Linear(Loss):
+    """A piecewise linear loss of one score."""
+
+    def curvature(self, y: Array, z: Array) -> Array:
+        """The second derivative, 0."""
+        return np.zeros_like(z)
+
+
+class Logistic(Loss):
     """log(1 + exp(-y z))."""
 
     targets: ClassVar[str] = "binary"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return softplus(-y * z)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and -y / (1 + exp(y z))."""
@@ -152,7 +154,6 @@ class Logistic(_Shrinking):
         return e / (1 + e) ** 2
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         p = np.clip(-y * a, 0.0, 1.0)
         return xlogy(p, p) + xlog1py(1 - p, -p) - a * z + _within(-y * a, 0.0, 1.0)
 
@@ -215,23 +216,15 @@ def _onto_simplex(rows: Array) -> Array:
     return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0.0)
 
 
-class Hinge(_Shrinking):
+class Hinge(_Linear):
     """max(0, 1 - y z)."""
 
     targets: ClassVar[str] = "binary"
 
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return np.maximum(0, 1 - y * z)
-
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the derivative: -y if the loss is positive, otherwise 0."""
-        s = self.value(y, z)
+        s = np.maximum(0, 1 - y * z)
         return s, np.where(s > 0, -y, 0).astype(z.dtype, copy=False)
-
-    def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative, 0: the loss is piecewise linear."""
-        return np.zeros_like(z)
 
     def margins(self, y: Array, z: Array) -> Array:
         """The one margin, 1 - y z."""
@@ -242,18 +235,13 @@ class Hinge(_Shrinking):
         return -y * a[:, 0]
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         return y * a * (1 - y * z) + _within(-y * a, 0.0, 1.0)
 
 
-class SquaredHinge(_Shrinking):
+class SquaredHinge(Loss):
     """max(0, 1 - y z)^2."""
 
     targets: ClassVar[str] = "binary"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return np.maximum(0, 1 - y * z) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and -2 y max(0, 1 - y z)."""
@@ -265,18 +253,13 @@ class SquaredHinge(_Shrinking):
         return (2 * (y * z < 1)).astype(z.dtype)
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         return a**2 / 4 + y * a * (1 - y * z) + _within(-y * a, 0.0, np.inf)
 
 
-class Squared:
+class Squared(Loss):
     """(z - y)^2."""
 
     targets: ClassVar[str] = "numbers"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return (z - y) ** 2
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and 2 (z - y)."""
@@ -288,7 +271,6 @@ class Squared:
         return namespace(z).full_like(z, 2)
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         return a**2 / 4 - a * (z - y)
 
     def balanced(self, y: Array, a: Array, h: Array, target: Array | float = 0.0) -> Array | None:
@@ -296,23 +278,15 @@ class Squared:
         return a - (h @ a - target) / h.sum()
 
 
-class Absolute(_Shrinking):
+class Absolute(_Linear):
     """|z - y|."""
 
     targets: ClassVar[str] = "numbers"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return np.abs(z - y)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the sign of z - y."""
         r = z - y
         return np.abs(r), np.sign(r)
-
-    def curvature(self, y: Array, z: Array) -> Array:
-        """The second derivative, 0: the loss is piecewise linear."""
-        return np.zeros_like(z)
 
     signed_margins: ClassVar[bool] = True  # the loss is |margin|: a weight on it may be negative
 
@@ -325,11 +299,10 @@ class Absolute(_Shrinking):
         return a[:, 0]
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         return -a * (z - y) + _within(a, -1.0, 1.0)
 
 
-class Huber(_Shrinking):
+class Huber(Loss):
     """The Huber loss: (z - y)^2 / 2 if |z - y| <= delta, otherwise delta (|z - y| - delta/2)."""
 
     targets: ClassVar[str] = "numbers"
@@ -338,10 +311,6 @@ class Huber(_Shrinking):
         if not 0 < delta < np.inf:
             raise ValueError(f"the huber loss needs 0 < delta < infinity, got delta={delta}; 1.0 is the usual choice")
         self.delta = delta
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return self.value_and_derivative(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and z - y clipped to [-delta, delta]."""
@@ -354,18 +323,13 @@ class Huber(_Shrinking):
         return (abs(z - y) <= self.delta) + 0 * z
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         return a**2 / 2 - a * (z - y) + _within(a / self.delta, -1.0, 1.0)
 
 
-class Softmax:
+class Softmax(Loss):
     """-log of the softmax probability of class y."""
 
     targets: ClassVar[str] = "classes"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return self._parts(y, z)[0]
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the derivative: the softmax probabilities, from which 1 is subtracted for class y."""
@@ -404,7 +368,6 @@ class Softmax:
         return (peak - flat[of_label]) + log_of_sum(1 * others, 1 + others), ratios, others, of_label
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         p = a.copy()
         p[np.arange(len(y)), y] += 1
         inside = np.where((p >= -_ROUNDING).all(axis=1), 0.0, np.inf)
@@ -436,14 +399,10 @@ class Softmax:
         return p
 
 
-class OneVsRestSquaredHinge(_Shrinking):
+class OneVsRestSquaredHinge(Loss):
     """max(0, 1 - z_y)^2 plus max(0, 1 + z_c)^2 over the other classes c: one squared hinge per class."""
 
     targets: ClassVar[str] = "classes"
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return (self._margins(y, z)[0] ** 2).sum(axis=1)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the derivative of each class's squared hinge with respect to the score of the class."""
@@ -461,13 +420,12 @@ class OneVsRestSquaredHinge(_Shrinking):
         return np.maximum(0, 1 - sign * z), sign
 
     def fenchel(self, y: Array, z: Array, a: Array) -> Array:
-        """The conjugate of each loss at the slopes a, minus a z; infinite outside of its domain."""
         sign = self._margins(y, z)[1]
         b = -sign * a
         return (b**2 / 4 - b * (1 - sign * z) + _within(b, 0.0, np.inf)).sum(axis=1)
 
 
-class TKML:
+class TKML(Loss):
     """Top-k multi-label loss of one sample: a hinge on the (k+1)-th largest score.
 
     - Paper: [1 + f_[k+1] - lowest true score]_+, where f_[k+1] is the (k+1)-th largest of all scores.
@@ -493,47 +451,52 @@ class TKML:
         self.top_k = int(top_k)
         self.two_sided = two_sided
 
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return self._rivals(y, z)[2]
-
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and the derivative: 1 for the score to lower plus -1 for the score to raise; ties share each.
 
         The derivative is 0 if the loss is 0.
         """
-        high, low, s, mask, exceeds_k = self._rivals(y, z)
+        s, down, up = self.rivals(y, z)
+        mask, rows = np.asarray(y, dtype=bool), np.arange(len(z))
         # The scores of both terms. A label in both cancels out, for example if the lowest true label is the (k+1)-th.
-        to_lower = (z == high[:, None]) & ~(exceeds_k[:, None] & mask)
-        to_raise = (z == low[:, None]) & mask
+        to_lower = (z == z[rows, down][:, None]) & ~(self._exceeds_k(mask)[:, None] & mask)
+        to_raise = (z == z[rows, up][:, None]) & mask
         slope = _shared(to_lower, z.dtype) - _shared(to_raise, z.dtype)
         slope *= (s > 0)[:, None]
         return s, slope
 
-    def _rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """The score to lower, the score to raise, the loss, the true labels, and whether these are more than k.
+    def rivals(self, y: Array, z: Array) -> tuple[Array, Array, Array]:
+        """The losses, and for each row the label to lower and the label to raise, (n,) each, by selection.
 
-        The last is False for every row in the form of the paper.
+        A row without a pair of labels to rank has loss 0 and arbitrary labels. Unknown labels have the score minus
+        infinity.
         """
-        mask = np.asarray(y, dtype=bool)
-        n_labels = z.shape[1]
-        if self.top_k >= n_labels:
+        true, rows, k, n_labels = np.asarray(y, dtype=bool), np.arange(len(z)), self.top_k, z.shape[1]
+        if k >= n_labels:
             raise ValueError(
-                f"top_k must be below the number of labels, got top_k={self.top_k} for {n_labels} labels; lower top_k"
+                f"top_k must be below the number of labels, got top_k={k} for {n_labels} labels; lower top_k"
             )
-        n_true = mask.sum(axis=1)
-        exceeds_k = (n_true > self.top_k) if self.two_sided else np.zeros(len(z), dtype=bool)
-        high = np.partition(z, n_labels - self.top_k - 1, axis=1)[:, n_labels - self.top_k - 1]
-        low = np.where(mask, z, np.inf).min(axis=1)
+        n_true, n_known, exceeds_k = true.sum(axis=1), (z > -np.inf).sum(axis=1), self._exceeds_k(true)
+        down, up = _label_at(z, k + 1), np.where(true, z, np.inf).argmin(axis=1)
         if exceeds_k.any():
-            true, false = (
-                np.where(mask[exceeds_k], z[exceeds_k], -np.inf),
-                np.where(mask[exceeds_k], -np.inf, z[exceeds_k]),
-            )
-            high[exceeds_k] = false.max(axis=1)
-            low[exceeds_k] = np.partition(true, n_labels - self.top_k, axis=1)[:, n_labels - self.top_k]
-        high, low = np.where(n_true == 0, -np.inf, high), np.where(n_true == 0, 0, low)
-        return high, low, np.maximum(0, 1 + (high - low)).astype(z.dtype, copy=False), mask, exceeds_k
+            part, mask = z[exceeds_k], true[exceeds_k]
+            down[exceeds_k] = np.where(mask, -np.inf, part).argmax(axis=1)
+            up[exceeds_k] = _label_at(np.where(mask, part, -np.inf), k)
+        idle = (n_true == 0) | (n_known <= k) | (exceeds_k & (n_true == n_known))
+        with np.errstate(invalid="ignore"):  # the difference of two unknown labels of an idle row
+            s = np.maximum(1 + (z[rows, down] - z[rows, up]), 0)
+        s[idle] = 0
+        return s, down, up
+
+    def _exceeds_k(self, true: Array) -> Array:
+        """Whether a row has more than k true labels; False for every row in the form of the paper."""
+        return (true.sum(axis=1) > self.top_k) & self.two_sided
+
+
+def _label_at(Z: Array, rank: int) -> Array:
+    """The label of the `rank`-th largest score of each row."""
+    place = Z.shape[1] - rank
+    return np.argpartition(Z, place, axis=1)[:, place]
 
 
 def _shared(chosen: Array, dtype: Any) -> Array:

@@ -10,8 +10,8 @@ Shapes, used by every solver:
   their sum (`C_of_sum`). Estimators convert.
 
 `Objective` gets the weights from an `Aggregate`, by default the ranked range. If the dropped rows are fixed, or phi_m
-is linearised, a convex `TopSum` remains: the sum of the largest losses, with caps on the rows and a linear term. F is
-the difference of two such functions.
+is linearised, a `ConvexProblem` remains: a risk of the losses, such as the sum of the largest with caps on the rows,
+and a linear term. F is the difference of two such functions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Design:
     def gram(self, h: Array, rows: Array | None = None) -> Array:
         """sum_i h_i x_i x_i' (p, p) over all rows, or over `rows`, with one h_i >= 0 for each; without a copy of X."""
         if self.sparse:
-            return self._sparse_gram(h, rows)
+            block = (self if rows is None else self.take(rows)).columns(np.arange(self.p))
+            return self.between(block, h, block)
         total = np.zeros((self.p, self.p))
         count = self.n if rows is None else len(rows)
         root = np.sqrt(h)
@@ -94,16 +95,6 @@ class Design:
             if self.fit_intercept:
                 weighted[:, self.d] = root[part]
             total += weighted.T @ weighted
-        return total
-
-    def _sparse_gram(self, h: Array, rows: Array | None) -> Array:
-        X, d = self.X if rows is None else self.X[rows], self.d
-        total = np.zeros((self.p, self.p))
-        weighted = sp.csr_matrix(X.multiply(h[:, None]))
-        total[:d, :d] = (X.T @ weighted).toarray()
-        if self.fit_intercept:
-            total[:d, d] = total[d, :d] = np.ravel(weighted.sum(axis=0))
-            total[d, d] = h.sum()
         return total
 
     def columns(self, chosen: Array) -> Any:
@@ -361,81 +352,52 @@ class Objective(_Problem):
             self, design=part, y=self.y[rows], m=m, k=k, sample_weight=weight, aggregate=self.aggregate.take(rows)
         )
 
-    def cutting(self, s: Array) -> TopSum:
+    def upper_bound(self, W: Array) -> ConvexProblem:
+        """A convex upper bound on F that equals F at W, as the aggregate defines it."""
+        s, slope = self.losses_and_slopes(self.design.scores(W))
+        if not hasattr(self.aggregate, "majorant"):
+            return self.cutting(s)
+        risk, taken = self.aggregate.majorant(s, self.m, self.sample_weight)
+        return self._with(risk, None if taken is None else self.design.adjoint(slope * taken))
+
+    def cutting(self, s: Array) -> ConvexProblem:
         """The convex problem with the dropped rows fixed as they are at the losses s.
 
         It is an upper bound on F, and equals F if the losses are s. Ties at a cut are dropped in equal parts.
         """
-        caps = self.aggregate.caps(s, self.m, self.sample_weight)
-        return self._top_sum(self.kept, caps)
+        return self._with(self._top(self.aggregate.caps(s, self.m, self.sample_weight), self.kept))
 
-    def _top_sum(self, K: float, caps: Array | None) -> TopSum:
+    def average(self) -> ConvexProblem:
+        """The problem of the mean loss of all rows, with the same C."""
+        return self._with(self._top(self.sample_weight, self.total))
+
+    def _top(self, caps: Array | None, K: float) -> TopRisk:
+        return TopRisk(np.ones(self.design.n) if caps is None else caps.astype(np.float64), K)
+
+    def _with(self, risk: Any, tilt: Array | None = None) -> ConvexProblem:
         parts = (self.design, self.y, self.loss, self.C, self.n_outputs)
-        return TopSum(*parts, K, K, caps, l1_ratio=self.l1_ratio)
+        return ConvexProblem(*parts, risk, tilt, l1_ratio=self.l1_ratio)
 
     def partly_cut(self, s: Array) -> list[Array]:
         """For each cut that falls among tied losses, the rows that tie there."""
         return self.aggregate.blurred(s, self.m, self.sample_weight)
 
-    def average(self, rows: Array | None = None) -> TopSum:
-        """The problem of the mean loss, with the same C, of all rows or of the rows of a mask (n,)."""
-        caps = self.sample_weight
-        if rows is not None:
-            caps = rows * (1.0 if caps is None else caps)
-        total = self.design.n if caps is None else float(caps.sum())
-        return self._top_sum(total, caps)
-
 
 @dataclass(frozen=True, eq=False)
-class TopSum(_Problem):
-    """A convex problem: the sum of the largest losses, with caps on the rows and a linear term.
-
-    The value is the maximum over 0 <= q <= caps, sum q <= K of (q . losses) / scale + penalty - <tilt, W>.
-
-    Parameters
-    ----------
-    design, y, loss, C, n_outputs
-        As in `Objective`.
-    K : float
-        The largest total weight.
-    scale : float
-        The divisor of the weighted sum.
-    caps : ndarray of shape (n,) or None
-        The maximum weight of each row; None means 1 each.
-    tilt : ndarray of shape (r, p) or None
-        The linear function that is subtracted.
-    """
-
-    K: float = 1
-    scale: float = 1
-    caps: Array | None = None
-    tilt: Array | None = None
-
-    @cached_property
-    def risk(self) -> TopRisk:
-        """The sum of the largest losses as a risk."""
-        caps = np.ones(self.design.n) if self.caps is None else self.caps.astype(np.float64)
-        return TopRisk(caps, self.K, self.scale)
-
-    def value(self, W: Array) -> float:
-        """The value at W (r, p)."""
-        return self.at(W).value
-
-    def at(self, W: Array) -> Point:
-        """The value at W with its gradient, scores, losses and weights."""
-        Z = self.design.scores(W)
-        s, slope = self.losses_and_slopes(Z)
-        value, q = self.risk.exact(s.astype(np.float64, copy=False))
-        gradient = self.design.adjoint(slope * q) + self.penalty_gradient(W)
-        value += self.penalty(W)
-        if self.tilt is not None:
-            value, gradient = value - float(np.vdot(self.tilt, W)), gradient - self.tilt
-        return Point(value, gradient, Z, s, q)
-
-
-@dataclass(frozen=True, eq=False)
-class RiskProblem(_Problem):
-    """A convex problem: a risk of the losses (`core.risks`) plus the penalty, minus the linear function <tilt, W>."""
+class ConvexProblem(_Problem):
+    """A convex risk of the losses (`core.risks`) plus the penalty, minus the linear function <tilt, W>."""
 
     risk: Any = None
     tilt: Array | None = None
+
+    def value(self, W: Array) -> float:
+        """The value at W (r, p)."""
+        return self.value_at(W, self.losses(self.design.scores(W)))
+
+    def value_at(self, W: Array, s: Array) -> float:
+        """The value at W, whose losses are s."""
+        return self.risk.exact(s.astype(np.float64, copy=False))[0] + self.linear(W)
+
+    def linear(self, W: Array) -> float:
+        """The penalty minus the linear function."""
+        return self.penalty(W) - (0.0 if self.tilt is None else float(np.vdot(self.tilt, W)))

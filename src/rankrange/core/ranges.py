@@ -50,8 +50,8 @@ def check_rates(name: str, rates: Any) -> tuple[float, float]:
 class RankedRange:
     """The ranks of a set of values to keep: m+1 to k, where rank 1 is the largest value.
 
-    A range can be defined before the number of values is known. The class methods give the usual ranges: the average,
-    the maximum, the median, the average of the top k, the trimmed mean, and a single rank.
+    A range can be defined before the number of values is known. The class methods give the usual ranges: `average`,
+    `maximum`, `median`, `top`, `trimmed` and `kth`.
 
     Parameters
     ----------
@@ -85,22 +85,9 @@ class RankedRange:
             raise ValueError(f"need m < k, got m={self.m}, k={self.k}; lower m or raise k")
 
     def counts(self, n: int) -> tuple[int, int]:
-        """Convert m and k to counts for a set of n values.
+        """Convert m and k to counts for a set of n values; fractions are rounded to the nearest count.
 
-        Parameters
-        ----------
-        n : int
-            The number of values.
-
-        Returns
-        -------
-        tuple of int
-            m and k as counts; fractions are rounded to the nearest count.
-
-        Raises
-        ------
-        ValueError
-            Unless 0 <= m < k <= n.
+        A ValueError unless 0 <= m < k <= n.
 
         Examples
         --------
@@ -111,24 +98,10 @@ class RankedRange:
         return int(m), int(k)
 
     def masses(self, total: float, *, whole: bool) -> tuple[float, float]:
-        """Convert m and k to sums of weights, for values with weights.
+        """Convert m and k to sums of weights, for values with weights that sum to `total`.
 
-        Parameters
-        ----------
-        total : float
-            The sum of the weights.
-        whole : bool
-            Whether all weights are integers. Fractions are then rounded to integers.
-
-        Returns
-        -------
-        tuple of float
-            m and k as sums of weights. An int is such a sum already; a float is a fraction of the total.
-
-        Raises
-        ------
-        ValueError
-            Unless 0 <= m < k <= total; and for the median, if `whole` is False.
+        An int is such a sum already; a float is a fraction of the total, rounded if all weights are integers (`whole`).
+        The median of other weights is a ValueError.
 
         Examples
         --------
@@ -150,24 +123,12 @@ class RankedRange:
 
     @classmethod
     def average(cls) -> RankedRange:
-        """Keep all values: m = 0, k = n.
-
-        Examples
-        --------
-        >>> RankedRange.average().counts(5)
-        (0, 5)
-        """
+        """Keep all values: m = 0, k = n."""
         return cls(0, 1.0)
 
     @classmethod
     def maximum(cls) -> RankedRange:
-        """Keep only the largest value: m = 0, k = 1.
-
-        Examples
-        --------
-        >>> RankedRange.maximum().counts(5)
-        (0, 1)
-        """
+        """Keep only the largest value: m = 0, k = 1."""
         return cls(0, 1)
 
     @classmethod
@@ -183,50 +144,17 @@ class RankedRange:
 
     @classmethod
     def top(cls, k: Rank) -> RankedRange:
-        """Keep the k largest values, whose mean is the average top-k (AT_k): m = 0.
-
-        Parameters
-        ----------
-        k : int or float
-            How many to keep, as a count or a fraction.
-
-        Examples
-        --------
-        >>> RankedRange.top(3).counts(5)
-        (0, 3)
-        """
+        """Keep the k largest values, a count or a fraction, whose mean is the average top-k (AT_k): m = 0."""
         return cls(0, k)
 
     @classmethod
     def trimmed(cls, m: Rank) -> RankedRange:
-        """Keep all but the m largest values: k = n.
-
-        Parameters
-        ----------
-        m : int or float
-            How many to drop, as a count or a fraction.
-
-        Examples
-        --------
-        >>> RankedRange.trimmed(0.4).counts(5)
-        (2, 5)
-        """
+        """Keep all but the m largest values, a count or a fraction: k = n."""
         return cls(m, 1.0)
 
     @classmethod
     def kth(cls, k: Rank) -> RankedRange:
-        """Keep only the k-th largest value: m = k - 1.
-
-        Parameters
-        ----------
-        k : int or float
-            The rank, as a count of at least 1 or as a fraction.
-
-        Examples
-        --------
-        >>> RankedRange.kth(2).counts(5)
-        (1, 2)
-        """
+        """Keep only the k-th largest value: m = k - 1. The rank k is a count of at least 1 or a fraction."""
         k = check_rank("k", k)
         if k == 0:
             raise ValueError(f"the k-th largest needs k >= 1, got k={k}; the largest value is k=1")
@@ -234,14 +162,9 @@ class RankedRange:
 
     @classmethod
     def robust_maximum(cls, outliers: Rank) -> RankedRange:
-        """Keep only the largest value after dropping some as outliers.
+        """Keep only the largest value after dropping some as outliers, a count or a fraction.
 
         This is Robust_Max, a baseline of the paper, without its convex relaxation.
-
-        Parameters
-        ----------
-        outliers : int or float
-            How many to drop, as a count or a fraction.
 
         Examples
         --------
@@ -341,22 +264,7 @@ class ThresholdRange:
             )
 
     def counts(self, values: Any) -> tuple[int, int]:
-        """Count the values above each threshold.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n,)
-            The values to be ranked.
-
-        Returns
-        -------
-        tuple of int
-            m, the number of values above lam_hat, and k, the number above lam.
-
-        Raises
-        ------
-        ValueError
-            If no value lies between the thresholds.
+        """m, the number of values (n,) above lam_hat, and k, the number above lam; a ValueError if none is between.
 
         Examples
         --------

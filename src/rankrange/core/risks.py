@@ -72,14 +72,13 @@ def unchanging(value: float, weights: Array, densities: Array) -> Smooth:
 
 @dataclass(frozen=True, eq=False)
 class TopRisk:
-    """The maximum of q . s / scale over 0 <= q <= caps with sum K; q = caps if these sum to at most K.
+    """The maximum of q . s / K over 0 <= q <= caps with sum K; q = caps if these sum to at most K.
 
     The densities are q / caps, in [0, 1].
     """
 
     caps: Array
     K: float
-    scale: float
     # The level of the last call times its width, about the loss at the cut: a good guess of the next one.
     _level: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
@@ -89,14 +88,13 @@ class TopRisk:
         return float(self.caps.sum()) * (1.0 - 1e-14) <= self.K
 
     def exact(self, s: Array) -> tuple[float, Array]:
-        """The value and the weights q / scale."""
-        q = self.caps if self.fixed else top_within(s, self.caps, self.K)
-        q = q / self.scale
+        """The value and the weights q / K."""
+        q = (self.caps if self.fixed else top_within(s, self.caps, self.K)) / self.K
         return float(q @ s), q
 
     def densities(self, q: Array) -> Array:
         """The densities of weights."""
-        return np.divide(q * self.scale, self.caps, out=np.zeros(len(q)), where=self.caps > 0)
+        return np.divide(q * self.K, self.caps, out=np.zeros(len(q)), where=self.caps > 0)
 
     def smoothed(self, s: Array, width: float, centre: Array) -> Smooth:
         """The smoothed value with its weights."""
@@ -106,10 +104,10 @@ class TopRisk:
         pushed = centre + s / width
         self._level[0] = _level_of_mass(pushed, self.caps, self.K, self._level[0] / width) * width
         shares = np.clip(pushed - self._level[0] / width, 0.0, 1.0)
-        value = float(self.caps @ (shares * s - 0.5 * width * (shares - centre) ** 2)) / self.scale
+        value = float(self.caps @ (shares * s - 0.5 * width * (shares - centre) ** 2)) / self.K
         free = np.flatnonzero((shares > 0) & (shares < 1) & (self.caps > 0))
-        rates = self.caps[free] / (width * self.scale)
-        return Smooth(value, self.caps * shares / self.scale, shares, free, rates, np.zeros(len(free), dtype=np.intp))
+        rates = self.caps[free] / (width * self.K)
+        return Smooth(value, self.caps * shares / self.K, shares, free, rates, np.zeros(len(free), dtype=np.intp))
 
 
 def _level_of_mass(pushed: Array, caps: Array, K: float, level: float) -> float:

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import expit
 
 from ..core.arrays import Array
-from ..core.losses import softplus
 from ..solvers.descent import bounded_difference
 
 # At least this share of the curvature of the kept rows remains, because the density is only an estimate.
@@ -35,7 +34,7 @@ def trimmed_covariance(Z: Array, y: Array, b: Array, kept: Array, penalty: Array
     H = (Z * (kept * wrong * (1 - wrong))[:, None]).T @ Z + np.diag(penalty)
     scores = slopes * kept[:, None]
     if not kept.all():
-        flat, mean = _at_cut(softplus(-margin), slopes, int(np.count_nonzero(~kept)))
+        flat, mean = _at_cut(np.logaddexp(0.0, -margin), slopes, int(np.count_nonzero(~kept)))
         H = bounded_difference(H, flat, _LEFT)
         scores = scores - np.outer(kept - kept.mean(), mean)
     scores = scores - scores.mean(axis=0)

@@ -1,11 +1,13 @@
 """The solver of the AoRR objective: `solve(objective, start, settings)` returns the lowest point found.
 
 An objective is a point of the product of loss, aggregate, penalty and rows. Aggregates with a convex upper bound go to
-`smoothing`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`. Every convex problem
-is solved by `convex`; other losses and aggregates are descended without a certificate. May import: `core`.
+`polish.bilevel`, ranked ranges to the trim search (`trim`), or for squared losses to `least_trimmed`. Every convex
+problem is solved by `convex`; other losses and aggregates are descended without a certificate. May import: `core`.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,11 +15,12 @@ from ..core.arrays import Array
 from ..core.cuts import Ranked
 from ..core.losses import Squared, needs
 from ..core.objective import Objective
+from .convex import minimise
 from .descent import Log, Result, Settings, descend
 from .empty_columns import with_empty_columns, without_empty_columns
 from .equal_rows import merged, undone
 from .least_trimmed import least_trimmed_squares
-from .smoothing import smoothing
+from .polish import bilevel, is_convex
 from .trim import search
 
 __all__ = [
@@ -36,7 +39,7 @@ def _search(objective: Objective, start: Array | None, settings: Settings) -> Re
     if not _is_exact(objective):
         return _descend(objective, start, settings)
     if hasattr(objective.aggregate, "majorant"):
-        return smoothing(objective, start, settings)
+        return _majorised(objective, start, settings)
     if _is_least_trimmed(objective):
         return least_trimmed_squares(objective, start, settings)
     return search(objective, start, settings)
@@ -59,6 +62,25 @@ def _descend(objective: Objective, W: Array | None, settings: Settings) -> Resul
     done = n_iter < max_iter
     end = "the steps gain little" if done else f"stopped after {n_iter} of {max_iter} iterations"
     return Result(ends[best], float(values[best]), n_iter, done, f"{end}; there is no certificate", log.history)
+
+
+def _majorised(objective: Objective, start: Array | None, settings: Settings) -> Result:
+    """The lowest descent by upper bounds from `start`, the ordinary fit and, if rows are dropped, a trimmed fit.
+
+    A convex objective needs only the first of these that is given.
+    """
+    ordinary = minimise(objective.average(), tol=1e-4).W
+    starts = [ordinary] if start is None else [start, ordinary]
+    if is_convex(objective, objective.upper_bound(ordinary)):
+        starts = starts[:1]
+    else:
+        aggregate, m = objective.aggregate.start(objective.m)
+        m = np.floor(m if m == objective.m else m * objective.total)
+        if m >= 1:
+            trimmed = replace(objective, aggregate=aggregate, m=float(m), k=objective.total)
+            starts.append(search(trimmed, None, Settings(1e-3, n_starts=settings.n_starts, rng=settings.rng)).w)
+    ends = [bilevel(objective, W, tol=settings.tol, max_iter=settings.max_iter, phase="majorise") for W in starts]
+    return min(ends, key=lambda end: end.value)
 
 
 def _is_least_trimmed(objective: Objective) -> bool:

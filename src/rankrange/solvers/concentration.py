@@ -120,20 +120,18 @@ def _slope(objective: Objective, W: Array, at: Point, change: Array) -> float:
     return of_losses + objective.penalty(W + change) - objective.penalty(W)
 
 
-Direction = Callable[[Array, Point], tuple[Array, float]]
-
-
-def _newton_direction(objective: Objective, at: Point) -> Direction:
+def _newton_direction(objective: Objective, at: Point) -> Callable[[Array, Point], tuple[Array, float]]:
     """The function of W and the objective there that gives the Newton step and its expected gain."""
     if objective.l1_ratio:
-        return lambda W, here: _proximal_step(objective, W, here)
-    step = partial(_by_products, objective)
-    if objective.n_outputs == 1 and objective.design.factored:
-        metric = Metric(_hessian_at(objective, at))
-        step = lambda here: -metric.solve(here.gradient)  # noqa: E731
+        return partial(_proximal_step, objective)
+    metric = Metric(_hessian_at(objective, at))
 
     def direction(W: Array, here: Point) -> tuple[Array, float]:
-        change = step(here)
+        if objective.n_outputs == 1 and objective.design.factored:
+            change = -metric.solve(here.gradient)
+        else:  # the metric is a rough one
+            product = hessian_product(objective, here)
+            change = conjugate_gradients(product, -here.gradient, metric.solve, _CG_TOL, _CG_STEPS)
         return change, -0.5 * float(np.vdot(change, here.gradient))
 
     return direction
@@ -200,12 +198,6 @@ def _curvatures(objective: Objective, Z: Array) -> list[Array]:
         return [curvature(objective, Z)]
     operator = objective.loss.hessian_operator(objective.y, Z.T)
     return [2.0 * operator(np.broadcast_to(unit, Z.T.shape))[:, r] for r, unit in enumerate(np.eye(len(Z)))]
-
-
-def _by_products(objective: Objective, at: Point) -> Array:
-    """The Newton step by conjugate gradients in the metric of one score, with products of X only."""
-    solve = Metric(_hessian_at(objective, at)).solve
-    return conjugate_gradients(hessian_product(objective, at), -at.gradient, solve, _CG_TOL, _CG_STEPS)
 
 
 def hessian_product(objective: Objective, at: Point) -> Callable[[Array], Array]:

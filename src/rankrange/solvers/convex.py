@@ -25,7 +25,7 @@ from ..core.arrays import Array
 from ..core.losses import Envelope, needs
 from ..core.risks import Smooth, TopRisk, unchanging
 from .descent import Metric, conjugate_gradients, relative
-from .duality import gap_above_risk
+from .duality import duality_gap
 from .inner.band import step_of_band
 from .quadratic_net import quadratic_net
 
@@ -99,7 +99,7 @@ def minimise(
 
     Parameters
     ----------
-    problem : TopSum or RiskProblem
+    problem : ConvexProblem
         The problem. Its loss must be convex with curvature or margins, otherwise a TypeError is raised.
     W : ndarray of shape (r, p) or None
         The initial coefficients; None means zero.
@@ -256,11 +256,7 @@ class _Smoothing:
 
     def exact_value(self, W: Array, Z: Array) -> float:
         """The value of the problem itself."""
-        return self.risk.exact(self._losses(Z))[0] + self._linear(W)
-
-    def _linear(self, W: Array) -> float:
-        tilt = self.problem.tilt
-        return self.problem.penalty(W) - (0.0 if tilt is None else float(np.vdot(tilt, W)))
+        return self.problem.value_at(W, self.problem.losses(Z))
 
     def at(self, W: Array, Z: Array) -> _At:
         """The smoothed problem at W, whose scores are Z."""
@@ -271,7 +267,7 @@ class _Smoothing:
             risk = unchanging(value, q, self.risk.densities(q))
         else:
             risk = self.risk.smoothed(s, self.width, self.centre)
-        return _At(W, Z, risk.value + self._linear(W), s, slope, risk)
+        return _At(W, Z, risk.value + self.problem.linear(W), s, slope, risk)
 
     def advance(self, at: _At) -> bool:
         """Move the centre to the current weights and shrink the width; False if nothing is smoothed."""
@@ -345,8 +341,7 @@ class _Smoothing:
 
     def gap(self, at: _At, value: float) -> float:
         """The proved gap of the problem itself at W, from the weights and slopes of the smoothed problem."""
-        tilt = self.problem.tilt
-        return self._gap(at, at.risk.weights, at.slope, value - self._linear(at.W), tilt)
+        return self._gap(at, at.risk.weights, at.slope, value)
 
     def gap_ahead(self, at: _At, dZ: Array, value: float) -> float:
         """The gap with the weights and slopes that a step with the scores dZ leads to, to first order.
@@ -358,10 +353,10 @@ class _Smoothing:
         if not self.band:
             ds = np.einsum("rn,rn->n", at.slope, dZ)
             q = self.risk.smoothed(at.s + ds, self.width, self.centre).weights
-        return self._gap(at, q, slope, value - self._linear(at.W), self.problem.tilt)
+        return self._gap(at, q, slope, value)
 
-    def _gap(self, at: _At, q: Array, slope: Array, risk: float, tilt: Array | None) -> float:
-        return gap_above_risk(self.problem, at.W, at.Z, q, slope, risk, tilt)
+    def _gap(self, at: _At, q: Array, slope: Array, value: float) -> float:
+        return duality_gap(self.problem, at.W, at.Z, q, slope, value - self.problem.linear(at.W))
 
     def bent(self, at: _At) -> Callable[[Array], Array]:
         """The function dZ -> the change (r, n) of the slopes of the losses."""
@@ -404,7 +399,7 @@ def _band_hessian(smoothing: _Smoothing, at: _At) -> Array:
 
     At a minimum these rows have weights between 0 and their caps, and with others steps converge only linearly.
     """
-    q, caps = at.risk.weights, smoothing.risk.caps / smoothing.risk.scale
+    q, caps = at.risk.weights, smoothing.risk.caps / smoothing.risk.K
     if smoothing.after is not None:
         q = np.where((smoothing.after > 0) & (smoothing.after < caps), smoothing.after, q)
     most = max(_HESSIAN_ROWS[0] * at.W.size, _HESSIAN_ROWS[1])

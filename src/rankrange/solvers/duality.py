@@ -13,20 +13,19 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.losses import shrunk_to_balance
+from ..core.objective import ConvexProblem
 
 # The relative rounding error of a sum over rows, by the norms of its factors.
 _ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 
 
-def gap_above_risk(
-    problem: Any, W: Array, Z: Array, q: Array, slopes: Array, risk: float, tilt: Array | None = None
-) -> float:
+def duality_gap(problem: ConvexProblem, W: Array, Z: Array, q: Array, slopes: Array, risk: float) -> float:
     """The value at W, whose scores are Z (r, n), minus a lower bound on the minimum; infinite if none is proved.
 
-    The value is `risk`, which is at least q . losses, plus the penalty of `problem`, an `Objective` or `TopSum`, minus
-    <tilt, W>. `slopes` (r, n) are derivatives of the losses, at Z or at a point close to the minimum.
+    The value is `risk`, which is at least q . losses, plus the linear part of the problem. `slopes` (r, n) are
+    derivatives of the losses, at Z or at a point close to the minimum.
     """
-    design, y, one = problem.design, problem.y, problem.n_outputs == 1
+    design, y, tilt, one = problem.design, problem.y, problem.tilt, problem.n_outputs == 1
     z, a = (Z[0], slopes[0]) if one else (Z.T, slopes.T)
     a = a.astype(np.float64, copy=False)
     loss = problem.loss if hasattr(problem.loss, "fenchel") else _Tangents(problem.loss.value(y, z), a)
@@ -46,7 +45,7 @@ def gap_above_risk(
     return max(best, 0.0)
 
 
-def _shares(problem: Any, V: Array, tilt: Array | None, rounding: float) -> set[float]:
+def _shares(problem: ConvexProblem, V: Array, tilt: Array | None, rounding: float) -> set[float]:
     """The factors of the slopes to try: 1 and, with an l1 penalty, the one that makes its conjugate finite."""
     if not problem.l1_ratio or tilt is not None:
         return {1.0}

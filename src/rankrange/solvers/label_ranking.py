@@ -19,8 +19,8 @@ from sklearn import get_config
 
 from ..core.arrays import Array
 from ..core.cuts import cuts_of
-from ..core.losses import TKML
-from ..core.objective import Design, Objective, Point, TopSum
+from ..core.losses import TKML, Logistic
+from ..core.objective import ConvexProblem, Design, Objective, Point
 from . import convex
 from .descent import Log, Metric, Result, descend, relative
 from .label_pairs import LabelPairs
@@ -45,15 +45,6 @@ class Block:
     design: Design
     true: Array  # bool (rows, L)
     unknown: Array | None  # bool (rows, L); None if all labels are known
-
-    @cached_property
-    def n_true(self) -> Array:
-        return self.true.sum(axis=1)
-
-    @cached_property
-    def n_known(self) -> Array | int:
-        """The number of known labels of each row."""
-        return self.true.shape[1] if self.unknown is None else (~self.unknown).sum(axis=1)
 
     def scores(self, W: Array) -> Array:
         """Scores (rows, L), contiguous along the labels; minus infinity for unknown labels."""
@@ -133,7 +124,7 @@ class LabelObjective(Objective):
 
     def moving_labels(self, W: Array) -> tuple[Array, Array, Array]:
         """The losses, and for each row the label to push down and the label to pull up, (n,) each."""
-        parts = [_moving_labels(block, block.scores(W), self.loss) for block in self.blocks]
+        parts = [self.loss.rivals(block.true, block.scores(W)) for block in self.blocks]
         if len(parts) == 1:
             return parts[0]
         s, down, up = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -151,37 +142,6 @@ class LabelObjective(Objective):
         if self.design.fit_intercept:
             out[:, -1] = slope.sum(axis=1)
         return out
-
-
-def _moving_labels(block: Block, Z: Array, loss: TKML) -> tuple[Array, Array, Array]:
-    """`LabelObjective.moving_labels` of one block with scores Z (rows, L), computed by selection.
-
-    A row without a pair of labels to rank has loss 0 and arbitrary labels.
-    """
-    n = len(Z)
-    k, true, rows = loss.top_k, block.true, np.arange(n)
-    exceeds_k = block.n_true > k if loss.two_sided else np.zeros(n, dtype=bool)
-    down, up = np.empty(n, dtype=np.intp), np.empty(n, dtype=np.intp)
-    few, many = np.flatnonzero(~exceeds_k), np.flatnonzero(exceeds_k)
-    if len(few):
-        part, mask = (Z, true) if not len(many) else (Z[few], true[few])
-        down[few] = _label_at(part, k + 1)
-        up[few] = np.where(mask, part, np.inf).argmin(axis=1)
-    if len(many):
-        part, mask = Z[many], true[many]
-        down[many] = np.where(mask, -np.inf, part).argmax(axis=1)
-        up[many] = _label_at(np.where(mask, part, -np.inf), k)
-    idle = (block.n_true == 0) | (block.n_known <= k) | (exceeds_k & (block.n_true == block.n_known))
-    with np.errstate(invalid="ignore"):  # the difference of two unknown labels of an idle row
-        s = np.maximum(1 + (Z[rows, down] - Z[rows, up]), 0)
-    s[idle] = 0
-    return s, down, up
-
-
-def _label_at(Z: Array, rank: int) -> Array:
-    """The label of the `rank`-th largest score of each row."""
-    place = Z.shape[1] - rank
-    return np.argpartition(Z, place, axis=1)[:, place]
 
 
 # ---- one logistic regression per label ------------------------------------------------------------------------------
@@ -223,19 +183,10 @@ def _value_and_gradient(blocks: Blocks, W: Array, mass: Array, ridge: Array) -> 
     total, gradient = 0.0, W * ridge
     total += 0.5 * float(np.vdot(gradient, W))
     for block in blocks:
-        z = block.scores(W)
-        e = np.abs(z)
-        np.negative(e, out=e)
-        np.exp(e, out=e)
-        share = np.where(z > 0, 1.0, e)
-        share /= 1.0 + e  # the probability of the label
-        np.log1p(e, out=e)
-        z[block.true] *= -1.0  # minus the margin; the loss is log(1 + exp(z))
-        e += np.maximum(z, 0.0, out=z)
-        total += float((mass[block.rows] @ e).sum(dtype=np.float64))
-        share -= block.true
-        share *= mass[block.rows, None]
-        gradient += block.design.adjoint(share.T)
+        s, slope = Logistic().value_and_derivative(np.where(block.true, 1.0, -1.0), block.scores(W))
+        total += float((mass[block.rows] @ s).sum(dtype=np.float64))
+        slope *= mass[block.rows, None]
+        gradient += block.design.adjoint(slope.T)
     return total, gradient
 
 
@@ -324,7 +275,7 @@ def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.ra
     mass = objective.mass.astype(np.float64)
     settings: list[tuple[float, Array | None]] = [(0.1, mass), (10.0, mass)]
     if objective.m > 0:
-        settings.append((1.0, objective.cutting(objective.losses_of(W)).caps))
+        settings.append((1.0, objective.cutting(objective.losses_of(W)).risk.caps))
     settings += [(1.0, mass * rng.exponential(size=len(mass))) for _ in range(n_starts - 1 - len(settings))]
     for factor, weight in settings[: max(n_starts - 1, 0)]:
         yield logistic_per_label(objective.design, objective.blocks, factor * objective.C, weight)[0]
@@ -333,7 +284,7 @@ def _other_starts(objective: LabelObjective, W: Array, n_starts: int, rng: np.ra
 def _pairs_are_few(objective: LabelObjective) -> bool:
     """Whether an exact solve takes seconds and its pairs fit into scikit-learn's `working_memory`."""
     loss, n_labels = objective.loss, objective.n_outputs
-    most = max(int(block.n_true.max()) for block in objective.blocks)
+    most = max(int(block.true.sum(axis=1).max()) for block in objective.blocks)
     pairs = objective.design.n * (n_labels - 1) * (min(loss.top_k, most) if loss.two_sided else most)
     fits = _TEMPORARY_ARRAYS * 8 * pairs / 2**20 <= float(get_config()["working_memory"])
     few = pairs <= (_PAIRS if loss.two_sided else _PAIRS_OF_PAPER)
@@ -398,7 +349,7 @@ def by_separation(objective: LabelObjective, W: Array, *, tol: float = 1e-3, log
     return Result(W, value, n_iter, settled, message, log.history, certificate)
 
 
-def _separation(objective: LabelObjective, W: Array) -> tuple[TopSum, bool]:
+def _separation(objective: LabelObjective, W: Array) -> tuple[ConvexProblem, bool]:
     """The convex problem of `by_separation` at W, and whether its label sets and dropped rows are unique (no ties)."""
     (block,) = Blocks(objective.design, objective.y, whole=True)
     Z = block.scores(W).astype(np.float64, copy=False)
@@ -406,8 +357,8 @@ def _separation(objective: LabelObjective, W: Array) -> tuple[TopSum, bool]:
     s = objective.loss.value(block.true, Z)
     problem = objective.cutting(s)
     active: Array = np.asarray(down.any(axis=1))  # the loss of other rows is always 0
-    caps: Array = active.astype(np.float64) if problem.caps is None else active * problem.caps
-    problem = replace(problem, loss=LabelPairs(down, up), caps=caps)
+    caps: Array = active * problem.risk.caps
+    problem = replace(problem, loss=LabelPairs(down, up), risk=replace(problem.risk, caps=caps))
     return problem, _is_clean(objective, s, caps, Z, down, up, block.true)
 
 

@@ -1,7 +1,7 @@
-"""The last steps: the convex problem of the rows that are kept, solved until they repeat; and that of m = 0.
+"""Descent by convex upper bounds that equal F at W, to a certified point; and the start for m = 0.
 
-The problem with fixed dropped rows is an upper bound on F that equals it at W, so no round increases F. Its duality gap
-is the certificate, if the dropped rows stay dropped nearby.
+A bound fixes the rows that are dropped, or replaces the concave part of an aggregate by its tangent. It equals F at W,
+so no round increases F. Its duality gap is the certificate, if the dropped rows stay dropped nearby.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..core.objective import Objective
+from ..core.objective import ConvexProblem, Objective
 from .concentration import concentrate
 from .convex import minimise
-from .descent import Log, Result, finish, relative
+from .descent import Log, Result, relative
 
 # The shares of an ordinary fit that are tried as starts.
 _SHARES = (1.0, 0.3, 0.1, 0.03, 0.0)
@@ -42,9 +42,10 @@ def bilevel(
     log: Log | None = None,
     phase: str = "bilevel",
 ) -> Result:
-    """Drop the rows with the m largest losses, fit the others, and repeat until the same rows are dropped.
+    """Minimise convex upper bounds of the objective, each equal to it at the last minimum, until they gain nothing.
 
-    The objective never increases. A fit minimises the mean of the k - m largest losses of the others plus the penalty.
+    For the ranked range a bound drops the rows with the m largest losses; it is solved again until these repeat. The
+    objective never increases.
 
     Parameters
     ----------
@@ -69,54 +70,68 @@ def bilevel(
     log = Log() if log is None else log
     Z = objective.design.scores(W)
     s = objective.losses(Z)
-    value, n_iter = objective.value_at(W, s), 0
+    value, n_iter, first = objective.value_at(W, s), 0, W
     log(phase, value)
-    first = W
+    drops = hasattr(objective.aggregate, "caps")
     # Full precision costs an l1 penalty little more, and equal problems then have equal results.
     enough = min(tol, _EXACT) if objective.l1_ratio and objective.k >= objective.total else tol
-    recut = objective.cutting if objective.m > 0 else None
+    recut = objective.cutting if drops and objective.m > 0 else None
     for _ in range(max_iter + 1):
-        found = minimise(
-            objective.cutting(s),
-            W,
-            tol=enough,
-            max_iter=max(1, max_iter - n_iter),
-            scores=Z,
-            cutting=recut,
-        )
+        bound = objective.cutting(s) if drops else objective.upper_bound(W)
+        convex = is_convex(objective, bound)
+        found = minimise(bound, W, tol=enough, max_iter=max(1, max_iter - n_iter), scores=Z, cutting=recut)
         n_iter += max(found.n_iter, 1)
         after = objective.losses(found.scores)
         reached = objective.value_at(found.W, after)
         gained = value - reached
-        settled = objective.m == 0 or np.array_equal(found.problem.risk.caps, objective.cutting(after).risk.caps)
+        little = gained <= 0.1 * tol * abs(value)
+        same = np.array_equal(found.problem.risk.caps, objective.cutting(after).risk.caps) if drops else little
+        settled = convex or same or (gained <= 0 and recut is None)  # without a gain it is that of W, up to rounding
         if gained > 0:
             W, Z, s, value = found.W, found.scores, after, reached
             log(phase, value)
-        elif recut is None:
-            settled = True  # at the minimum, up to rounding errors: the certificate is that of W
-        if gained <= 0.1 * tol * abs(value):
-            recut = None
-        if objective.m == 0 or n_iter >= max_iter or (settled and found.gap <= tol):
+        recut = None if little else recut
+        if convex or n_iter >= max_iter or (settled and (found.gap <= tol or not drops)):
             break
-    if objective.m > 0 and not (settled and found.gap <= tol):
-        reason = "the dropped rows still change"
-        return finish(W, value, n_iter, np.inf, tol, max_iter, log, losses=s, reason=reason)
-    if not objective.partly_cut(s):
-        return finish(W, value, n_iter, found.gap, tol, max_iter, log, losses=s)
-    # Different losses tie at the cut, for example at equal scores. Next to W they do not: the certificate is for the
-    # rows that are dropped there.
-    towards = first - W
-    if np.allclose(first, W, rtol=1e-3, atol=0.0):
-        units = np.sqrt(objective.design.squares(np.full(objective.design.n, 1.0 / objective.design.n)))
-        towards = np.random.default_rng(0).normal(size=W.shape) / np.where(units > 0, units, 1.0)
-    chosen = _dropped_towards(objective, Z, s, towards)
-    found = minimise(chosen, W, tol=0.5 * tol, max_iter=max(1, max_iter - n_iter))
-    certificate = relative(value - found.value * (1.0 - found.gap), value)
-    certificate = certificate if certificate <= tol else np.inf
-    return finish(W, value, n_iter + found.n_iter, certificate, tol, max_iter, log, losses=s)
+    certificate, reason = found.gap, "losses are tied at the upper cut"
+    if not drops:  # the last bound exceeds the objective at W by at most the last gain
+        certificate = relative(found.gap * abs(found.value) + (0.0 if convex else max(gained, 0.0)), value)
+    elif not convex and not (settled and found.gap <= tol):
+        certificate, reason = np.inf, "the dropped rows still change"
+    elif objective.partly_cut(s):
+        chosen = _dropped_towards(objective, Z, s, _away(objective, first, W))
+        found = minimise(chosen, W, tol=0.5 * tol, max_iter=max(1, max_iter - n_iter))
+        certificate, n_iter = relative(value - found.value * (1.0 - found.gap), value), n_iter + found.n_iter
+        certificate = certificate if certificate <= tol else np.inf
+    converged = certificate <= tol or (not drops and n_iter < max_iter)
+    message = f"stopped after {n_iter} of {max_iter} iterations with a relative gap of {certificate:.2g}"
+    if certificate <= tol:
+        message = f"the gap is at most {tol:g} of the objective"
+    elif converged:
+        message = f"no step lowers the objective; the relative gap is at most {certificate:.2g}"
+    elif not np.isfinite(certificate):
+        message = f"no certificate after {n_iter} of {max_iter} iterations: {reason}"
+    return Result(W, value, n_iter, converged, message, log.history, certificate, s)
 
 
-def _dropped_towards(objective: Objective, Z: Array, s: Array, towards: Array) -> Any:
+def is_convex(objective: Objective, bound: ConvexProblem) -> bool:
+    """Whether the convex upper bound is the objective itself."""
+    return objective.m == 0 and bound.tilt is None
+
+
+def _away(objective: Objective, first: Array, W: Array) -> Array:
+    """The direction from W to the start, or a random one if that is no direction.
+
+    Different losses tie at the cut, for example at equal scores. Next to W they do not: the certificate is for the rows
+    that are dropped there.
+    """
+    if not np.allclose(first, W, rtol=1e-3, atol=0.0):
+        return first - W
+    units = np.sqrt(objective.design.squares(np.full(objective.design.n, 1.0 / objective.design.n)))
+    return np.random.default_rng(0).normal(size=W.shape) / np.where(units > 0, units, 1.0)
+
+
+def _dropped_towards(objective: Objective, Z: Array, s: Array, towards: Array) -> ConvexProblem:
     """The problem that drops, of the rows tied at a cut at Z, those whose losses rise most in a direction."""
     problem = objective.cutting(s)
     caps, mass = problem.risk.caps.copy(), objective.mass
@@ -124,4 +139,4 @@ def _dropped_towards(objective: Objective, Z: Array, s: Array, towards: Array) -
     for rows in objective.partly_cut(s):
         tied = rows[np.argsort(rise[rows], kind="stable")]
         caps[tied] = np.clip(caps[tied].sum() - (np.cumsum(mass[tied]) - mass[tied]), 0.0, mass[tied])
-    return replace(problem, caps=caps)
+    return replace(problem, risk=replace(problem.risk, caps=caps))

@@ -205,11 +205,11 @@ def one_step(objective: Objective, rows: Array, metric: Metric) -> Array:
 
     With an l1 penalty it takes three proximal Newton steps.
     """
-    zero = np.zeros((objective.n_outputs, objective.design.p))
+    zero, part = np.zeros((objective.n_outputs, objective.design.p)), objective.rows(np.flatnonzero(rows), 0, 1)
+    part = replace(part, k=part.total)
     if objective.l1_ratio:
-        part = objective.rows(np.flatnonzero(rows), 0, 1)
-        return concentrate(replace(part, k=part.total), zero, rounds=3, steps=1)[0]
-    return -metric.solve(objective.average(rows).at(zero).gradient)
+        return concentrate(part, zero, rounds=3, steps=1)[0]
+    return -metric.solve(part.at(zero).gradient)
 
 
 def random_starts(objective: Objective, metric: Metric, count: int, rng: np.random.Generator) -> Array:

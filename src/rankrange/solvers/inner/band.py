@@ -38,7 +38,7 @@ def step_of_band(
     rows = rows[risk.caps[rows] > 0]
     X, slopes = design.dense(rows), at.slope[:, rows].T.astype(np.float64)
     A = (slopes[:, :, None] * X[:, None, :]).reshape(len(rows), gradient.size)
-    weights, caps = q[rows], risk.caps[rows] / risk.scale
+    weights, caps = q[rows], risk.caps[rows] / risk.K
     solved = solve_band(gradient.ravel() - weights @ A, H, A, s[rows], caps, float(weights.sum()), enough)
     after = q.copy()
     after[rows] = solved.weights
