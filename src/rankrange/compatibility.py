@@ -1,7 +1,6 @@
 """Private helpers of scikit-learn that have no public counterpart. Only this module imports them.
 
-`tests/test_compatibility.py` checks that each helper behaves as expected and that no other module imports private
-names. May import: nothing of this package.
+`tests/test_package.py` checks that no other module imports private names. May import: nothing of this package.
 """
 
 from __future__ import annotations

@@ -52,15 +52,6 @@ def test_observed_outcomes_are_not_changed(observed, decision):
         issues.to_cleanlab()
 
 
-def test_the_ranking_of_outcomes_is_that_of_the_models_whatever_the_origin():
-    X, y = outcomes(seed=1)
-    annotated, observed = (find_label_issues(X, y, labels=kind, random_state=0) for kind in ("annotated", "observed"))
-    for (_, weight, P), (_, other, Q) in zip(annotated.members, observed.members, strict=True):
-        assert weight == other
-        np.testing.assert_array_equal(P, Q)
-    assert "labels='observed'" in repr(annotated)
-
-
 def test_an_unknown_origin_and_classes_without_probabilities_are_errors():
     X, y = outcomes(60)
     with pytest.raises(ValueError, match="labels must be 'annotated'"):
@@ -95,15 +86,6 @@ def test_both_numbers_are_said_and_never_zero_per_cent():
     for text in (share_sentence(0.0, (0.0, 0.12), 0.12), share_sentence(0.0, (0.0, 0.0)), repr(issues)):
         assert "0.0%" not in text
     assert "disagree" not in share_sentence(0.03, (0.014, 0.051), 0.029)  # fewer than those with confidence
-
-
-def test_planted_errors_are_contradicted_with_confidence():
-    X, _ = outcomes(800, seed=3)
-    clean = np.where(X @ [3.0, -2.0, 0.0] > 0, "bought", "left")
-    given = noise.symmetric(clean, 0.1, random_state=0)
-    issues = find_label_issues(X, given, random_state=0)
-    assert issues.noise_interval[0] > 0.05
-    assert "contradict" in repr(issues)
 
 
 def test_a_reason_explains_a_p_wrong_above_what_the_models_give():

@@ -152,11 +152,6 @@ class LabelIssues:
                 )
         self.decisions[row] = (decision, new)
 
-    @property
-    def neighbour_weight(self) -> float:
-        """The weight of nearest neighbours in the ensemble; 0 if they do not improve it."""
-        return next((float(weight) for name, weight, _ in self.members if name == "neighbours"), 0.0)
-
     def decided(self) -> tuple[Array, Array]:
         """The labels (n,) after the decisions, and a mask (n,) of the rows that are kept."""
         labels, kept = np.array(self.given), np.ones(len(self.given), dtype=bool)
