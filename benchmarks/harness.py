@@ -176,8 +176,8 @@ def path_of(name: str) -> Path:
 
 
 def recorded(name: str) -> pd.DataFrame:
-    """All rows of a record."""
-    return pd.read_csv(path_of(name))
+    """All rows of a record; the digits of a commit are no number."""
+    return pd.read_csv(path_of(name), dtype={"commit": str})
 
 
 def append(name: str, rows: Sequence[Row]) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pandas")
+from benchmarks import harness
 from benchmarks.__main__ import MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,13 @@ NEEDS = {
 def test_the_readme_has_one_line_for_each():
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == sorted(NAMES)
+
+
+def test_a_commit_of_digits_is_no_number(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANKRANGE_COMMIT", "03402773")
+    record = str(tmp_path / "record.csv")
+    harness.append(record, [{"value": 1.0}])
+    assert harness.recorded(record)["commit"].tolist() == ["03402773"]
 
 
 @pytest.mark.slow
