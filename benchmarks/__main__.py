@@ -18,7 +18,7 @@ from . import harness
 
 # Where each benchmark is: a module is imported only when one of its benchmarks is asked for.
 MODULES = {
-    "linear": ["linear_random", "linear_scale", "selection"],
+    "linear": ["linear_random", "selection"],
     "automatic_m": ["auto_tabular", "auto_imbalanced", "linear_auto", "linear_auto_time"],
     "defaults": ["defaults"],
     "models": ["any_model", "any_regressor", "boosting_objective"],

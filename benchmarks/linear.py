@@ -1,8 +1,7 @@
-"""What linear fits cost and reach: on problems drawn at random, with many rows, and for one selection of ranks."""
+"""What linear fits cost and reach on problems drawn at random, and what one selection of ranks costs."""
 
 from __future__ import annotations
 
-import statistics
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from sklearn.svm import LinearSVC
 
 from rankrange import AoRRClassifier, AoRRRegressor, range_weights, ranked_range
 
-from .harness import Row, benchmark, extra_memory, medians, spread, timed
+from .harness import Row, benchmark, medians, spread
 
 LOSSES = ("logistic", "sparse", "softmax3", "softmax10", "hinge", "squared", "absolute")
 NETS = {"l1": "logistic", "l1_squared": "squared"}
@@ -230,46 +229,6 @@ def linear_random(
                 "n_iter": int(np.max(fit.n_iter_)),
                 "message": fit.message_.replace(",", ";"),
             }
-
-
-# ---- many rows -------------------------------------------------------------------------------------------------------
-
-
-def many_rows(n: int, d: int = 30, seed: int = 0) -> tuple[Any, Any]:
-    """float32; a tenth of the rows lie ten times as far out with wrong labels."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d), dtype=np.float32)
-    w = rng.standard_normal(d, dtype=np.float32)
-    y = X @ (3.0 * w / np.linalg.norm(w)) + rng.logistic(size=n).astype(np.float32) > 0
-    wild = np.flatnonzero(rng.random(n, dtype=np.float32) < 0.1)
-    X[wild] *= 10.0
-    y[wild] = ~y[wild]
-    return X, y.astype(np.int8)
-
-
-def by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby(["rows", "m", "k"])[["core_s", "core_s_per_million", "memory_over_X"]].median()
-
-
-@benchmark(by_size, rows=(5000,))
-def linear_scale(seed: int = 0, rows: tuple = (100_000, 1_000_000, 10_000_000)) -> Iterator[Row]:
-    """How the cost of a fit grows with the rows, and its memory in units of X: float32, 30 columns."""
-    for n in rows:
-        X, y = many_rows(n, seed=seed)
-        for m, k in ((0.1, 1.0), (0.1, 0.9), (0.0, 0.9)):
-            fit = AoRRClassifier(m=m, k=k, C=1.0, random_state=0)
-            memory = extra_memory(lambda fit=fit, X=X, y=y: fit.fit(X, y))
-            times = [timed(fit.fit, X, y)[1] for _ in range(5 if n <= 100_000 else 3 if n <= 1_000_000 else 1)]
-            spent = statistics.median(times)
-            row = {
-                "rows": n,
-                "m": m,
-                "k": k,
-                "core_s": round(spent, 4),
-                "core_s_per_million": round(spent / n * 1e6, 4),
-            }
-            row |= {"memory_over_X": round(memory / X.nbytes, 3), "certificate": f"{fit.certificate_:.2g}"}
-            yield row | {"n_iter": int(np.max(fit.n_iter_)), "objective": f"{fit.objective_:.10g}", "seed": seed}
 
 
 # ---- one selection ---------------------------------------------------------------------------------------------------
