@@ -1,13 +1,14 @@
 """Draw the pictures of the guides into docs/images: `python docs/draw_pictures.py [NAME ...]`.
 
 The pictures are stored, so that neither the tests nor the site wait for the fits behind them. `audit_pages` and
-`suspects` need Chromium, chromedriver and selenium.
+`suspects` need Chromium, chromedriver and selenium, `regression_stars` the data that RANKRANGE_DATA names.
 """
 
 from __future__ import annotations
 
 import csv
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -35,10 +36,12 @@ from rankrange import (
     AoRRRegressor,
     RankedRangeClassifier,
     TKMLClassifier,
+    find_label_issues,
     noise,
     plots,
 )
 from rankrange.audit import audit_file, audit_table
+from rankrange.regression import mm
 
 OUT = Path(__file__).parent / "images"
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
@@ -196,6 +199,60 @@ def sparse_models() -> None:
     _save(figure, "sparse_models")
 
 
+def partial_auc() -> None:
+    """That of the gallery."""
+    _of_the_gallery("plot_partial_auc", "partial_auc")
+
+
+def dropped_tokens() -> None:
+    """That of the gallery."""
+    _of_the_gallery("plot_noisy_tokens", "dropped_tokens")
+
+
+def _of_the_gallery(example: str, name: str) -> None:
+    runpy.run_path(str(OUT.parents[1] / "examples" / f"{example}.py"), run_name="__main__")
+    plt.gcf().savefig(OUT / f"{name}.png", dpi=80 if name == "partial_auc" else 110)
+    plt.close("all")
+
+
+def regression_stars() -> None:
+    """The stars of Cygnus with both lines."""
+    path = Path(os.environ["RANKRANGE_DATA"], "robust_regression", "starsCYG.csv")
+    x, y = np.loadtxt(path, delimiter=",", skiprows=1).T
+    model, line = mm(x[:, None], y, random_state=0), LinearRegression().fit(x[:, None], y)
+    kinds = np.asarray(model.diagnostics().kinds)
+    figure, axis = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    for kind, colour in (("regular", BLUE), ("good leverage point", ORANGE), ("bad leverage point", "#2e8b57")):
+        axis.plot(x[kinds == kind], y[kinds == kind], "o", color=colour, ms=5, label=kind)
+    ends = np.array([[x.min()], [x.max()]])
+    axis.plot(ends, line.predict(ends), "--", color="0.4", label="least squares")
+    axis.plot(ends, model.predict(ends), color=BLUE, label="MM-estimate")
+    axis.set(xlabel="log of the surface temperature", ylabel="log of the light intensity")
+    axis.invert_xaxis()  # as astronomers draw it
+    axis.legend(frameon=False, loc="lower left")
+    _save(figure, "regression_stars")
+
+
+def what_can_be_known() -> None:
+    """Two tables with one wrong label in ten: separate and overlapping classes."""
+    rng = np.random.default_rng(0)
+    figure, axes = plt.subplots(1, 2, figsize=(7.6, 3.0), layout="constrained", sharey=True)
+    for axis, distance, title in zip(axes, (6.0, 1.2), ("separate classes", "overlapping classes"), strict=True):
+        true = rng.integers(0, 2, 1500)
+        X = rng.normal(size=(1500, 2)) + distance * true[:, None] / np.sqrt(2)
+        given = noise.symmetric(true, 0.1, random_state=0)
+        issues = find_label_issues(X, given, random_state=0)
+        probability = sum(weight * P for _, weight, P in issues.members)[np.arange(1500), given]
+        parts = [probability[given == true], probability[given != true]]
+        axis.hist(parts, np.linspace(0, 1, 21), stacked=True, color=[BLUE, ORANGE], label=["right", "wrong"])
+        low, high = issues.noise_interval
+        axis.set(title=f"{title}: {low:.0%} to {high:.0%} wrong", xlabel="probability of the given label")
+        axis.set_yscale("symlog")
+    axes[0].set_ylabel("rows")
+    axes[0].legend(frameon=False, loc="upper center")
+    _save(figure, "what_can_be_known")
+
+
 def _flow(axis: Any, boxes: list[tuple[float, float, str, str]], dashed: tuple[int, int] | None = None) -> None:
     """Boxes (x, y, text, colour), each with an arrow to the next; and one dashed arrow."""
     drawn = [
@@ -256,7 +313,7 @@ def boosting() -> None:
     kinds = {"10%": ("symmetric", 0.1), "20%": ("symmetric", 0.2), "40%": ("symmetric", 0.4)}
     methods = (
         ("plain", "plain LightGBM", GREY),
-        ("objective known m", "lightgbm_objective(m=share)", ORANGE),
+        ("objective known m", "objective of LightGBM(m=share)", ORANGE),
         ("classifier", "RankedRangeClassifier", BLUE),
         ("clean", "trained on correct labels", "#6b7a90"),
     )
@@ -336,7 +393,7 @@ def suspects() -> None:
     digits = load_digits()
     given = noise.symmetric(digits.target, 0.05, random_state=0)[:1000]
     table = {name: digits.data[:1000, i] for i, name in enumerate(digits.feature_names)} | {"digit": given}
-    with _page(audit_table(table, "digit", models="linear").report(), 780) as browser:
+    with _page(audit_table(table, "digit", models="linear", pixels=8).report(), 780) as browser:
         browser.execute_script("document.getElementById('h-suspects').parentNode.scrollIntoView({behavior: 'instant'})")
         browser.save_screenshot(str(OUT / "suspects.png"))
 
@@ -349,6 +406,10 @@ DRAWN = (
     networks,
     groups,
     sparse_models,
+    partial_auc,
+    dropped_tokens,
+    regression_stars,
+    what_can_be_known,
     trainers,
     gpu,
     boosting,
