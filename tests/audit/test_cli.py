@@ -64,14 +64,19 @@ def test_without_the_packages_of_the_app_the_remedy_is_named(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+EXPORTS = [f"audit t.csv -t y --export {words}" for words in ("label-studio=a.xml", "prodigy=a.json", "label-studio=")]
+
+
 @pytest.mark.parametrize(
-    "arguments", ["", "dance", "demo --seed -1", "demo --seed x", "demo extra", "audit", "audit x"]
+    "arguments", ["", "dance", "demo --seed -1", "demo --seed x", "demo extra", "audit", "audit x", *EXPORTS]
 )
 def test_bad_arguments_end_with_exit_code_2_and_the_usage(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments.split())
     assert ended.value.code == 2
-    assert "usage: rankrange" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage: rankrange" in told
+    assert arguments not in EXPORTS or "must be label-studio=FILE.json" in told
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_the_options_of_an_audit_have_the_names_and_defaults_of_audit_table():
     given = vars(parser.parse_args(["t.csv", "--target", "y"]))
     names = [name.split()[0] for name in AUDIT]
     known = inspect.signature(audit_table).parameters
-    of_python = {"table", "target", "name", "source", "row_names", "check", "progress"}
+    of_python = {"table", "target", "name", "source", "row_names", "progress"}
     assert set(names) == set(known) - of_python
     for name in names:
         default = known[name].default

@@ -368,13 +368,6 @@ def test_an_audit_learns_from_an_export(audited, tmp_path, capsys):
     assert not {suspect.row for suspect in audit.suspects(3)} & {suspect["row"] for suspect in found["suspects"]}
 
 
-@pytest.mark.parametrize("words", [["label-studio=a.xml"], ["prodigy=a.json"], ["label-studio="]])
-def test_a_tool_needs_a_file_of_json(audited, words, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["audit", str(audited[0]), "--target", "label", "--export", *words])
-    assert "label-studio=FILE.json" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("sure", [False, True])
 def test_the_limit_is_the_number_of_tasks_with_and_without_suspects(sure):
     given = np.arange(60) % 2

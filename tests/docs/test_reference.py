@@ -76,7 +76,20 @@ RECEIVED = {
     "LazyRows",
     "Scan",
 }
-RECEIVED |= {"Chunk", "LocalRows", "Rows", "Decision", "Decisions", "RowProblem", "Log", "Result", "Settings", "Solver"}
+RECEIVED |= {
+    "Disagreement",
+    "Merged",
+    "Chunk",
+    "LocalRows",
+    "Rows",
+    "Decision",
+    "Decisions",
+    "RowProblem",
+    "Log",
+    "Result",
+    "Settings",
+    "Solver",
+}
 # Their parameters are described as attributes, or are those of the class that they stand for.
 BY_REFERENCE = {"Scan", "Suspect", "Decision", "RowProblem"}
 

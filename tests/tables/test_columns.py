@@ -121,8 +121,6 @@ def test_a_column_knows_its_missing_cells_strays_and_marks():
         ["u", "v", "", "u"],
         "u",
     )
-    part = found.take(np.array([5, 0]))
-    assert (part.values[1], part.strays.tolist(), part.marks, part.texts()) == (1.0, [True, False], {}, ["old", "1"])
 
 
 def test_a_pattern_names_all_columns_that_match_it(tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..core.arrays import Array
+from ..errors import UserError
 from ..estimators import AoRRClassifier
 from ..issues.find import find_label_issues
 from ..issues.sentences import remark
@@ -99,9 +102,11 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
 def _issues(X: Array, target: Target, plan: Plan) -> LabelIssues:
     """The out-of-fold predictions of the ensemble, and the posterior of wrong labels; p_wrong is about given labels."""
     if plan.pred_probs is not None:
-        return find_label_issues(
-            X, target.original, pred_probs=plan.pred_probs, neighbours=False, random_state=plan.seed
-        )
+        given: dict[str, Any] = {"pred_probs": plan.pred_probs, "neighbours": False, "random_state": plan.seed}
+        try:
+            return find_label_issues(X, target.original, **given)
+        except ValueError as error:  # probabilities that do not fit the classes
+            raise UserError(str(error)) from error
     free = plan.groups is None  # neighbours may be of the same group, and trees would learn from later rows
     return find_label_issues(
         X,
@@ -117,7 +122,6 @@ def _issues(X: Array, target: Target, plan: Plan) -> LabelIssues:
 
 
 def _linear(X: Array, target: Target, plan: Plan) -> LabelIssues:
-    """The linear members alone, to be scored beside predictions of the user."""
     return find_label_issues(X, target.y, cv=plan.folds, neighbours=False, trees=False, random_state=plan.seed)
 
 
@@ -139,7 +143,6 @@ def _accuracy_notes(issues: LabelIssues, members: dict[str, Array], codes: Array
 
 
 def _balanced_weights(codes: Array, K: int) -> Array:
-    """The weight of each row in balanced accuracy, in which all classes have the same weight."""
     return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
 
 

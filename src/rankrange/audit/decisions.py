@@ -42,14 +42,10 @@ class Decision(NamedTuple):
 
     Attributes
     ----------
-    row : str
-        The row's name: its number in a file, counted from 1 below the header, or its label in a data frame.
-    given : str
-        The target as the table had it.
-    choice : str
-        "relabel", "keep", "drop" or "unsure".
-    new_label : str
-        The new target, if the row is relabelled; otherwise "".
+    row, given : str
+        The row's name, its number in a file (from 1, below the header) or its label in a data frame, and its target.
+    choice, new_label : str
+        "relabel", "keep", "drop" or "unsure", and the new target of a row that is relabelled, otherwise "".
     p_wrong : float
         The probability that the target is wrong, as estimated by the audit; NaN if it is not known.
     contents : str
@@ -66,14 +62,12 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True)
 class Decisions:
-    """Decisions about one table, with a fingerprint of that table.
+    """Decisions about one table.
 
     Parameters
     ----------
-    target : list of str
-        The target columns.
-    task : str
-        "classes", "numbers" or "labels".
+    target, task : list of str and str
+        The target columns; "classes", "numbers" or "labels".
     table : str
         A fingerprint of the table; "" if it is not known.
     made : list of Decision
@@ -123,11 +117,6 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     -------
     Decisions
         The decisions, checked as far as that is possible without the table.
-
-    Raises
-    ------
-    UserError
-        If the file cannot be read or is not a list of decisions; the message names the file or the line.
 
     Examples
     --------

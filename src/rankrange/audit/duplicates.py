@@ -25,7 +25,6 @@ def _hashes(column: Any, j: int) -> Array:
 
 
 def _agreement(cells: Array) -> float:
-    """The probability that two rows agree."""
     return float(((np.unique(cells, return_counts=True)[1] / len(cells)) ** 2).sum())
 
 

@@ -64,12 +64,6 @@ def read_reviews(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Decisions
     dict of str to Decisions
         The decisions of each reviewer, for `merge_decisions`.
 
-    Raises
-    ------
-    UserError
-        If a file is given twice, has another format or no decisions, or if a record lacks the fields that the export of
-        the audit wrote.
-
     Examples
     --------
     >>> from pathlib import Path

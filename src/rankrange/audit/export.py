@@ -87,11 +87,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         The fitted model. It predicts from a table (pyarrow, pandas, polars or a dict of columns) with the feature
         columns of the audited table.
 
-    Raises
-    ------
-    ValueError
-        If the file contains a type that neither skops trusts by default nor a model of this package needs.
-
     Examples
     --------
     >>> import os, tempfile

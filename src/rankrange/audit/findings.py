@@ -50,14 +50,11 @@ class Suspect(NamedTuple):
         The target of the row, and the one that fits best instead.
     p_wrong, loss : float
         The probability that the target is wrong, and the out-of-fold loss.
-    action : str
-        "relabel", "drop", "look", or "" if the row is no suspect and only listed because there are few.
-    why : str
-        The reasons, in words.
-    residual : float or None
-        The given minus the expected value of a numeric target.
-    probability : float
-        The out-of-fold probability that models gave the target (for numbers: a residual as large).
+    action, why : str
+        "relabel", "drop", "look", or "" if the row is only listed because there are few suspects; the reasons in words.
+    residual, probability : float or None, float
+        The given minus the expected value of a numeric target; the out-of-fold probability that models gave the target
+        (for numbers: a residual as large).
     """
 
     rank: int
@@ -80,14 +77,10 @@ class Audit:
     ----------
     name, n_rows : str and int
         The name of the table, and its rows, including those without a target.
-    target : Target
-        The target columns and their values.
-    result : TaskResult
-        Results for each row: probabilities, losses, scores of both models, the fitted model.
-    columns : list of ColumnReport
-        How each column was encoded.
-    pipeline : sklearn.pipeline.Pipeline
-        The robust model, which takes a table.
+    target, result : Target and TaskResult
+        The values of the target; probabilities, losses, scores of both models and the fitted model.
+    columns, pipeline : list of ColumnReport and sklearn.pipeline.Pipeline
+        How each column was encoded, and the robust model, which takes a table.
     settings, notes : dict of str and list of str
         The settings of the audit, and further remarks for the reader.
     cells, images, image_side : dict of list of str, list of bytes, int
@@ -100,7 +93,7 @@ class Audit:
         How the target came about, as given.
     by_group : list of Group
         The groups of the column `group`, the largest mean out-of-fold loss first.
-    source, row_names : Source or Held, RowNames
+    source, row_names : Source and RowNames
         The rows as written in the file or table, and their names.
     review : Review or None
         Earlier decisions, matched to this table.
@@ -115,9 +108,6 @@ class Audit:
     >>> table = {"x": [i % 7 + i // 20 * 9 for i in range(40)], "kind": ["a"] * 20 + ["b"] * 20}
     >>> table["kind"][3] = "b"  # among the a's
     >>> audit = audit_table(table, "kind")
-    >>> suspect = audit.suspects(1)[0]
-    >>> suspect.row, suspect.given, suspect.suggested
-    (3, 'b', 'a')
     >>> print(audit.sentences()[-1])
     Look at row 3 first: its label is 'b', and 'a' may fit better.
     """
@@ -235,11 +225,6 @@ class Audit:
         label : str, optional
             The new label, for "relabel"; by default the suggested one. Required if the row is not in `suspects`. For
             classes, it must be one of the table.
-
-        Raises
-        ------
-        UserError
-            If there is no such row, decision or label.
         """
         target = self.target
         found = [position for position in self.row_names.positions(str(row)) if position < self.n_rows]
@@ -365,8 +350,7 @@ class Audit:
         Returns
         -------
         LabelStudioTasks
-            The tasks, each with the suggested label as a prediction and the score 1 - p_wrong, and the labelling
-            configuration.
+            The tasks, with the suggested label as a prediction, and the labelling configuration.
         """
         questions = questions_of(self, limit)
         task = "outcomes" if self.observed else self.target.task

@@ -79,11 +79,6 @@ def audit_file(
     Audit
         The result.
 
-    Raises
-    ------
-    UserError
-        If the file or the target cannot be used; the message gives the reason and the remedy.
-
     Examples
     --------
     >>> import os, tempfile

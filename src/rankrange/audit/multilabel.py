@@ -99,7 +99,7 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
 
     The share is 0 if the gain is at most one standard error.
     """
-    sample = plan.rng(1).permutation(len(Y))[:SAMPLE]
+    sample = np.random.default_rng([plan.seed, 1]).permutation(len(Y))[:SAMPLE]
     train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
 
     def scores(model: Any) -> Array:
@@ -131,7 +131,9 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
-        yes["neighbours"] = neighbour_means(of_unit_variance(X), Y, plan.folds.once(), plan.rng(3))
+        yes["neighbours"] = neighbour_means(
+            of_unit_variance(X), Y, plan.folds.once(), np.random.default_rng([plan.seed, 3])
+        )
         trees = ExtraTreesRegressor(60, min_samples_leaf=5, bootstrap=True, random_state=plan.seed)
         yes["forest"] = plan.out_of_fold(trees, X, Y.astype(np.float64))
     found = []

@@ -35,10 +35,6 @@ class Plan:
     texts: list[str] | None = None  # the prose of each row
     observed: bool = False  # whether the target has outcomes, which cannot be wrong
 
-    def rng(self, *stream: int) -> np.random.Generator:
-        """A separate random generator for each stage (`stream`), so stages do not depend on their order."""
-        return np.random.default_rng([self.seed, *stream])
-
     def out_of_fold(self, model: Any, X: Array, y: Array, method: str = "predict") -> Array:
         """Array (n, ...): the out-of-fold predictions of clones of a model, which are fitted in parallel threads."""
         folds = self.folds.once()

@@ -36,18 +36,13 @@ class RowProblem:
     kind : str
         A key of `KINDS`, or the name of a check that was added.
     rows : tuple of int or str
-        The rows with the problem, named as in the audit; of duplicates the first is the original. Empty for "leak",
-        which concerns a whole column.
+        The rows with the problem; of duplicates the first is the original. Empty if a whole column leaks.
     column : str or None
         The column whose cells are in doubt, or that leaks; None if the problem concerns the whole row.
-    value : str
-        The value in that cell; "" if there is none.
-    usual : str
-        The usual values of the column; "" if there are none.
-    sentence : str
-        The evidence in plain English, with values.
-    strength : float
-        The strength of the evidence, from 0 to 1.
+    value, usual : str
+        The value in that cell and the usual values of the column; "" if there are none.
+    sentence, strength : str and float
+        The evidence in plain English, with values, and its strength, from 0 to 1.
     action : str
         The suggested action: "look", "drop" or "fix".
     """

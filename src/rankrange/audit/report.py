@@ -209,5 +209,4 @@ def _near(audit: Audit, near: Near) -> dict[str, Any]:
 
 
 def _rounded(curve: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Round a curve for the page; counts stay integers."""
     return {k: [v if k == "count" else float(f"{v:.5g}") for v in values] for k, values in curve.items()}

@@ -32,13 +32,6 @@ class Disagreement(NamedTuple):
         The decision of each reviewer, in words.
     settled : bool
         Whether one decision has the most votes.
-
-    Examples
-    --------
-    >>> from rankrange.audit import Decision, Decisions, merge_decisions
-    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
-    >>> merge_decisions({"anna": one, "ben": other}).disagreements[0].votes
-    {'anna': 'keep', 'ben': 'drop'}
     """
 
     row: str
@@ -59,13 +52,6 @@ class Merged:
         both made one and the same decision for all of them.
     disagreements : list of Disagreement
         The rows on which reviewers disagree.
-
-    Examples
-    --------
-    >>> from rankrange.audit import Decision, Decisions, merge_decisions
-    >>> one, other = (Decisions(["kind"], "classes", "0123", [Decision("3", "b", c)]) for c in ("keep", "drop"))
-    >>> len(merge_decisions({"anna": one, "ben": other}).conflicts)
-    1
     """
 
     decisions: Decisions
@@ -113,12 +99,6 @@ def merge_decisions(reviews: Mapping[str, Decisions]) -> Merged:
     -------
     Merged
         The decisions with the most votes, Cohen's kappa of each pair of reviewers, and the disagreements.
-
-    Raises
-    ------
-    UserError
-        If there are no reviews, if they are about different tables or targets, or if reviewers saw different cells of
-        the same row.
 
     Examples
     --------
@@ -194,11 +174,6 @@ def recalibrate(p_wrong: Any, wrong: Any = None) -> IsotonicRegression:
     sklearn.isotonic.IsotonicRegression
         The isotonic regression of the reviews (wrong or not) on p_wrong; its `predict` recalibrates probabilities.
 
-    Raises
-    ------
-    UserError
-        If there is no row, or if an argument has other values than described.
-
     Examples
     --------
     >>> import numpy as np
@@ -210,19 +185,13 @@ def recalibrate(p_wrong: Any, wrong: Any = None) -> IsotonicRegression:
     if isinstance(p_wrong, Decisions):
         made = _decided(p_wrong)
         p_wrong, wrong = [d.p_wrong for d in made], [d.choice != "keep" for d in made]
-    given = np.asarray(wrong)
-    if given.size and (given.dtype.kind not in "bui" or not np.isin(given, (0, 1)).all()):
+    given, p = np.asarray(wrong), np.asarray(p_wrong, dtype=float)
+    judged = given.dtype.kind in "bui" and given.size > 0 and bool(np.isin(given, (0, 1)).all())
+    if not judged or p.ndim != 1 or p.shape != given.shape or not ((p >= 0.0) & (p <= 1.0)).all():
         raise UserError(
-            f"wrong must be True or False for each row, got values of type {given.dtype}; compare decisions first, as "
-            "in wrong = decision != 'keep'"
+            f"recalibration needs p_wrong from 0 to 1 and wrong, True or False for each row, got shapes {p.shape} and "
+            f"{given.shape} of {given.dtype}; compare decisions first, as in wrong = decision != 'keep'"
         )
-    p = np.asarray(p_wrong, dtype=float)
-    if p.ndim != 1 or p.shape != given.shape or not len(p):
-        raise UserError(
-            f"recalibration needs p_wrong and a decision for each row, got shapes {p.shape}, {given.shape}; pass both"
-        )
-    if not ((p >= 0.0) & (p <= 1.0)).all():
-        raise UserError("p_wrong must be from 0 to 1 and never NaN, got other values; leave these rows out")
     return IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(p, given.astype(bool))
 
 

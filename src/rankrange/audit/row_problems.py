@@ -202,28 +202,21 @@ def outlying_cells(values: Array, error_rate: float) -> Array:
 def _limit(d: Array, error_rate: float, heaviest: float) -> float:
     """The largest signed distance from the median that is not an outlier on the positive side.
 
-    If most cells have the same value, the tail is fitted to the positive distances only. If there are too few of these,
-    frequent values are normal, and the limit lies five times their range above the largest of them; with a single
-    frequent value there are no outliers.
+    If most cells have the same value, the tail is fitted to the positive distances only; if there are too few of these,
+    there are no outliers.
     """
     q = np.quantile(d, [0.75, 0.9, 0.95])
     if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
         q = np.quantile(d[d > 0], [0.5, 0.8, 0.9])
-    if q[0] > 0:
-        return 1.25 * tail_limit(q, len(d), error_rate, heaviest)
-    values, counts = np.unique(d, return_counts=True)
-    common = values[counts >= max(3, 0.002 * len(d))]
-    span = float(np.ptp(common)) if len(common) else 0.0
-    return float(common.max()) + 5.0 * span if span else np.inf
+    return 1.25 * tail_limit(q, len(d), error_rate, heaviest) if q[0] > 0 else np.inf
 
 
 def tail_limit(distances: Any, n: int, error_rate: float = 0.05, heaviest: float = 1.5) -> float:
     """The limit of a tail in n rows, from the distances of its 75%, 90% and 95% quantiles to the median.
 
-    The tail is that of Tukey's h distribution, `A z exp(h z^2 / 2)` with a normal z, through the three quantiles. h is
-    0 for a normal tail and 1 for a tail as heavy as Cauchy's; it is at most `heaviest`. The smallest of three estimates
-    of h is used, which is robust to a few percent of outliers, plus a margin that shrinks with n. A column without
-    outliers exceeds the limit with the probability `error_rate`.
+    The tail is that of Tukey's h distribution, `A z exp(h z^2 / 2)` with a normal z; h is 0 for a normal tail and 1 for
+    Cauchy's, at most `heaviest`. The smallest of three estimates of h, plus a margin that shrinks with n, is robust to
+    a few percent of outliers. A column without outliers exceeds the limit with the probability `error_rate`.
     """
     z = ndtri(np.array([0.75, 0.9, 0.95]))
     logs = np.log(np.maximum(distances, 1e-300) / z)
@@ -252,24 +245,14 @@ def _outlier_problem(column: Column, value: float, usual: tuple[float, float, in
 
 
 def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
-    """Find columns that alone nearly determine the target, if no other column comes close to it.
-
-    If another column removes more than 90% of the errors, the share must be at least 99%. A multi-label target is not
-    checked.
-    """
-    if rows.target.task == "labels":
-        return []
-    shares = [explained_share(column, rows.target) for column in rows.columns]
+    """Find columns that alone nearly determine the target; a multi-label target is not checked."""
     found = []
-    for j, share in enumerate(shares):
-        others = max([0.0, *shares[:j], *shares[j + 1 :]])
-        if share >= (least if others <= 0.9 else 0.99):
-            name = rows.columns[j].name
-            sentence = (
-                f"{visible(name, 60)} nearly determines the target: it removes {100 * share:.1f}% of the errors of "
-                f"guessing, the next best column {100 * others:.0f}%"
-            )
-            found.append(RowProblem("leak", (), name, f"{share:.3f}", f"up to {others:.3f}", sentence, share, "drop"))
+    for column in rows.columns if rows.target.task != "labels" else ():
+        share = explained_share(column, rows.target)
+        if share >= least:
+            errors = f"it removes {100 * share:.1f}% of the errors of guessing"
+            sentence = f"{visible(column.name, 60)} nearly determines the target: {errors}"
+            found.append(RowProblem("leak", (), column.name, f"{share:.3f}", "", sentence, share, "drop"))
     return found
 
 

@@ -144,11 +144,6 @@ def audit_table(
     Audit
         The result.
 
-    Raises
-    ------
-    UserError
-        If the table or the target cannot be used; the message gives the reason and the remedy.
-
     Examples
     --------
     >>> from rankrange.audit import audit_table
@@ -232,7 +227,6 @@ def _by_group(cells: Any, column: Column, result: TaskResult) -> list[Group]:
 
 
 def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise an error unless the value of an option is allowed."""
     if value not in allowed:
         raise UserError(f"{option} is one of {', '.join(allowed)}, got {value!r}; leave it out for {allowed[0]}")
 
@@ -252,7 +246,6 @@ _one_openmp_thread = SharedContext(lambda: threadpool_limits(1, user_api="openmp
 
 
 def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[TaskResult, list[str]]:
-    """The result of the task, and the warnings of its fits."""
     # One thread per matrix product: folds are fitted in parallel, and results must not depend on the number of threads.
     with one_thread(), _one_openmp_thread(), _recorded_warnings() as raised:
         before = len(raised)
@@ -380,14 +373,7 @@ def _prediction_settings(
         raise UserError(f"estimator and pred_probs need a target of classes, got {found.task}; leave them out")
     if pred_probs is None:
         return {"models": models, "estimator": classifier_named(estimator) if isinstance(estimator, str) else estimator}
-    P = _array_of(pred_probs, "pred_probs", n_rows)
-    if P.shape[1] != len(found.names) or P.min() < 0 or not np.allclose(P.sum(axis=1), 1.0, atol=1e-3):
-        raise UserError(
-            f"pred_probs must have a column per class ({len(found.names)}, sorted: {', '.join(found.names[:3])} ...), "
-            f"and rows that sum to 1, got {P.shape[1]} columns with sums from {P.sum(axis=1).min():.3g} to "
-            f"{P.sum(axis=1).max():.3g}; check the order of the classes"
-        )
-    return {"models": models, "pred_probs": P[found.rows]}
+    return {"models": models, "pred_probs": _array_of(pred_probs, "pred_probs", n_rows)[found.rows]}
 
 
 def _settings(target: Target, plan: Plan, X: Array, table: Any, ignore: Sequence[str], labels: str) -> dict[str, str]:

@@ -26,12 +26,11 @@ _MAX_CLASSES, _MAX_LABELS = 200, 500
 
 @dataclass(frozen=True)
 class Target:
-    """The target of the rows that have one.
+    """The target of the rows that have one, at the positions `rows` of the table.
 
-    y has codes of `names` (classes), floats (numbers), or a mask of shape (rows, labels). `rows` are the positions of
-    these rows in the table. `separator` separates labels within a cell. `given` is y before decisions, if there are
-    any. The share of wrong targets is estimated on `given`, because correcting the worst rows does not make the
-    unreviewed rows more accurate.
+    y has codes of `names` (classes), floats (numbers), or a mask of shape (rows, labels). `separator` separates labels
+    within a cell. `given` is y before decisions: the share of wrong targets is estimated on it, because correcting the
+    worst rows does not make the unreviewed rows more accurate.
     """
 
     task: str

@@ -60,7 +60,6 @@ def histogram(bars: dict[str, list[float]], cuts: Sequence[tuple[str, float | No
 
 
 def _scale(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
-    """The linear map from (low, high) to (start, stop), rounded for SVG."""
     return lambda value: round(start + (stop - start) * (value - low) / max(high - low, 1e-12), 2)
 
 

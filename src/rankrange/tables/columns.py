@@ -6,7 +6,7 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -87,11 +87,6 @@ class Column:
     def cells(self) -> Array:
         """The numbers, or the codes of the texts."""
         return self.codes if self.values is None else self.values
-
-    def take(self, rows: Array) -> Column:
-        """The column of these rows."""
-        values = None if self.values is None else self.values[rows]
-        return replace(self, values=values, codes=self.codes[rows] if len(self.codes) else self.codes)
 
     @cached_property
     def missing(self) -> Array:

@@ -1,11 +1,9 @@
 """Encoding of the columns of a table as numeric features, without the target.
 
-Numbers are standardised. Texts are one-hot encoded; rare values share one column. Texts with many values, such as
-prose, become a few dozen components of their words and character n-grams. Yes and no become 1 and 0. Missing numbers
-are replaced by the median, missing yes and no by the more frequent value, and both are marked by a 0/1 column; missing
-texts are a separate value. Numbers far outside the usual range are replaced by the median and marked by a column of -1
-(below), 0 and 1 (above). Such marks exist only if the fit had such cells. New numbers are clipped to the range of the
-fit. Constant columns, row numbers and identifiers are left out.
+Numbers are standardised, texts one-hot encoded; rare values share one column, and texts with many values, such as
+prose, become a few dozen components of their words and character n-grams. Missing numbers become the median, missing
+yes and no the more frequent value, both marked by a 0/1 column. Numbers far outside become the median and are marked by
+-1 (below) or 1 (above). New numbers are clipped to the range of the fit.
 """
 
 from __future__ import annotations
@@ -49,27 +47,10 @@ class ColumnReport:
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Transformer from a table to a matrix of numeric features.
 
-    A table is a list of `Column`, a pyarrow Table, a pandas or polars data frame, or a dict of columns.
-
-    Parameters
-    ----------
-    dates, decimal : str or None
-        The meaning of ambiguous dates and decimal separators; see `rankrange.tables.columns.read_columns`.
-
-    Attributes
-    ----------
-    report_ : list of ColumnReport
-        The encoding of each column.
-    columns_ : list of dict
-        The fitted parameters of each column that is used.
-    forms_ : dict
-        The format of each column, by which new tables are read.
-    owner_ : list of str
-        The name of the column of each feature.
-    feature_names_ : list of str
-        A name for each feature.
-    n_features_in_ : int
-        The number of columns of the fitted table, including those that are left out.
+    A table is a list of `Column`, a pyarrow Table, a pandas or polars data frame, or a dict of columns. `dates` and
+    `decimal` are those of `read_columns`. After the fit, `report_` has the encoding of each column, `columns_` the
+    parameters of those that are used, `forms_` the formats by which new tables are read, and `owner_` and
+    `feature_names_` the column and the name of each feature.
     """
 
     def __init__(self, dates: str | None = None, decimal: str | None = None) -> None:
