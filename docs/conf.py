@@ -1,4 +1,4 @@
-"""How Sphinx builds the site. Nothing is fetched: fonts, scripts and formulas are in the pages themselves."""
+"""How Sphinx builds the site. Nothing is fetched: fonts and scripts are in the pages themselves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinx.ext.viewcode",
-    "drawn_math",
     "linked_names",
     "plain_docstrings",
 ]
@@ -45,9 +44,8 @@ highlight_language = (
 suppress_warnings = ["config.cache"]
 
 # Markdown: headings can be linked to, as the guides do; boxes and grids for the first pages.
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
-html_math_renderer = "drawn"
 
 # The reference. Members are listed by the templates: those that this package defines, not what scikit-learn hands down.
 autosummary_generate = True

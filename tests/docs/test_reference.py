@@ -23,14 +23,15 @@ NEEDS = {
 }
 
 
+ENTRY = re.compile(r"^\.\. currentmodule:: (\S+)|^   ([A-Za-z_][\w.]*)$|^\.\. py:data:: (\S+)", re.M)
+
+
 def documented():
     """Full names of all entries of the reference."""
     names, module = set(), ""
-    for current, name, data in re.findall(
-        r"^\.\. currentmodule:: (\S+)|^   ([A-Za-z_][\w.]*)$|^\.\. py:data:: (\S+)", REFERENCE, re.M
-    ):
+    for current, *entries in ENTRY.findall(REFERENCE):
         module = current or module
-        names |= {f"{module}.{name or data}"} if not current else set()
+        names |= {f"{module}.{name}" for name in entries if name}
     return names
 
 
