@@ -15,6 +15,7 @@ from rankrange.audit.plan import Plan  # noqa: E402
 from rankrange.audit.target import group_numbers, time_periods  # noqa: E402
 from rankrange.crossfit import trees as tree_members  # noqa: E402
 from rankrange.crossfit.folds import Folds, draw_folds  # noqa: E402
+from rankrange.crossfit.models import Task  # noqa: E402
 from rankrange.crossfit.neighbours import neighbour_means  # noqa: E402
 from rankrange.crossfit.predictions import logistic_objective, trimmed_fits  # noqa: E402
 from rankrange.tables.columns import Column  # noqa: E402
@@ -100,7 +101,9 @@ def test_members_of_find_label_issues_see_only_the_rows_that_their_fold_trains_o
 
     def members(X, codes, f):
         _, parts = trimmed_fits(logistic_objective(X, codes, 2), codes, folds, 1.0)
-        trees = tree_members.tree_predictions(X, codes, 2, folds, np.random.default_rng(0))
+        trees = tree_members.out_of_fold(
+            tree_members.fit_trees(Task(X, codes, np.arange(2)), folds, np.random.default_rng(0))
+        )
         near = neighbour_means(X, np.eye(2)[codes], folds, np.random.default_rng(0))
         # Of linear fits the ordinary one: how much the others cut is told by all rows.
         return parts[f][1][0], [P[test[f]] for P in (near, *trees.values())]

@@ -29,7 +29,8 @@ def problem(repeats=1, seed=0):
 def of_trees(name):
     def predict(X, codes, folds, mass):
         with mock.patch.object(trees, "_ROUNDS", (5,)):  # the round at which boosting stops is chosen on all rows
-            return trees.tree_predictions(X, codes, CLASSES, folds, np.random.default_rng(0))[name]
+            task = Task(X, codes, np.arange(CLASSES))
+            return trees.fit_trees(task, folds, np.random.default_rng(0))[name].out_of_fold
 
     return predict
 

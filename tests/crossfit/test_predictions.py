@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
@@ -39,8 +38,7 @@ def test_a_line_learns_a_level_that_only_rows_far_out_have(seed):
 def forest(X, codes, mass=None):
     """Two predictions (n, 2) of forests, with small and with large leaves."""
     folds = draw_folds(len(X), np.random.default_rng(1), n_folds=5, n_repeats=1)
-    task = Task(X, codes, np.arange(2), mass)
-    fits = fit_forests(RandomForestClassifier(24), {"small": 3, "large": 30}, task, folds, 0)
+    fits = fit_forests(Task(X, codes, np.arange(2), mass), folds, np.random.default_rng(0))
     return [found.out_of_fold for found in fits.values()]
 
 
@@ -80,13 +78,8 @@ def test_no_tree_gets_more_than_a_few_thousand_rows():
     X = np.random.default_rng(0).normal(size=(12_000, 2))
     test = np.arange(3)[:, None] == np.arange(12_000) % 3
     for n in (1_200, 12_000):
-        fits = fit_forests(
-            RandomForestClassifier(24, max_leaf_nodes=2),
-            {"forest": 3},
-            Task(X[:n], (X[:n, 0] > 0).astype(int), np.arange(2)),
-            Folds(~test[:, :n], test[:, :n]),
-            0,
-        )
+        task = Task(X[:n], (X[:n, 0] > 0).astype(int), np.arange(2))
+        fits = fit_forests(task, Folds(~test[:, :n], test[:, :n]), np.random.default_rng(0))
         trees = [tree for model in fits["forest"].models for tree in model.estimators_]
         sizes = {int(tree.tree_.weighted_n_node_samples[0]) for tree in trees}
         assert sizes == {800} if n == 1_200 else max(sizes) <= 5_000
@@ -99,7 +92,7 @@ def test_trees_find_what_no_line_can_and_boosting_stops_before_it_learns_wrong_l
     test = np.arange(800) % 5 == np.arange(5)[:, None]
     rounds = []
     for given in (y, noise.symmetric(y, 0.15, 0)):
-        found = fit_trees(X, given, 2, Folds(~test, test), rng)
+        found = fit_trees(Task(X, given, np.arange(2)), Folds(~test, test), rng)
         assert all((fits.out_of_fold.argmax(axis=1) == y).mean() > 0.8 for fits in found.values())
         rounds.append(found["boosting"].models[0].max_iter)
     assert rounds[1] < rounds[0]

@@ -13,7 +13,8 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
 from ..crossfit.folds import PENALTIES
-from ..crossfit.neighbours import POOL, neighbour_means, of_unit_variance
+from ..crossfit.neighbours import POOL, neighbour_means
+from ..crossfit.numeric import standardised
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
 from ..metrics import top_k_labels
@@ -132,7 +133,7 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     # No nearest neighbours: they may belong to the same group or to a later time.
     if plan.models == "all" and plan.groups is None and len(Y) <= POOL:
         yes["neighbours"] = neighbour_means(
-            of_unit_variance(X), Y, plan.folds.once(), np.random.default_rng([plan.seed, 3])
+            standardised(X), Y, plan.folds.once(), np.random.default_rng([plan.seed, 3])
         )
         trees = ExtraTreesRegressor(60, min_samples_leaf=5, bootstrap=True, random_state=plan.seed)
         yes["forest"] = plan.out_of_fold(trees, X, Y.astype(np.float64))

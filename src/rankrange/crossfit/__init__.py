@@ -3,8 +3,7 @@
 `folds` draws folds, `path` fits increasing shares m on them, `held_out` scores them and chooses C. `choose` chooses m
 without clean data, `with_clean` with a clean validation set (Algorithm 2), and `fpr_choice` the training range of
 partial AUC. `models` fits any model on folds, and `alternate` fits the ranked range of any model by alternating between
-ranking and fitting. `predictions`, `neighbours`, `trees`, `simple_models` and `text_member` predict
-for the label-noise ensemble; `members` is a table of some of them. `label_share` estimates the share of wrong labels,
-`distant_rows` finds high-leverage rows, and `numeric` converts tables to numeric columns. May import: `core`,
-`label_noise`, `metrics`, `solvers`.
+ranking and fitting. `predictions` (linear models), `neighbours` and `trees` predict for the label-noise ensemble;
+`members` is a table of them. `distant_rows` finds high-leverage rows, and `numeric` converts tables to numeric columns.
+May import: `core`, `label_noise`, `metrics`, `outliers`, `solvers`.
 """

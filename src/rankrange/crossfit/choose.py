@@ -18,12 +18,15 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..core.objective import Objective
-from ..core.transition import predicted_codes
+from ..core.transition import WIDTH, predicted_codes, probabilities_of
+from ..label_noise import LabelNoiseModel
 from ..outliers import outlier_share
 from ..solvers import Result
+from .folds import draw_folds
 from .held_out import HeldOut, cheapest_C, gate, too_few, weaker_penalty
-from .label_share import share_of_wrong_labels
+from .models import Task
 from .path import dropping, walk, with_C
+from .trees import fit_forests, out_of_fold
 
 # Candidate shares of labels and of outliers. More than half of the labels can be wrong only if there are more than two
 # classes. Dropping 2% of the rows never gained more than dropping 5%, unless a few extreme outliers shift a regression.
@@ -31,6 +34,8 @@ _OF_LABELS = np.array([0.0, 0.05, 0.1, 0.15, 0.25, 0.35, 0.45, 0.6])
 _OF_OUTLIERS = np.array([0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.4, 0.45])
 # The largest share of a class that may be cut.
 _MAX_OF_CLASS = 0.5
+# The share of wrong labels comes from at most this many rows, which estimate it to half a percent.
+_SHARE_ROWS = 4_000
 
 Noise = Callable[[], tuple[float, float, float]]
 
@@ -167,6 +172,30 @@ def _noise(held_out: HeldOut, Z: Array, chosen: int) -> tuple[float, float, floa
         residuals = Z[:, 0] - rows.y
         return outlier_share(residuals[chosen], held_out.mass, residuals[-1:])
     return share_of_wrong_labels(rows, Z[sorted({0, chosen})].transpose(0, 2, 1), held_out.rng)
+
+
+def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Generator) -> tuple[float, float, float]:
+    """The estimated share of wrong labels, and the lower and upper limit of its 95% interval.
+
+    `scores` (fits, n, r) are out-of-fold scores of one or several linear fits for the rows of the objective; of more
+    than 4,000 rows, a sample is used. Labels that these few models do not predict may be wrong or just hard to predict.
+    The interval covers both cases. The forests are for non-linear class boundaries, which linear fits alone take for
+    wrong labels: 20% of them for clean XOR data.
+    """
+    rows = np.arange(objective.design.n)
+    if len(rows) > _SHARE_ROWS:
+        rows = np.sort(rng.choice(rows, _SHARE_ROWS, replace=False))
+    codes, mass = objective.strata[rows], None
+    if objective.mass.dtype != bool:
+        mass = objective.mass[rows].astype(np.float64)
+    linear = {f"linear {i}": probabilities_of(Z[rows]) for i, Z in enumerate(scores)}
+    folds = draw_folds(len(rows), rng, strata=codes, n_folds=5, n_repeats=1)
+    task = Task(objective.design.X[rows], codes, np.arange(linear["linear 0"].shape[1]), mass)
+    found = LabelNoiseModel().fit(linear | out_of_fold(fit_forests(task, folds, rng)), codes, mass)
+    weight = np.ones(len(rows)) if mass is None else mass
+    missed = float(weight @ (found.mean.argmax(axis=1) != codes) / weight.sum())
+    most = missed + WIDTH * float(np.sqrt(missed * (1.0 - missed) / weight.sum()))
+    return found.share, found.interval[0], min(1.0, max(found.interval[1], most))
 
 
 # Section 4.3: k = n / divisor once the training accuracy reaches the level.

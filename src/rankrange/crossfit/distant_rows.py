@@ -9,13 +9,12 @@ import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
-from .neighbours import POOL
 
 # A row has high leverage if its distance from the centre exceeds this multiple of the 75% quantile, and at most a
 # quarter of the rows does.
 _DISTANT, _MAX_DISTANT = 2.5, 0.25
 # A row with neighbours has no high leverage: the rank of the neighbour, the largest multiple of the 75% quantile of
-# such distances, and the number of rows from which this quantile is computed.
+# such distances, and the number of rows to search.
 _NEXT, _AS_NEAR, _SAMPLED = 5, 3.0, 2000
 # The largest number of values that rows share in a column of levels, and the least number of unique values of a flagged
 # row.
@@ -82,8 +81,8 @@ def _isolated(Z: Array, rows: Array) -> Array:
     """
     if len(Z) <= _NEXT:
         return np.ones(len(rows), dtype=bool)
-    pool = np.random.default_rng(0).choice(len(Z), min(len(Z), POOL), replace=False)
+    pool = Z[np.random.default_rng(0).choice(len(Z), min(len(Z), _SAMPLED), replace=False)]
     # one more, because a row of the pool is its own neighbour
-    search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(Z[pool])
-    usual = float(np.quantile(search.kneighbors(Z[pool[:_SAMPLED]])[0][:, -1], 0.75))
-    return np.asarray(search.kneighbors(Z[rows])[0][:, -1] > _AS_NEAR * usual)
+    search = NearestNeighbors(n_neighbors=_NEXT + 1).fit(pool)
+    usual, own = (search.kneighbors(part)[0][:, -1] for part in (pool, Z[rows]))
+    return np.asarray(own > _AS_NEAR * np.quantile(usual, 0.75))

@@ -25,15 +25,14 @@ from ..core.pairs import Masses, PairObjective
 from ..metrics import roc_area
 from ..solvers import Result, Settings, solve
 from ..solvers.pairwise import solve_pairs
-from .folds import deal, deal_groups, row_keys
+from .folds import Folds, deal, deal_groups, row_keys
 
 Rates = tuple[float, float]
 # Training ranges end at these multiples of the rate of interest, and at 1. One range also uses only this share of the
 # positives with the highest scores. The multiples of C to try.
 _WIDER, _REACHED, _OF_C = (1.0, 4.0), 0.5, (0.1, 1.0, 10.0)
-# Above the first number of rows, candidates are fitted to one fold of about the second number, only at C if it is a
-# number, and scored on others.
-_FOLDS_UP_TO, _PART = 20_000, 6000
+# Candidates are fitted to about this many training rows of a fold.
+_FITTED_ROWS = 6000
 # With fewer negatives in the range of interest, or fewer positives, differences are not measurable and the logistic fit
 # is used.
 MIN_TO_COMPARE = 10
@@ -53,17 +52,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows of two classes.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n, p)
-        The rows.
-    positive : ndarray of bool of shape (n,)
-        Whether each row is positive.
-    mass : ndarray of shape (n,)
-        The masses of the rows, above 0.
-    """
+    """Rows X of two classes: whether each is positive (n,), and its mass (n,), above 0."""
 
     X: Any
     positive: Array
@@ -74,11 +63,16 @@ class LabelledRows:
         rows = np.flatnonzero(mask)
         return LabelledRows(self.X[rows], self.positive[rows], self.mass[rows])
 
+    def equal_rows(self, seed: int = 0) -> Array:
+        """The number (n,) of each row, the same for equal rows of a class, in an order that depends on contents."""
+        keys = row_keys(self.X, seed) ^ self.positive.astype(np.uint64)
+        return np.unique(keys, return_inverse=True)[1]
+
     def merged(self) -> LabelledRows:
         """Equal rows of a class as one row, in an order that depends on the contents alone."""
-        key = row_keys(self.X, 0) ^ self.positive.astype(np.uint64)
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        return LabelledRows(self.X[first], self.positive[first], np.bincount(inverse, weights=self.mass))
+        number = self.equal_rows()
+        first = np.unique(number, return_index=True)[1]
+        return LabelledRows(self.X[first], self.positive[first], np.bincount(number, weights=self.mass))
 
     def has_both(self, mask: Array) -> bool:
         """Whether the rows of a mask are of both classes."""
@@ -119,14 +113,10 @@ class Chosen(NamedTuple):
     table: dict[str, Array] | None
 
 
-def candidates_of(task: Task, train_fpr: Any, C: Any, n: int) -> list[Candidate]:
-    """The candidates: logistic fits, then ranges, for train_fpr="auto"; otherwise the given range.
-
-    C="auto" tries 0.1, 1 and 10. A number C is the only one, except for train_fpr="auto" and n up to `_FOLDS_UP_TO`:
-    there 0.1, 1 and 10 times C are tried.
-    """
+def candidates_of(task: Task, train_fpr: Any, C: Any) -> list[Candidate]:
+    """The candidates: logistic fits, then ranges, at several C, for train_fpr="auto"; otherwise the given range."""
     middle = 1.0 if C == "auto" else float(C)
-    Cs = [middle * factor for factor in _OF_C] if C == "auto" or n <= _FOLDS_UP_TO else [middle]
+    Cs = [middle * factor for factor in _OF_C]
     if train_fpr != "auto":
         return [Candidate(train_fpr, task.tpr, c) for c in (Cs if C == "auto" else [middle])]
     (lo, hi), (below, above) = task.fpr, task.tpr
@@ -141,8 +131,7 @@ def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | Non
 
     A fit to pairs starts at `start` (p,), by default at a rough logistic fit; a logistic fit ignores `start`.
     """
-    if len(rows.positive) <= _FOLDS_UP_TO:  # a weight of 2 is exactly the row twice
-        rows = rows.merged()
+    rows = rows.merged()  # a weight of 2 is exactly the row twice
     if candidate.fpr is None:
         return _logistic(rows, candidate.C, task)
     objective = _pair_objective(rows, candidate)
@@ -175,73 +164,56 @@ def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
     return replace(result, w=result.w[:, :-1], value=result.value * C * total)
 
 
-# Masks of training rows, and of one or more sets of test rows.
-Splits = list[tuple[Array, list[Array]]]
-
-
-def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, splits: Splits) -> Chosen:
+def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, folds: Folds) -> Chosen:
     """Choose the best candidate on held-out rows, with a preference for logistic fits.
 
     Candidates without a range are logistic fits. Another candidate must be better than the best logistic fit by more
-    than the standard error of the difference over the test sets. Without splits, the first candidate is taken and
-    scores its own training rows.
+    than the standard error of the difference over the test sets. Without folds, the first candidate is taken and scores
+    its own training rows.
     """
-    if not splits:  # too few rows of a class: use the training rows themselves
+    if not len(folds):  # too few rows of a class: use the training rows themselves
         w = fit(rows, candidates[0], task).w[0]
         return Chosen(candidates[0], w, _scored(rows, rows, w), None)
     rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
-    fitted = [_coefficients(rows.take(train), candidates, rough) for train, _ in splits]
-    held = [
-        [_scored(rows.take(train), rows.take(test), w) for w in ws]
-        for ws, (train, tests) in zip(fitted, splits, strict=True)
-        for test in tests
-    ]
+    parts = [(rows.take(train), rows.take(test)) for train, test in zip(folds.train, folds.test, strict=True)]
+    fitted = [_coefficients(train, candidates, rough) for train, _ in parts]
+    held = [[_scored(train, test, w) for w in ws] for ws, (train, test) in zip(fitted, parts, strict=True)]
     # The test sets of repeated folds are not independent.
-    times = int(np.sum([test for _, tests in splits for test in tests], axis=0).max())
-    table = None if len(candidates) == 1 else _compared(held, candidates, task, len(held) / times)
+    independent = len(folds) / folds.test.sum(axis=0).max()
+    table = None if len(candidates) == 1 else _compared(held, candidates, task, independent)
     best = 0 if table is None else int(table["chosen"].argmax())
-    pooled = HeldOut(*(np.concatenate(parts) for parts in zip(*(each[best] for each in held), strict=True)))
+    pooled = HeldOut(*(np.concatenate(columns) for columns in zip(*(each[best] for each in held), strict=True)))
     return Chosen(candidates[best], fitted[0][best], pooled, table)
 
 
-def splits_of(rows: LabelledRows, cv: int, seed: int, groups: Array | None = None) -> Splits:
-    """The folds to train and to test on; an empty list if a class has fewer than two distinct rows or groups.
+def folds_of(rows: LabelledRows, cv: int, seed: int, groups: Array | None = None) -> Folds:
+    """Stratified folds; none if a class has fewer than two distinct rows or groups.
 
     There are `cv` folds, or as many as the smaller class has distinct rows or groups. Equal rows of a class, or rows of
-    a group, are in the same fold. With more than 20,000 rows there is one set of about 6,000 training rows, with `cv`
-    sets of the same size to test. Sets in which a class has no rows are left out.
+    a group, are in the same fold. Folds that lack a class are left out. Many training rows are a sample.
     """
-    n, side = len(rows.positive), rows.positive.astype(np.intp)
-    large = n > _FOLDS_UP_TO
+    n, side, rng = len(rows.positive), rows.positive.astype(np.intp), np.random.default_rng(seed)
+    unit = rows.equal_rows(seed) if groups is None else np.unique(groups, return_inverse=True)[1]
+    n_folds = min(cv, *(len(np.unique(unit[side == code])) for code in (0, 1)))
+    if n_folds < 2:
+        return Folds(*np.empty((2, 0, n), dtype=bool))
     if groups is None:
-        keys = row_keys(rows.X, seed) ^ side.astype(np.uint64)
-        _, first, unit = np.unique(keys, return_index=True, return_inverse=True)
+        first = np.unique(unit, return_index=True)[1]
+        fold = deal(side[first], n_folds, rng)[unit]
     else:
-        unit = groups
-    folds = max(n // _PART, cv + 1) if large else cv
-    folds = min(folds, *(len(np.unique(unit[side == code])) for code in (0, 1)))
-    if folds < 2:
-        return []
-    if groups is None:
-        fold = deal(side[first], folds, np.random.default_rng(seed))[unit]
-    else:
-        fold = deal_groups(n, side, groups, folds, seed)
-    if large:
-        splits = [(fold == 0, [fold == f for f in range(1, min(cv + 1, folds))])]
-    else:
-        splits = [(fold != f, [fold == f]) for f in range(folds)]
-    both = [(train, [test for test in tests if rows.has_both(test)]) for train, tests in splits]
-    return [(train, tests) for train, tests in both if tests and rows.has_both(train)]
+        fold = deal_groups(n, side, groups, n_folds, seed)
+    test = fold == np.arange(n_folds)[:, None]
+    fitted = rng.random(unit.max() + 1)[unit] < _FITTED_ROWS * n_folds / ((n_folds - 1) * n)
+    train = ~test & fitted
+    both = np.array([rows.has_both(train[f]) and rows.has_both(test[f]) for f in range(n_folds)])
+    return Folds(train[both], test[both])
 
 
 def _coefficients(train: LabelledRows, candidates: list[Candidate], task: Task) -> list[Array]:
-    """The coefficients of each candidate; ranges start from the logistic fit with the same C."""
+    """The coefficients of each candidate; a range starts from those of the candidate before it."""
     found: list[Array] = []
-    logistic: dict[float, Array] = {}
     for candidate in candidates:
-        found.append(fit(train, candidate, task, logistic.get(candidate.C)).w[0])
-        if candidate.fpr is None:
-            logistic[candidate.C] = found[-1]
+        found.append(fit(train, candidate, task, found[-1] if found else None).w[0])
     return found
 
 

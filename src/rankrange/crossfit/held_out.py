@@ -19,6 +19,7 @@ from ..core.aggregates import Stratified
 from ..core.arrays import Array
 from ..core.objective import Objective
 from ..core.transition import predicted_codes
+from ..outliers import OUTLYING
 from ..solvers.concentration import concentrate
 from .folds import PENALTIES, Folds, draw_folds
 from .path import dropping, ordinary_fit, out_of_fold, part_of, robust_distances, upwards, walk, with_C
@@ -32,8 +33,6 @@ _FITTED_ROWS = 2400
 # The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
 # errors.
 _SMALL_SAMPLE = 40.0
-# A residual of more robust standard deviations than this is an outlier.
-_OUTLYING = 3.0
 # An l1 path: the number of penalties, and the largest C over the smallest, at which all coefficients are zero.
 _L1_PENALTIES, _L1_RANGE = 50, 50.0
 # Robust losses for the choice of C: the shares that fits drop, and that of the largest losses that is left out.
@@ -78,11 +77,17 @@ class HeldOut:
         """The objective on the rows that start the fit to all rows."""
         return part_of(self.objective, self._some(np.arange(self.objective.design.n)))
 
-    def each(self, fit: Callable[[Objective], Array]) -> Array:
-        """An array with the results of `fit` on the training rows of each fold, stacked along the second axis."""
+    def each(self, fit: Callable[..., Array], *starts: Array) -> Array:
+        """The results (..., r, p) of `fit` on the training rows of each fold, stacked: (..., F, r, p).
+
+        `starts` (F, ...) have further arguments of `fit` for each fold.
+        """
         run = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        found = run(delayed(fit)(part_of(self.objective, rows)) for rows in self.fitted)
-        return np.stack(list(found), axis=1)
+        found = run(
+            delayed(fit)(part_of(self.objective, rows), *start)
+            for rows, *start in zip(self.fitted, *starts, strict=True)
+        )
+        return np.stack(list(found), axis=-3)
 
     @property
     def rows(self) -> Objective:
@@ -132,7 +137,7 @@ def _closeness(rows: Objective, Z: Array) -> Array:
     scales = [np.quantile(residuals, share, axis=1).min() / ndtri(0.5 + 0.5 * share) for share in (0.5, 0.7)]
     least = max(1e-9 * float(np.abs(rows.y).max()), 1e-300)
     sigma = max(scales[0] if scales[0] > least else scales[1], least)
-    return 1.0 - np.minimum(1.0, (residuals / (_OUTLYING * sigma)) ** 2)
+    return 1.0 - np.minimum(1.0, (residuals / (OUTLYING * sigma)) ** 2)
 
 
 def _repeated(objective: Objective, groups: Array | None) -> tuple[Objective, Array | None]:
@@ -277,16 +282,11 @@ def weaker_penalty(held_out: HeldOut, Cs: Array, share: float, W: Array) -> floa
     """
     given = held_out.objective.C_of_sum
     larger = Cs[Cs > 1.01 * given][:: max(1, len(Cs) // len(PENALTIES))]
-    found, last = [W], W
+    found = [W]
     for C in larger:
-        here = with_C(held_out.objective, C)
-        last = np.array(
-            [
-                concentrate(dropping(part_of(here, rows), share), fit)[0]
-                for rows, fit in zip(held_out.fitted, last, strict=True)
-            ]
-        )
-        found.append(last)
+        held_out.objective = with_C(held_out.objective, C)
+        found.append(held_out.each(lambda part, last: concentrate(dropping(part, share), last)[0], found[-1]))
+    held_out.objective = with_C(held_out.objective, given)
     quality = held_out.quality(held_out.predicted(np.array(found)))
     best = gate(quality, held_out.mass, np.zeros(len(found)), np.ones(len(found), dtype=bool), 0.0)[0]
     return float([given, *larger][best])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
 from ..core.arrays import Array
@@ -13,8 +12,8 @@ from .folds import Folds
 
 # The number of neighbours, and the weight in rows by which their mean is shrunk towards that of all training rows.
 _NEIGHBOURS, _SHRUNK = 15, 2.0
-# The largest number of rows to search, and of pairs of rows to compare.
-POOL, _PAIRS = 20_000, 1e9
+# The largest number of rows to search.
+POOL = 20_000
 
 
 def neighbour_means(X: Any, targets: Array, folds: Folds, rng: np.random.Generator, mass: Array | None = None) -> Array:
@@ -23,12 +22,11 @@ def neighbour_means(X: Any, targets: Array, folds: Folds, rng: np.random.Generat
     A row of weight 2 counts as two neighbours. With many training rows, a sample of them is searched. For classes,
     `targets` has a column of zeros and ones for each.
     """
-    most, parts = int(np.clip(_PAIRS / X.shape[0], _NEIGHBOURS, POOL)), []
-    weight = np.ones(X.shape[0]) if mass is None else mass
+    parts, weight = [], np.ones(X.shape[0]) if mass is None else mass
     for train, test in zip(folds.train, folds.test, strict=True):
         pool, rows = np.flatnonzero(train & (weight > 0)), np.flatnonzero(test)
-        if len(pool) > most:
-            pool = np.sort(rng.choice(pool, most, replace=False))
+        if len(pool) > POOL:
+            pool = np.sort(rng.choice(pool, POOL, replace=False))
         search = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(pool))).fit(X[pool])
         near = pool[search.kneighbors(X[rows], return_distance=False)] if len(rows) else np.empty((0, 1), dtype=np.intp)
         before = np.cumsum(weight[near], axis=1) - weight[near]
@@ -39,11 +37,3 @@ def neighbour_means(X: Any, targets: Array, folds: Folds, rng: np.random.Generat
         )
         parts.append(total / (votes.sum(axis=1, keepdims=True) + _SHRUNK))
     return folds.average(parts)
-
-
-def of_unit_variance(X: Any, rows: Array | slice = slice(None)) -> Any:
-    """X with columns of unit variance over these rows; a sparse X is unchanged."""
-    if sp.issparse(X):
-        return X
-    spread = X[rows].std(axis=0)
-    return X / np.where(spread > 0, spread, 1.0)

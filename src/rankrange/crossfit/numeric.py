@@ -11,9 +11,8 @@ from ..core.arrays import Array
 
 # Largest number of categories of a column that become indicator columns; rarer categories get none.
 _MAX_LEVELS = 20
-# Numeric columns with at most this many distinct values may be codes of categories; the largest number of columns of
-# the result; and the number of rows that are checked first.
-_MAX_CODES, _WIDEST, _SAMPLED = 6, 500, 100
+# Numeric columns with at most this many distinct values may be codes of categories.
+_MAX_CODES = 6
 # Columns of more distinct texts than this share of the rows are names or free text, and uninformative.
 _FREE_TEXT = 0.5
 
@@ -46,13 +45,12 @@ def numeric_view(X: Any) -> Any:
 def with_levels(X: Any) -> Any:
     """X with added indicator columns for numeric columns with 3 to 6 distinct values, which may be category codes.
 
-    A sparse X, and an X that would have more than 500 columns, are returned unchanged.
+    A sparse X, and an X that would get more columns than rows, are returned unchanged.
     """
     if sp.issparse(X):
         return X
-    few = [column for column in X.T if len(np.unique(column[:_SAMPLED])) <= _MAX_CODES]
-    levels = [(column, values) for column in few if 2 < len(values := np.unique(column)) <= _MAX_CODES]
-    if X.shape[1] + sum(len(values) for _, values in levels) > _WIDEST:
+    levels = [(column, values) for column in X.T if 2 < len(values := np.unique(column)) <= _MAX_CODES]
+    if X.shape[1] + sum(len(values) for _, values in levels) > len(X):
         return X
     return np.column_stack([X, *(column[:, None] == values for column, values in levels)])
 

@@ -1,24 +1,26 @@
 """Out-of-fold predictions of linear models: an ordinary fit, one that drops suspect rows, and penalised ones.
 
-Linear models hardly overfit wrong labels. Predictions of rows with missing cells are made less confident if that makes
-the labels more likely.
+Linear models hardly overfit wrong labels. Texts are columns of TF-IDF. Predictions of rows with missing cells are made
+less confident if that makes the labels more likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
+from ..core.transition import temperature, tempered
 from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
@@ -29,8 +31,9 @@ from .path import dropping, ordinary_fit, out_of_fold, part_of, upwards, with_C
 Parts = list[tuple[Array, Array]]
 # Candidates for the C of l1-penalised fits, times the number of rows.
 _SPARSE_PENALTIES = np.geomspace(2.0, 60.0, 12)
-# Candidate temperatures, the least probability, and the largest number of columns with missing cells.
-_TEMPERATURES, _LEAST, _FOLLOWED = np.exp(np.arange(-1.5, 3.1, 0.25)), 1e-4, 5
+# The largest number of columns of words and of character n-grams, and the weight of the latter: words of long texts
+# are more specific, but short or misspelt texts have few words in common.
+_TEXT_COLUMNS, _CHARACTER_WEIGHT = 20_000, 0.5
 # Rows that are examined for missing cells, and the smallest number of marked and of other rows.
 _SAMPLED, _MIN_MARKED = 2000, 20
 
@@ -143,24 +146,54 @@ def penalised_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) ->
     """
     task = Task(X, codes, np.arange(n_classes))
     P = fit_folds(LogisticRegression(max_iter=300, tol=1e-3), task, folds).out_of_fold
-    likelihood = [
-        np.log(np.maximum(_tempered(P, t)[np.arange(len(codes)), codes], _LEAST)).sum() for t in _TEMPERATURES
-    ]
-    return _tempered(P, float(_TEMPERATURES[int(np.argmax(likelihood))]))
+    return tempered(P, temperature(P, codes, np.eye(n_classes), np.ones(len(codes))))
+
+
+def text_features(texts: Sequence[str]) -> Any:
+    """TF-IDF of words, pairs of words and character n-grams, as a CSR matrix; without columns if no text has words."""
+    settings: dict[str, Any] = {
+        "sublinear_tf": True,
+        "min_df": 2 if len(texts) > 20 else 1,
+        "max_features": _TEXT_COLUMNS,
+    }
+    words = TfidfVectorizer(ngram_range=(1, 2), **settings)
+    characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), **settings)
+    parts = []
+    for vectorizer, weight in ((words, 1.0), (characters, _CHARACTER_WEIGHT)):
+        try:
+            parts.append(weight * vectorizer.fit_transform(texts))
+        except ValueError:  # no word occurs twice
+            continue
+    return sp.hstack(parts).tocsr() if parts else sp.csr_matrix((len(texts), 0))
+
+
+def text_predictions(texts: Sequence[str], codes: Array, n_classes: int, folds: Folds) -> dict[str, Array]:
+    """Probabilities (n, n_classes) of `penalised_predictions` from `text_features`; empty without features."""
+    X = text_features(texts)
+    return {"text": penalised_predictions(X, codes, n_classes, folds)} if X.shape[1] else {}
 
 
 def less_confident(members: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
     """The predictions (n, classes), less confident for rows with a missing cell if that makes their labels more likely.
 
     A linear model fills a missing cell with an average value and does not lower its confidence. Under a noise model
-    with `transition` (true, given), rows that depend on this cell then look wrong. If nothing changes, the same mapping
-    is returned.
+    with `transition` (true, given), rows that depend on this cell then look wrong. If no cell is missing, the same
+    mapping is returned.
     """
     markers = missing_cells(X)
     if not len(markers):
         return members
-    found = {name: _less_confident(P, codes, markers, transition) for name, P in members.items()}
-    return found if any(P is not members[name] for name, P in found.items()) else members
+    return {name: _less_confident(P, codes, markers, transition) for name, P in members.items()}
+
+
+def _less_confident(P: Array, codes: Array, markers: Array, transition: Array) -> Array:
+    """The predictions of one member; each of `markers` (columns, n) has the rows in which a column is missing."""
+    P, mass = P.copy(), np.ones(len(codes))
+    usual = temperature(P, codes, transition, mass)  # all predictions may be over- or underconfident
+    for rows in markers:
+        of_rows = temperature(P[rows], codes[rows], transition, mass[rows])
+        P[rows] = tempered(P[rows], max(1.0, of_rows / usual))
+    return P
 
 
 def missing_cells(X: Any) -> Array:
@@ -181,32 +214,3 @@ def missing_cells(X: Any) -> Array:
             if _MIN_MARKED <= rows.sum() <= n - _MIN_MARKED and (part == part[:1]).all(axis=0).any():
                 found.append(rows)
     return np.array(found)
-
-
-def _less_confident(P: Array, codes: Array, markers: Array, transition: Array) -> Array:
-    """The predictions of one member; each of `markers` (columns, n) has the rows in which a column is missing.
-
-    The rows of the marker with the largest gain in log likelihood are shrunk first, at most five times, until the gain
-    is below 1.
-    """
-    for _ in range(_FOLLOWED):
-        labels = [(_tempered(P, t) @ transition)[np.arange(len(codes)), codes] for t in _TEMPERATURES]
-        logs = np.log(np.maximum(np.stack(labels, axis=1), _LEAST))
-        common = int(logs.sum(axis=0).argmax())  # all predictions may be over- or underconfident
-        gains = markers @ (logs[:, common:] - logs[:, [common]])
-        marker, step = np.unravel_index(int(gains.argmax()), gains.shape)
-        if gains[marker, step] < 1.0:
-            break
-        factor = float(_TEMPERATURES[common + step] / _TEMPERATURES[common])
-        P = P.copy()
-        P[markers[marker]] = _tempered(P[markers[marker]], factor)
-    return P
-
-
-def _tempered(P: Array, temperature: float) -> Array:
-    """Probabilities (n, classes) shrunk towards their mean over the rows, the limit for infinite `temperature`.
-
-    A temperature below 1 moves them away from it.
-    """
-    logs, mean = np.log(np.clip(P, _LEAST, 1.0)), np.log(np.clip(P.mean(axis=0), _LEAST, 1.0))
-    return np.asarray(softmax(logs / temperature + (1.0 - 1.0 / temperature) * mean, axis=1))

@@ -6,9 +6,6 @@ weights of the members decide between them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
@@ -16,49 +13,43 @@ from ..core.arrays import Array
 from .folds import Folds
 from .models import FittedFolds, Task, fit_folds
 
-# Rounds of boosting, tried until the likelihood of held-out labels falls: later ones learn wrong labels. With at least
-# so many rows, larger trees are tried last: labels that only these explain would be flagged otherwise.
-_ROUNDS, _MORE_ROUNDS, _LARGER_FROM = (4, 12, 36), 100, 5_000
-# The number of trees of a forest, the smallest leaves by member, and the largest numbers of rows to fit to.
-_TREES, _LEAVES, _TREE_ROWS = 12, {"forest": 3, "coarse_forest": 30}, 5_000
-_BOOSTED_ROWS = 50_000
+# Rounds of boosting, tried until the likelihood of held-out labels falls: later ones learn wrong labels.
+_ROUNDS = (4, 12, 36, 100)
+# The smallest leaves of a forest by member, the number of its trees, and the largest number of rows of a tree.
+_LEAVES, _TREES, _TREE_ROWS = {"forest": 3, "coarse_forest": 30}, 12, 5_000
 
 
-def fit_trees(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, FittedFolds]:
+def fit_trees(task: Task, folds: Folds, rng: np.random.Generator) -> dict[str, FittedFolds]:
     """Boosted trees and forests by member, fitted to the training rows of each fold."""
-    task, seed = Task(X, codes, np.arange(n_classes)), int(rng.integers(2**31))
-    forests = fit_forests(RandomForestClassifier(_TREES), _LEAVES, task, folds, seed)
-    return {"boosting": _boosted(task, n_classes, folds), **forests}
+    return {"boosting": _boosted(task, folds), **fit_forests(task, folds, rng)}
 
 
-def tree_predictions(X: Any, codes: Array, n_classes: int, folds: Folds, rng: np.random.Generator) -> dict[str, Array]:
-    """Out-of-fold probabilities (n, n_classes) of boosted trees and of forests by leaf size."""
-    return {name: fits.out_of_fold for name, fits in fit_trees(X, codes, n_classes, folds, rng).items()}
-
-
-def fit_forests(model: Any, leaves: Mapping[str, int], task: Task, folds: Folds, seed: int) -> dict[str, FittedFolds]:
+def fit_forests(task: Task, folds: Folds, rng: np.random.Generator) -> dict[str, FittedFolds]:
     """Forests by the name of their smallest leaves, fitted to the training rows of each fold."""
-    rows = min(1.0, _TREE_ROWS / len(task.y))
-    model = model.set_params(bootstrap=True, max_samples=rows)
+    seeds = int(rng.integers(2**31)) + np.arange(len(folds))
+    model = RandomForestClassifier(_TREES, max_samples=min(1.0, _TREE_ROWS / len(task.y)))
     return {
-        name: fit_folds(model.set_params(min_samples_leaf=leaf), task, folds, seeds=seed + np.arange(len(folds)))
-        for name, leaf in leaves.items()
+        name: fit_folds(model.set_params(min_samples_leaf=leaf), task, folds, seeds=seeds)
+        for name, leaf in _LEAVES.items()
     }
 
 
-def _boosted(task: Task, n_classes: int, folds: Folds) -> FittedFolds:
+def out_of_fold(fits: dict[str, FittedFolds]) -> dict[str, Array]:
+    """Probabilities (n, classes) by member."""
+    return {name: found.out_of_fold for name, found in fits.items()}
+
+
+def _boosted(task: Task, folds: Folds) -> FittedFolds:
     """Boosted trees with the number of rounds at which held-out labels are most likely."""
-    n, leaves = len(task.y), 15 if n_classes == 2 else 8
-    keep = np.zeros(n, dtype=bool)
-    keep[np.random.default_rng(0).permutation(n)[:_BOOSTED_ROWS]] = True
+    assert task.classes is not None
+    rows, leaves = np.arange(len(task.y)), 15 if len(task.classes) == 2 else 8
     best, most = None, -np.inf
-    for rounds in _ROUNDS if n < _LARGER_FROM else (*_ROUNDS, _MORE_ROUNDS):
-        leaves = 63 if rounds == _MORE_ROUNDS else leaves
+    for rounds in _ROUNDS:
         model = HistGradientBoostingClassifier(
             max_iter=rounds, learning_rate=0.2, max_leaf_nodes=leaves, early_stopping=False, random_state=0
         )
-        found = fit_folds(model, task, folds, keep=keep)
-        likelihood = found.out_of_fold[np.arange(n), task.codes][folds.tested]
+        found = fit_folds(model, task, folds)
+        likelihood = found.out_of_fold[rows, task.codes][folds.tested]
         gain = float(np.log(np.maximum(likelihood, 1e-4)).mean())
         if best is not None and gain <= most:
             break

@@ -17,21 +17,20 @@ from ..core.arrays import Array
 from ..core.ranges import check_rates
 from ..core.row_space import RowSpace
 from ..core.threads import threads_for
-from ..crossfit.folds import given_folds, whole_number
+from ..crossfit.folds import Folds, given_folds, whole_number
 from ..crossfit.fpr_choice import (
     MIN_TO_COMPARE,
     Candidate,
     Chosen,
     LabelledRows,
     Rates,
-    Splits,
     Task,
     calibrate,
     candidates_of,
     choose,
     fit,
+    folds_of,
     negative_scale,
-    splits_of,
     threshold_at,
 )
 from .fitted import FORMATS, PER_CLASS, LinearModel, LogProbabilities, forget, of_rows
@@ -62,12 +61,12 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         A narrow range needs classes that hardly overlap; otherwise all coefficients are 0.
     C : float or "auto", default=1.0
         Inverse of regularization strength. "auto" tries 0.1, 1 and 10. A number is used as it is, except that
-        train_fpr="auto" on up to 20,000 rows tries 0.1, 1 and 10 times C.
+        train_fpr="auto" tries 0.1, 1 and 10 times C.
     cv : int, splitter or iterable of (train, test), default=5
         Folds for choosing the range and C, for the probabilities and for the threshold. An int is a number of
-        stratified folds, with identical rows of a class in one fold. Of more than 20,000 rows, candidates are fitted
-        to about 6,000 and scored on `cv` times as many others. If a class has only one distinct row or one group,
-        training rows replace held-out rows, nothing is compared, and the smallest C is used.
+        stratified folds, with identical rows of a class in one fold; candidates are then fitted to at most about 6,000
+        training rows of each. If a class has only one distinct row or one group, training rows replace held-out rows,
+        nothing is compared, and the smallest C is used.
     max_iter, tol : int and float, default=200 and 1e-6
         The solver stops after `max_iter` iterations, or when the relative duality gap is at most `tol`.
     random_state : int, RandomState or None, default=None
@@ -163,12 +162,12 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         if groups is not None:
             check_consistent_length(X, groups)
             groups = np.asarray(groups)
-        splits = self._splits(rows, X, y, groups, present)
+        folds = self._folds(rows, X, y, groups, present)
         space = RowSpace.of(rows.X)
         if space is not None:
             rows = LabelledRows(space.X, rows.positive, rows.mass)
         with threads_for(rows.X):
-            chosen = choose(rows, candidates, task, splits)
+            chosen = choose(rows, candidates, task, folds)
             result = fit(rows, chosen.candidate, task, chosen.start)
         self._store_result(result, 1.0)
         self._store_coefficients(result.w if space is None else space.coefficients(result.w), X.dtype)
@@ -196,19 +195,19 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
         mass = np.ones(len(codes)) if weight is None else weight[present]
         return LabelledRows(X[present], codes[present] == 1, mass), unit_of(weight), present
 
-    def _splits(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Any) -> Splits:
-        """Masks of the training and test rows of stratified folds, or of the splits of `cv`."""
+    def _folds(self, rows: LabelledRows, X: Any, y: Any, groups: Any, present: Any) -> Folds:
+        """Stratified folds, or those of the splitter `cv`, of the rows with positive weight."""
         if isinstance(self.cv, Integral):
             cv = whole_number("cv", self.cv, 2)
-            return splits_of(rows, cv, seed_of(self.random_state), None if groups is None else groups[present])
-        folds = given_folds(self.cv, X, y, groups)
-        pairs = list(zip(folds.train[:, present], folds.test[:, present], strict=True))
-        if not all(rows.has_both(mask) for pair in pairs for mask in pair):
+            return folds_of(rows, cv, seed_of(self.random_state), None if groups is None else groups[present])
+        given = given_folds(self.cv, X, y, groups)
+        folds = Folds(given.train[:, present], given.test[:, present])
+        if not all(rows.has_both(mask) for mask in (*folds.train, *folds.test)):
             raise ValueError(
                 "each split of cv must have rows of both classes to fit and to score, got one without; use for "
                 "example StratifiedKFold"
             )
-        return [(train, [test]) for train, test in pairs]
+        return folds
 
     def _candidates(self, rows: LabelledRows, task: Task, train_fpr: Any, unit: float) -> list[Candidate]:
         negatives, positives = (rows.mass_of(side) / unit for side in (False, True))
@@ -221,7 +220,7 @@ class PartialAUCClassifier(LogProbabilities, ClassifierMixin, LinearModel):
                 f"the range must hold at least one negative, got train_fpr={train_fpr} of {negatives:.6g} negatives, "
                 f"which is {negatives * (train_fpr[1] - train_fpr[0]):.3g}; widen it or use train_fpr='auto'"
             )
-        return candidates_of(task, train_fpr, self.C, len(rows.positive))
+        return candidates_of(task, train_fpr, self.C)
 
     def _store(self, chosen: Chosen, w: Array, rows: LabelledRows, rate: float) -> None:
         """Store the chosen ranges and C, the intercept, the slope of the log odds, the threshold and `tuning_`."""

@@ -43,8 +43,8 @@ def resampled_mm(problem: TrimmedSquares, b: Array, first: Array, scale: float, 
 def resampled_trimmed(problem: TrimmedSquares, b: Array, kept: Array, cut: float, counts: Array) -> Array:
     """Deviations (samples, p) from b of the trimmed fits of bootstrap samples, to first order.
 
-    The dropped rows stay dropped; the division accounts for rows that would cross the cut. `cut` is the largest
-    absolute residual of the `kept` rows in standard deviations; `counts` are from `draws`.
+    `cut` is the largest absolute residual of the `kept` rows in standard deviations; rows that would cross it are
+    accounted for by the division.
     """
     return (problem.fit(counts * kept) - b) / (1 - lost_at_cut(cut))
 
@@ -54,7 +54,6 @@ def resampled_reweighted(
 ) -> Array:
     """Deviations (samples, p) from b of the reweighted fits of bootstrap samples, to first order.
 
-    The `kept` rows lie within `cut` standard deviations of the trimmed fit. `raw` (samples, p) are the deviations of
-    the trimmed fits; `counts` are from `draws`.
+    The `kept` rows lie within `cut` standard deviations of the trimmed fit, whose deviations are `raw` (samples, p).
     """
     return problem.fit(counts * kept) - b + lost_at_cut(cut) * raw

@@ -71,7 +71,7 @@ def share_of(h: int, n: int, p: int) -> float:
 
 
 def consistency(share: float) -> float:
-    """The standard deviation of a normal distribution divided by that of the central `share` of its mass."""
+    """The standard deviation of a normal distribution over that of the central `share` of its mass."""
     if share >= 1.0:
         return 1.0
     q = norm.ppf((1 + share) / 2)
@@ -109,8 +109,8 @@ def _known(n: int, slopes: int, pair: tuple) -> float:
 def spread_of_core(residuals: np.ndarray, cut: float) -> float:
     """The standard deviation of a normal that has, within +-cut, the mean square of the residuals within +-cut.
 
-    Unlike the consistency factor of the kept share, this does not mistake gross outliers for the tails of a normal. If
-    the residuals within +-cut are nearly uniform, it returns `cut`. The result is at least cut / 50.
+    Unlike the consistency factor, this does not mistake gross outliers for the tails of a normal. It is `cut` if the
+    residuals within +-cut are nearly uniform, and at least cut / 50.
     """
     inside = residuals[np.abs(residuals) <= cut]
     ratio = float(np.mean(inside**2)) / cut**2 if len(inside) and cut > 0 else 0.0

@@ -1,8 +1,8 @@
 """The influence of each row on robust coefficients, and the covariance that follows from it.
 
 To first order, the error of an estimate is the sum of the influences of the rows, and the sum of their squares is the
-sandwich estimate of its covariance. The kept rows depend on the data as well, because a row that crosses the cut is
-dropped. The covariance of least squares on the kept rows ignores this; the density terms in this module account for it.
+sandwich estimate of its covariance. A row that crosses the cut is dropped: density terms account for that, which the
+covariance of least squares on the kept rows ignores.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def after_trimming(Z: Array, P: Array, residuals: Array, kept: Array, cut: float
 
 
 def after_reweighting(Z: Array, P: Array, residuals: Array, kept: Array, cut: float, raw: Array) -> Array:
-    """Influence (n, p) of each row on the reweighted fit: least squares on the rows within a cut.
+    """Influence (n, p) of each row on the reweighted fit, least squares on the rows of the mask `kept`.
 
-    `kept` is a mask of these rows: their residuals from the trimmed fit are within `cut` standard deviations. `raw`
-    (n, p) is the influence on the trimmed fit. `residuals` are those of the reweighted fit.
+    Their residuals from the trimmed fit are within `cut` standard deviations, and `raw` (n, p) is the influence on it.
+    `residuals` are those of the reweighted fit.
     """
     G = Z[kept].T @ Z[kept]
     scores = Z * np.where(kept, residuals, 0.0)[:, None] + lost_at_cut(cut) * raw @ G

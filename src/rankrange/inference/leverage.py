@@ -43,11 +43,7 @@ class Diagnostics:
 
     @property
     def kinds(self) -> Array:
-        """The kind of each row: one of "regular", "vertical outlier", "good leverage point", "bad leverage point".
-
-        Vertical outliers and bad leverage points have residuals beyond `residual_cut`. Good and bad leverage points
-        have distances beyond `distance_cut`.
-        """
+        """The kind of each row: one of "regular", "vertical outlier", "good leverage point", "bad leverage point"."""
         off, far = np.abs(self.residuals) > self.residual_cut, self.distances > self.distance_cut
         return np.array(KINDS)[off + 2 * far]
 
@@ -81,10 +77,9 @@ class Diagnostics:
 def robust_distances(X: Array, seed: int = 0) -> tuple[Array, float]:
     """Mahalanobis distances (n,) by the minimum covariance determinant, and the cut that 2.5% of normal rows exceed.
 
-    Columns with the same value in half of the rows, such as dummies of rare categories, have no robust scale and are
-    left out. So are directions in which the central half of the rows does not vary, for example because columns are
-    linearly dependent. If no column has a scale, or if there are too few rows, all distances are 0 and the cut is
-    infinite. The covariance is estimated on at most 2000 rows; `seed` is that of their choice and of the estimator.
+    Columns with one value in half of the rows have no robust scale and are left out, and so are directions in which the
+    central half of the rows does not vary. Without a column, or with too few rows, all distances are 0 and the cut is
+    infinite. The covariance is estimated on at most 2000 rows.
     """
     X = np.asarray(X, dtype=np.float64)
     rng = np.random.default_rng(seed)

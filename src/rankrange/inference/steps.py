@@ -26,12 +26,10 @@ class RobustFit:
     """One robust linear fit with its scale and its precision, in the units of the data.
 
     `method` is "LTS", "reweighted LTS", "MM", "least squares" or "exact fit". W (1, p) has the intercept last. `scale`
-    and `raw_scale` are robust standard deviations of the residuals of the final and of the trimmed fit; for "MM",
-    `scale` is that of the S-estimate. `weights` (n,) are 1 or 0, or Tukey's weights for "MM", and `support` is a mask
-    of the rows that the coefficients were fitted to. `residuals` (n,) are those of W. `covariance` (p, p) is the
-    sandwich estimate, NaN for coefficients that are not identified. `rank` is the number of linearly independent
-    columns, including the intercept. `resample` maps the counts of drawn rows (samples, n) to deviations of the
-    coefficients (samples, p).
+    and `raw_scale` are those of the residuals of the final (for "MM" of the S-estimate) and of the trimmed fit.
+    `weights` (n,) are 1 or 0, or Tukey's for "MM"; `support` masks the rows that W was fitted to. `covariance` (p, p)
+    is the sandwich estimate, NaN for coefficients that are not identified. `rank` is the number of independent columns.
+    `resample` maps the counts of drawn rows (samples, n) to deviations of the coefficients (samples, p).
     """
 
     method: str
@@ -113,10 +111,7 @@ def _given(rows: Line, resample: Callable[[Array], Array]) -> Callable[[Array], 
 
 
 def _raw_scale(rows: Line, r: Array, kept: Array, h: int) -> float:
-    """The scale of the kept residuals, consistent for normal errors.
-
-    If all rows are kept, it is the residual standard deviation of least squares.
-    """
+    """The scale of the kept residuals, consistent for normal errors; that of least squares if all rows are kept."""
     total = float(r[kept] @ r[kept])
     if h == rows.n:
         return float(np.sqrt(total / max(rows.n - rows.rank, 1)))
@@ -132,10 +127,9 @@ def _reweighted(
     raw: Array,
     resample_raw: Callable[[Array], Array],
 ) -> RobustFit:
-    """Least squares on the rows within 2.24 raw scales. Its own scale then determines the weights of all rows.
+    """Least squares on the rows `inside` 2.24 raw scales. Its own scale then determines the weights of all rows.
 
-    `inside` is the mask of these rows. Of the trimmed fit, h is the number of kept rows, `core` the `spread_of_core` of
-    the residuals, `raw` (n, p) the influence of the rows, and `resample_raw` gives bootstrap deviations.
+    Of the trimmed fit, h is the number of kept rows, `core` the `spread_of_core`, and `raw` (n, p) the influence.
     """
     b = rows.problem.fit(inside[None])[0]
     r = rows.y - rows.Z @ b

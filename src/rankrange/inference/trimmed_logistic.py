@@ -1,13 +1,11 @@
 """Standard errors of a trimmed logistic regression of two classes.
 
-The usual formula on the kept rows is wrong, because the dropped rows depend on the coefficients. A change of the
-coefficients moves rows across the cut, which makes the objective flatter, and the cut itself is an estimate. Both
-effects are computed from the density of the losses at the cut.
+The usual formula on the kept rows is wrong: a change of the coefficients moves rows across the cut, which makes the
+objective flatter, and the cut itself is an estimate. Both effects follow from the density of the losses at the cut.
 
-Trimming is also inconsistent for the logistic model. It drops correct labels that are unlikely, so coefficients of the
-remaining rows are too large. If no label is wrong, the coefficients are too large by the factor 1 / `temperature_`, an
-attribute of the classifier. If every dropped label is wrong, they are correct. The truth lies between, so intervals
-cover both.
+Trimming is also inconsistent for the logistic model, because it drops correct labels that are unlikely. If no label is
+wrong, the coefficients are too large by the factor 1 / `temperature_`, an attribute of the classifier; if every dropped
+label is wrong, they are correct. The truth lies between, so intervals cover both.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from ..compatibility import num_samples
 from ..core.arrays import Array
 from ..crossfit.folds import Folds
 from ..crossfit.models import Task, fit_folds
-from ..crossfit.neighbours import neighbour_means, of_unit_variance
-from ..crossfit.numeric import numeric_view
+from ..crossfit.neighbours import neighbour_means
+from ..crossfit.numeric import numeric_view, standardised
 from ..crossfit.predictions import log_probabilities, logistic_objective, trimmed_fits, wrong_share
 from ..estimators import AoRRClassifier
 from ..label_noise import mixture_weights
@@ -298,7 +298,8 @@ def neighbour_predictions(
     that of `plain` (n, classes), the probabilities of the ensemble without them. High-leverage rows do not count in the
     comparison.
     """
-    X, targets = of_unit_variance(data.X, ~high_leverage), np.eye(len(data.classes))[data.learnt]
+    X = data.X if sp.issparse(data.X) else standardised(data.X, (~high_leverage).astype(np.float64))
+    targets = np.eye(len(data.classes))[data.learnt]
     shares = neighbour_means(X, targets, folds, rng)
     rows = np.flatnonzero(~high_leverage & np.isfinite(shares[:, 0]))
     likelihood = np.clip(np.stack([P[rows, data.codes[rows]] for P in (plain, shares)]), 1e-4, 1.0)

@@ -2,15 +2,12 @@
 
 **Likelihood.** The members of an ensemble are mixed with the weights under which the given labels are most likely. Rows
 that the mixture predicts to be of class c have the label c with a probability that increases with the confidence of the
-prediction (`reliability`). Overlap of the classes gives this reliability curve a slope; label noise adds a floor of
-errors at high confidence. The rank of the log odds among the rows of a predicted class gives the evidence of the rates,
-because ranks are not affected by models that have learnt how noisy the labels are. The log odds themselves give the
-probabilities of rows, because they express how certain the models are.
+prediction: overlap gives this curve (`reliability`) a slope, label noise a floor of errors at high confidence. The rank
+of the log odds gives the evidence of the rates, because models may have learnt how noisy the labels are; the log odds
+themselves give the probabilities of rows.
 
 **Prior** (`NoisePrior`). No label is wrong; or all classes share one rate; or each class has a different rate, often
-zero. The hardness of the table is a latent variable: if the predictions are hardly better than the class frequencies,
-either the true classes cannot be predicted, or wrong labels hide them. The distribution of the wrong labels of a class
-over the other classes has a symmetric Dirichlet prior.
+zero. The hardness of the table is a latent variable, and the wrong labels of a class have a Dirichlet prior.
 
 **Posterior.** A sum over grids of rates, latent variables and curves. The likelihood of the rates is raised to a power
 below 1, because out-of-fold predictions depend on the same labels.
@@ -55,24 +52,18 @@ class LabelNoisePosterior:
 
     Parameters
     ----------
-    p_wrong : ndarray of shape (n,)
-        The probability that each label is wrong; for rows without a prediction, the share of wrong labels.
-    p_true : ndarray of shape (n, classes)
-        The posterior probability of each true class. A row without a prediction has 1 - share for the given class, and
-        the other classes divide the share equally.
+    p_wrong, p_true : ndarray of shape (n,) and (n, classes)
+        The probability that each label is wrong, and that of each true class. For rows without a prediction p_wrong is
+        the share of wrong labels, which the other classes divide equally.
     share, interval : float and tuple of float
         The expected share of wrong labels among the rows with a prediction, by weight, and its 95% interval.
-    contradicted : float
-        The share of labels that the mixture of the members contradicts: its most probable class is another one.
-    no_error : float
-        The probability that no label is wrong.
+    contradicted, no_error : float
+        The share of labels that are not the most probable class of the mixture, and the probability that none is wrong.
     transition : ndarray of shape (classes, classes)
         The expected transition matrix: rates of each given label (columns) for each true class (rows).
-    weights : dict of str to float
-        The weight of each member of the ensemble.
-    gains : dict of str to float
-        The gain in log likelihood of each member, and of "ensemble", over the class frequencies, after calibration; at
-        least 0. It is a sum over the rows.
+    weights, gains : dict of str to float
+        The weight of each member, and its gain in log likelihood over the class frequencies, after calibration: a sum
+        over the rows, at least 0. Gains include that of "ensemble".
     mean : ndarray of shape (n, classes)
         The mixture of the members. Rows without a prediction contain NaN or infinity.
     _rule : object
@@ -262,7 +253,6 @@ def _check_codes(codes: Array, n_classes: int) -> None:
 
 
 def _of_labels(predictions: Mapping[str, Array], codes: Array) -> Array:
-    """Array (members, n): the probability of the given label under each member."""
     return np.stack([P[np.arange(len(codes)), codes] for P in predictions.values()])
 
 
@@ -287,7 +277,6 @@ def _gain(P: Array, codes: Array, mass: Array) -> float:
 
 
 def _confidence(P: Array, label: int, n: float) -> Array:
-    """Array (n,): the log odds of class `label`, whose probability is bounded for n rows."""
     return np.asarray(logit(bounded(P[:, label], n)))
 
 
@@ -307,11 +296,11 @@ def _rank_score(confidence: Array, mass: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Rule:
-    """The rule that computes the posterior of a row from its prediction and its label.
+    """The posterior of a row from its prediction and its label.
 
-    `weights` (classes, rates) are the probabilities of each rate. `curves` (classes, rates, points) are the
-    probabilities that the predicted class is the true one at each confidence in `points`. `to` (true, given) has the
-    distribution of the wrong labels of each true class. `n` is the number of rows of the fit, by weight.
+    `weights` (classes, rates) are the probabilities of each rate, `curves` (classes, rates, points) those that the
+    predicted class is the true one at each confidence in `points`, `to` (true, given) has the distribution of the wrong
+    labels of each class, and `n` is the number of rows of the fit, by weight.
     """
 
     weights: Array

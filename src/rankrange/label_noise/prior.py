@@ -32,24 +32,22 @@ class NoisePrior:
     unpredictable : float
         Probability that the predictions are no better than the class frequencies, whatever the labels are.
     hardness_decay : float
-        Otherwise the hardness t of a table has the density t^(-1/2) (1 - t)^hardness_decay, up to a constant: t is 0 if
-        all true classes are predicted, and 1 if predictions are no better than the class frequencies.
+        Otherwise the hardness t of a table has a density proportional to t^(-1/2) (1 - t)^hardness_decay: t is 0 if all
+        true classes are predicted, and 1 if predictions are no better than the class frequencies.
     surprises : float
         Least probability that the predicted class is not the true one, even with the highest confidence.
     steepness, steepness_sd : float
         How steeply errors decrease with the rank of the confidence: the log steepness has a normal prior around
-        log(steepness (1 - t) / h), where h is the share of hard rows of a class and t the hardness of the class.
-        steepness_sd is the standard deviation between tables, and also between the classes of a table. A row is hard
-        if its prediction is wrong, whatever its label.
+        log(steepness (1 - t) / h), where h is the share of rows of a class whose prediction is wrong, whatever the
+        label. steepness_sd is the standard deviation between tables, and also between the classes of a table.
     class_sd : float
         Standard deviation between the classes of a table: of the log odds of their hardness, and of the shift and the
         log scale of their curves by log odds relative to calibrated predictions.
     evidence_power : float
         Power to which the likelihood of the rates is raised.
     hidden_errors : float
-        Probability that overlap of the classes hides errors. They are then an unknown part, from a tenth to all, of
-        the labels that predictions contradict without confidence, and of labels that models agree with because a class
-        has lost most of its own. This widens the interval of the share only.
+        Probability that overlap of the classes hides errors: an unknown part, from a tenth to all, of the labels that
+        predictions contradict without confidence, and of those that models have learnt. It widens the interval only.
     dirichlet_rows : float
         Weight, in rows, of the two Dirichlet priors: equal weights of the members, and equal probabilities of the wrong
         labels of a true class.

@@ -9,13 +9,12 @@ c are wrong, and `low` the rate at which labels of other classes become c. The s
 explains, bounds the evidence of a single label.
 
 A row is hard if its true class is not the predicted one. The share of hard rows of the class is h = t (1 - f), where f
-is the frequency of the class and t its hardness: 0 if all true classes are predicted, 1 if predictions are no better
-than the class frequencies. The log odds of t have a normal distribution around those of the table.
+is the frequency of the class and t its hardness, whose log odds have a normal distribution around those of the table.
 
 **By rank**, for the evidence of the rates. The confidence is log(1 / u), where u is the share of the rows predicted to
 be of class c that have a higher confidence, and the curve is a s + b. Here f is the frequency of the true class, given
-the rates. Overlap of the classes makes hard rows rare among confident ones. The shift b follows from h. The steepness a
-is about proportional to (1 - t) / h: the confidence is uninformative if the predictions are.
+the rates. The shift b follows from h. The steepness a is about proportional to (1 - t) / h: the confidence is
+uninformative if the predictions are.
 
 **By log odds**, for the probabilities of rows. The curve is logit(f) + a (s - logit(f)) + b, with b = 0 and a = 1 for
 calibrated predictions of clean labels. Here f is the frequency of the label. Predictions of noisy labels are less
@@ -47,7 +46,7 @@ _DEVIATIONS = np.linspace(-2.5, 2.5, 9)
 
 
 class Groups(NamedTuple):
-    """Rows grouped by confidence: the mean confidence, and the weights of agreeing and disagreeing labels."""
+    """Groups of rows: their mean confidence, and the weights of agreeing and disagreeing labels."""
 
     confidence: Array
     agree: Array
@@ -155,7 +154,6 @@ def bounded(probability: Any, n: float) -> Any:
 
 
 def _true_frequency(frequency: float, low: Array, high: Array, n: float) -> Array:
-    """Array (rates,): the frequency of the true class under each rate, from that of its label among n rows."""
     return np.asarray(bounded((frequency - low) / (1.0 - low - high), n))
 
 

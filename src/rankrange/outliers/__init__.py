@@ -4,6 +4,7 @@
 `core`; NumPy, SciPy and scikit-learn's isotonic regression only.
 """
 
+from .model import OUTLYING as OUTLYING
 from .model import OutlierPosterior as OutlierPosterior
 from .model import outlier_posterior as outlier_posterior
 from .model import outlier_share as outlier_share

@@ -45,10 +45,9 @@ class OutlierPosterior:
 def outlier_share(residual: Array, mass: Array, robust: Array | None = None) -> tuple[float, float, float]:
     """The share of outliers, and the lower and upper limit of its 95% interval.
 
-    It is the share of residuals beyond three robust standard deviations, corrected for the share of normal errors that
-    lie beyond them. Clustered outliers shift and widen a fit that accommodates them, so that it sees none. The upper
-    limit is therefore at least that around the densest half of the residuals, of this fit and of `robust` (fits, n),
-    the residuals of fits that drop more rows.
+    Outliers lie beyond three robust standard deviations; normal errors there are subtracted. A fit that accommodates
+    clustered outliers sees none, so the upper limit is at least that around the densest half of the residuals, of this
+    fit and of `robust` (fits, n), which drop more rows.
     """
     sigma = quantile(np.abs(residual), CLEAN_SHARE, mass) / float(ndtri(0.5 + CLEAN_SHARE / 2))
     share, low, high = _beyond(residual, sigma, mass)
@@ -85,10 +84,9 @@ def outlier_posterior(
 ) -> OutlierPosterior:
     """Estimate which residuals are outliers; NaN marks rows without a residual.
 
-    The model is a mixture: a residual is clean, or an outlier from a normal at least three times as wide. The scale of
-    clean residuals comes from the 70% quantile of absolute residuals, which is robust to outliers. EM estimates the
-    share and the width of outliers. In standard deviations of clean residuals, no residual below 2 is an outlier, and
-    every residual above 30 is one.
+    A residual is clean, with a scale from the 70% quantile of absolute residuals, or an outlier from a normal at least
+    three times as wide. EM estimates the share and the width of outliers. In standard deviations of clean residuals, no
+    residual below 2 is an outlier, and every residual above 30 is one.
 
     Parameters
     ----------
@@ -100,9 +98,8 @@ def outlier_posterior(
         The absolute residual that a model expects for each row. Residuals are then divided by their local scale.
     clean : {"normal", "skewed"}, default="normal"
         The distribution of clean residuals. "normal" has one scale. It flags no row if the share of outliers is not
-        significantly above 0, or if it is above 30%, because then the normal model does not fit; `rate` is still the
-        estimate. "skewed" has a separate width and tail shape on each side of zero. It averages over shapes, weighted
-        by their likelihoods; the longest tails are longer than exponential.
+        significantly above 0, or above 30%, because then it does not fit; `rate` is still the estimate. "skewed" has a
+        separate width on each side of zero, and averages over shapes of the tails, weighted by their likelihoods.
 
     Returns
     -------
@@ -132,10 +129,7 @@ def outlier_posterior(
 
 
 def _standardised(residual: Array, mass: Array, expected: Array | None) -> Array:
-    """Residuals divided by their local scale, if `expected` is given, and then by their overall scale.
-
-    If the overall scale is 0, they become 0 if `expected` is given and stay unchanged otherwise.
-    """
+    """Residuals divided by their local scale, if `expected` is given, and by their overall scale, unless it is 0."""
     if expected is not None:
         scale = local_scale(residual, expected, mass)
         residual = np.divide(residual, scale, out=np.zeros_like(residual), where=scale > 0)
@@ -155,10 +149,7 @@ def _mean(p: Array, mass: Array) -> tuple[float, float, float]:
 
 
 def _by_side(residual: Array, mass: Array) -> Array:
-    """The probability that each residual is an outlier, with separate widths and shapes on the two sides of zero.
-
-    The width of one side is at most three times that of the other.
-    """
+    """The probability that each residual is an outlier, with widths of the two sides that differ at most threefold."""
     size, up = np.abs(residual), residual >= 0
     clean_size = [_clean_size(size, side, mass) for side in (up, ~up)]
     wrong = np.zeros(len(size))

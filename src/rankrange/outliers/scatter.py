@@ -1,8 +1,7 @@
 """The scale of out-of-fold residuals: overall and local.
 
-A model predicts the absolute residuals, clipped. Its predictions order the rows. The local scale is a robust quantile
-of the residuals of neighbouring rows in this order, made monotone. Noise that grows with a feature or with the target
-is therefore not mistaken for outliers. If the noise is homoscedastic, the local scale is constant.
+A model predicts the absolute residuals. Its predictions order the rows, and the local scale is a robust quantile of the
+residuals of neighbours in this order, made monotone, so noise that grows with a feature or the target has no outliers.
 """
 
 from __future__ import annotations
@@ -42,10 +41,9 @@ def robust_scale(residual: Array, mass: Array | None = None, share: float = CLEA
 
 
 def _scale_of_part(residual: Array, mass: Array) -> float:
-    """The smaller of the scales from the 70% and the 50% quantile.
+    """The smaller of the scales from the 70% and the 50% quantile, because a bin may have more than 30% outliers.
 
-    Outliers may cluster in a bin where they have misled the model, so their share can exceed 30%. A median of zero is
-    ignored, because repeated targets cause it.
+    A median of zero is ignored, because repeated targets cause it.
     """
     most, half = robust_scale(residual, mass), robust_scale(residual, mass, 0.5)
     return min(most, half) if half > 0 else most

@@ -21,7 +21,7 @@ from ..core.threads import one_thread
 from ..core.transition import probabilities_of
 from ..crossfit import predictions
 from ..crossfit.folds import Folds
-from ..crossfit.models import predict_with
+from ..crossfit.models import Task, predict_with
 from ..crossfit.trees import fit_trees
 from ..estimators import AoRRClassifier
 from ..issues.find import P_WRONG_IN_SCORE, add_fdr, as_dense, find_label_issues
@@ -103,7 +103,7 @@ def _fitted(
         d = space.X.shape[1]
         W = np.concatenate([space.coefficients(W[..., :d]), W[..., d:]], axis=-1)
     dense = as_dense(data.X) if trees else None
-    grown = {} if dense is None else fit_trees(dense, codes, n_classes, folds, rng)
+    grown = {} if dense is None else fit_trees(Task(dense, codes, np.arange(n_classes)), folds, rng)
     members = Members(data.model, W, {name: fits.models for name, fits in grown.items()})
     posterior = LabelNoiseModel().fit(members.predictions(fold, data.X), codes, data.mass)
     assert data.model.classes is not None
