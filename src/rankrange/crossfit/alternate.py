@@ -39,9 +39,8 @@ def alternate(
     """Fit to all rows, then repeatedly to the ranks m+1..k of the out-of-fold losses of the last fits.
 
     `fit` gets a mask of the rows to fit to. `losses_of` returns the out-of-fold losses (n,), NaN for rows without a
-    prediction. The iteration ends after `rounds` rounds (at least 1), or at the first round that does not lower the
-    ranked range of these losses; if no row lies outside the ranks m+1..k, there is no round. The result has
-    the models of the last round, and the losses that chose its rows.
+    prediction. The iteration ends after `rounds` rounds (at least 1), or at the first that does not lower the ranked
+    range of these losses. The result has the models of the last round, and the losses that chose its rows.
     """
     last = fit(np.ones(len(mass), dtype=bool))
     losses = losses_of(last)

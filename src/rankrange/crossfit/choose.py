@@ -1,11 +1,10 @@
 """Automatic m and C without clean data; `with_clean` uses a clean validation set.
 
 Fits along one path of m (`path`) are scored on held-out rows against the given targets. For classes the score is
-balanced accuracy. Under class-conditional label noise it is an increasing function of the balanced accuracy on clean
-labels, which accuracy is not. If the same share of each class is dropped, the score is accuracy, because dropping then
-shifts the boundary, which balanced accuracy rewards even if all labels are right. For numeric targets the score is
-based on a squared error capped at three robust standard deviations, and the smallest m within one standard error of the
-best score counts as the best. In both cases the best m must beat m = 0 by one standard error, with few rows by more.
+balanced accuracy, which under class-conditional label noise increases with that on clean labels; if the same share of
+each class is dropped it is accuracy, because dropping then shifts the boundary. For numeric targets it is a squared
+error capped at three robust standard deviations, and the smallest m within one standard error of the best counts as the
+best. The best m must beat m = 0 by one standard error, with few rows by more.
 """
 
 from __future__ import annotations
@@ -42,22 +41,12 @@ Noise = Callable[[], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen m, k and C, and the table of candidates.
+    """The chosen m, k and scikit-learn's C (None if they are not chosen here), and the reason.
 
-    Attributes
-    ----------
-    fits : list of (float, ndarray of shape (r, p))
-        The values of m that score better than m = 0, as masses or as counts if masses are counts, each with a fit to
-        continue from: the best first, then smaller ones in case that the final fit drops most of a class.
-    table : dict of ndarray
-        Arrays with one entry per candidate, or per evaluation on a clean validation set; empty if nothing was compared.
-    reason : str
-        The reason for the choice.
-    noise : callable
-        Computes the estimated share of wrong labels or of outliers, and the limits of its 95% interval; (0, 0, 1) with
-        too few rows. It may differ from m, which has the best score.
-    k, C : float or None
-        The k of `choose_with_validation` and the scikit-learn C of `choose_m`, whether chosen or given; otherwise None.
+    `fits` has the values of m that score better than m = 0, as masses or as counts, each with a fit (r, p) to continue
+    from: the best first, then smaller ones in case that the final fit drops most of a class. `table` has an entry per
+    candidate or per evaluation on a clean validation set. `noise` computes the estimated share of wrong labels or of
+    outliers and its 95% interval, (0, 0, 1) with too few rows.
     """
 
     fits: list[tuple[float, Array]]
@@ -90,9 +79,8 @@ def choose_m(
     """Choose m, and C if it is not given, by cross-validation against the given targets.
 
     C is scikit-learn's. It is chosen first, on the same folds; if m > 0, weaker penalties are tried again for the
-    chosen m. Shares that drop more than half of a class are not compared. With fewer than 20 rows, a single group or a
-    k below all candidates nothing is chosen: m is 0, and C is 1 unless it is given. The m of the objective is ignored,
-    its k is kept. Folds never split `groups`. If the rows of the objective are a sample, `total` is the mass of all
+    chosen m. With fewer than 20 rows, a single group or a k below all candidates m is 0, and C is 1 unless it is given.
+    The k of the objective is kept. Folds never split `groups`. If the rows are a sample, `total` is the mass of all
     rows, to which C refers.
     """
     k_share, numeric = objective.k / objective.total, objective.loss.targets == "numbers"
@@ -130,9 +118,8 @@ def choose_m(
 def _allowed(held_out: HeldOut, shares: Array, Z: Array) -> Array:
     """Array (M,): the candidates that do not drop more than half of a class, or more than outliers.
 
-    With peaked noise, such as Laplace noise, dropping a third of correct rows would improve the score of a regression.
-    The smallest share is always allowed, because dropping a few extreme outliers is worthwhile. The share of outliers
-    is limited by its upper limit, or by half more than a limit that assumes that they are few.
+    With peaked noise, dropping a third of correct rows would improve the score of a regression. The smallest share is
+    always allowed. Others are at most the upper limit of the share of outliers, or half more than a symmetric one.
     """
     rows = held_out.rows
     if rows.loss.targets == "numbers":
@@ -177,10 +164,9 @@ def _noise(held_out: HeldOut, Z: Array, chosen: int) -> tuple[float, float, floa
 def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Generator) -> tuple[float, float, float]:
     """The estimated share of wrong labels, and the lower and upper limit of its 95% interval.
 
-    `scores` (fits, n, r) are out-of-fold scores of one or several linear fits for the rows of the objective; of more
-    than 4,000 rows, a sample is used. Labels that these few models do not predict may be wrong or just hard to predict.
-    The interval covers both cases. The forests are for non-linear class boundaries, which linear fits alone take for
-    wrong labels: 20% of them for clean XOR data.
+    `scores` (fits, n, r) are out-of-fold scores of linear fits for the rows of the objective; at most 4,000 are used.
+    Forests are added, because linear fits alone take non-linear boundaries for wrong labels (20% in clean XOR data).
+    Labels that no model predicts may be wrong or hard, so the interval covers both cases.
     """
     rows = np.arange(objective.design.n)
     if len(rows) > _SHARE_ROWS:

@@ -24,9 +24,8 @@ _LEVELS, _ODD_LEVELS = 20, 3
 def rows_with_unique_levels(X: Any) -> Array:
     """A mask (n,) of the rows whose values are unique in columns in which the other rows share a few values.
 
-    Such rows are outliers, whatever their label. Columns with 2 to 20 shared values are used, if at most a quarter of
-    the rows has a unique value. A row is flagged if its value is unique in at least three and in at least half of these
-    columns. No row of a sparse X is flagged.
+    A row is flagged if its value is unique in at least three and in at least half of the columns with 2 to 20 shared
+    values and at most a quarter of unique ones. No row of a sparse X is flagged.
     """
     n = X.shape[0]
     n_unique, candidates = np.zeros(n, dtype=np.intp), 0
@@ -43,9 +42,8 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
     """A mask (n,) of the high-leverage rows: isolated rows that are distant from the medians of the columns.
 
     Distances are in robust units of each column; a row is distant beyond 2.5 times the 75% quantile. Values that
-    several rows share do not count as distant, distant rows that are close to each other are not flagged, nor are rows
-    of a class (`codes`) in which most rows would be flagged. If more than a quarter of all rows is distant, or if X is
-    sparse or has no columns, none is flagged.
+    several rows share are not distant. Rows of a class (`codes`) in which most rows would be flagged are not, and none
+    if more than a quarter of all rows is distant, or if X is sparse or has no columns.
     """
     none = np.zeros(len(codes), dtype=bool)
     if sp.issparse(X) or X.shape[1] == 0:
@@ -75,10 +73,7 @@ def high_leverage_rows(X: Any, codes: Array) -> Array:
 
 
 def _isolated(Z: Array, rows: Array) -> Array:
-    """A mask of those of `rows` whose fifth neighbour in a sample of Z is more than three times as distant as usual.
-
-    Rows of a distant cluster have near neighbours; outliers have none. If Z has five rows or fewer, all are isolated.
-    """
+    """A mask of those of `rows` whose fifth neighbour in a sample of Z is more than three times as distant as usual."""
     if len(Z) <= _NEXT:
         return np.ones(len(rows), dtype=bool)
     pool = Z[np.random.default_rng(0).choice(len(Z), min(len(Z), _SAMPLED), replace=False)]

@@ -35,8 +35,7 @@ def deal(strata: Array, folds: int, rng: np.random.Generator) -> Array:
 def row_keys(X: Any, seed: int) -> Array:
     """A 64-bit hash (n,) of each row, the same for equal rows in dense or sparse format.
 
-    It is the sum of the hashes of the entries. Sums of integers do not depend on the order, unlike those of floats, and
-    a zero adds nothing.
+    It is the sum of the hashes of the entries, to which a zero adds nothing.
     """
     columns = np.random.default_rng(seed).integers(2**64, size=X.shape[1], dtype=np.uint64)
     if hasattr(X, "toarray"):
@@ -138,8 +137,7 @@ def label_folds(codes: Array, cv: Any, n_repeats: int | None, rng: np.random.Gen
     """Folds that test each row equally often and train on all other rows.
 
     `cv` is a number of folds to draw, a splitter, a list of (train, test) rows, or a `Folds` object, which is returned
-    unchanged. `n_repeats` is how often folds are drawn; None means `default_repeats`. Given folds that do not test each
-    row equally often raise a ValueError.
+    unchanged. `n_repeats` is how often folds are drawn; None means `default_repeats`.
     """
     n = len(codes)
     if isinstance(cv, Folds):
@@ -191,10 +189,7 @@ def draw_folds(
 
 
 def deal_groups(n: int, strata: Array | None, groups: Array, n_folds: int, seed: int) -> Array:
-    """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible.
-
-    A ValueError is raised if there are fewer groups than folds.
-    """
+    """The fold (n,) of each row: the same for all rows of a group, and balanced within strata as far as possible."""
     found = len(np.unique(groups))
     if found < n_folds:
         raise ValueError(

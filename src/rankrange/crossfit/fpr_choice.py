@@ -1,13 +1,10 @@
 """Partial AUC on held-out rows: the choice of the training range, calibration and thresholds.
 
-The best range for training is often wider than the range of interest. A pair loss on the few hardest negatives has few
-rows to learn from, and it is minimal at w = 0 if no linear model ranks the mean positive above them. Cross-validation
-therefore compares, at several C, wider ranges, a range without the lowest positives, and a logistic fit to all rows.
-The logistic fit is chosen unless another candidate is better by more than a standard error. The held-out scores of the
-chosen candidate give probabilities and thresholds.
-
-Without groups, equal rows of a class stay in one fold, and folds depend on the contents of rows and not on their order.
-So a weight of 2 equals the row twice.
+A pair loss on the few hardest negatives has few rows to learn from, and it is minimal at w = 0 if no linear model ranks
+the mean positive above them. Cross-validation therefore compares, at several C, wider ranges, one without the lowest
+positives, and a logistic fit to all rows, which is chosen unless another candidate is better by more than a standard
+error. The held-out scores of the chosen candidate give probabilities and thresholds. Equal rows of a class stay in one
+fold, so a weight of 2 equals the row twice.
 """
 
 from __future__ import annotations
@@ -103,8 +100,7 @@ class HeldOut(NamedTuple):
 class Chosen(NamedTuple):
     """The chosen candidate, its coefficients in the first fold, its held-out scores, and the table of `_compared`.
 
-    Without folds, coefficients and scores are those of a fit to all rows. The table is None without folds and for a
-    single candidate.
+    Without folds, they are those of a fit to all rows. The table is None if nothing was compared.
     """
 
     candidate: Candidate
@@ -129,7 +125,7 @@ def candidates_of(task: Task, train_fpr: Any, C: Any) -> list[Candidate]:
 def fit(rows: LabelledRows, candidate: Candidate, task: Task, start: Array | None = None) -> Result:
     """Fit a candidate; the coefficients `w` (1, p) of the result have no intercept.
 
-    A fit to pairs starts at `start` (p,), by default at a rough logistic fit; a logistic fit ignores `start`.
+    A fit to pairs starts at `start` (p,), by default at a rough logistic fit.
     """
     rows = rows.merged()  # a weight of 2 is exactly the row twice
     if candidate.fpr is None:
@@ -167,9 +163,8 @@ def _logistic(rows: LabelledRows, C: float, task: Task) -> Result:
 def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, folds: Folds) -> Chosen:
     """Choose the best candidate on held-out rows, with a preference for logistic fits.
 
-    Candidates without a range are logistic fits. Another candidate must be better than the best logistic fit by more
-    than the standard error of the difference over the test sets. Without folds, the first candidate is taken and scores
-    its own training rows.
+    Another candidate must be better than the best one by more than the standard error of the difference over the test
+    sets. Without folds, the first candidate is taken and scores its own training rows.
     """
     if not len(folds):  # too few rows of a class: use the training rows themselves
         w = fit(rows, candidates[0], task).w[0]
@@ -240,8 +235,7 @@ def _compared(
 ) -> dict[str, Array]:
     """The table of candidates: partial AUC, gain over the best logistic fit, its standard error, and which is chosen.
 
-    `held` has the test sets, of which `independent` are independent. Without logistic fits, the gain is that over the
-    best candidate, which is chosen.
+    Without logistic fits, the gain is that over the best candidate. `independent` test sets are independent.
     """
     areas = np.array(
         [[roc_area(each.positive, each.score, each.mass, task.fpr, task.tpr) for each in tests] for tests in held]
@@ -277,8 +271,7 @@ def threshold_at(z: Array, mass: Array, rate: float) -> float:
     """The score that a new negative exceeds with at most the probability `rate`.
 
     `z` and `mass` are the scores and masses of n held-out negatives. A new negative exceeds the r-th highest of them
-    with probability r / (n + 1), because all n + 1 are exchangeable. Here r = rate (n + 1), rounded down. If r is 0,
-    the highest score is returned, and the probability is 1 / (n + 1).
+    with probability r / (n + 1), because all n + 1 are exchangeable; r is at least 1.
     """
     order = np.argsort(-z, kind="stable")
     reached = np.cumsum(mass[order])

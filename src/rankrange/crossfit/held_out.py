@@ -1,8 +1,7 @@
 """Held-out scores of linear fits, and the choice of C.
 
-`HeldOut` fits on the training rows of folds and predicts their test rows. C minimises the out-of-fold loss of the
-ordinary fits; for numeric targets and an l1 penalty the mean of the smaller 70% of the losses, of fits that drop 0, 10
-or 20% of the rows, because outliers would make the strongest penalty the best.
+C minimises the out-of-fold loss of the ordinary fits; for numeric targets and an l1 penalty the mean of the smaller 70%
+of the losses, of fits that drop 0, 10 or 20% of the rows, because outliers would make the strongest penalty the best.
 """
 
 from __future__ import annotations
@@ -41,11 +40,10 @@ _C_SHARES, _C_TRIM = (0.0, 0.1, 0.2), 0.3
 
 @dataclass
 class HeldOut:
-    """The rows on which m and C are chosen: their folds, and the rows that are fitted in each.
+    """The rows on which m and C are chosen, with their folds; C is relative to the mass of these rows.
 
-    `objective` has the model and its rows; C is relative to the mass of these rows. `fitted` are rows of each training
-    set, a sample drawn by `rng` if there are many, and `tested` the rows that a fold tests. `n_jobs` is the number of
-    threads; the result does not depend on it.
+    `fitted` are rows of each training set, a sample drawn by `rng` if there are many, and `tested` the rows that a fold
+    tests. `n_jobs` is the number of threads.
     """
 
     objective: Objective
@@ -128,10 +126,9 @@ def _correctness(rows: Objective, Z: Array) -> Array:
 
 
 def _closeness(rows: Objective, Z: Array) -> Array:
-    """1 - min(1, (residual / 3 sigma)^2).
+    """1 - min(1, (residual / 3 sigma)^2), where sigma is the smallest robust scale of the fits.
 
-    Sigma is the smallest robust scale of the fits, from the median of absolute residuals, or from their 70% quantile if
-    the median is 0 because targets repeat, as in counts with many zeros.
+    It comes from the median of absolute residuals, or from their 70% quantile if the median is 0 (repeated targets).
     """
     residuals = np.abs(Z[:, 0] - rows.y)
     scales = [np.quantile(residuals, share, axis=1).min() / ndtri(0.5 + 0.5 * share) for share in (0.5, 0.7)]
@@ -158,10 +155,9 @@ def too_few(objective: Objective, groups: Array | None) -> str:
 
 
 def gate(scores: Array, mass: Array, shares: Array, allowed: Array, tie: float) -> tuple[int, dict[str, Array], str]:
-    """The index of the best candidate, or 0 if it gains too little over the first; the table; and the reason.
+    """The index of the best candidate, or 0 if it gains less than a standard error; the table; and the reason.
 
-    The gain must exceed one standard error, with few rows more. The first candidate within `tie` standard errors of
-    the best counts as the best.
+    With few rows it must gain more. The first candidate within `tie` standard errors of the best counts as the best.
     """
     allowed = allowed.copy()
     allowed[0] = True
@@ -192,8 +188,8 @@ def choose_C(
 ) -> tuple[float, dict[str, Array]]:
     """Choose scikit-learn's C for an objective at its m and k, by cross-validation as in `choose_m`.
 
-    It is the best C of ordinary fits, whatever k is; for m > 0, a larger one if its score is better by more than one
-    standard error. With fewer than 20 rows or a single group it is 1. Also returns the table of the values compared.
+    For m > 0 it is larger than the best C of ordinary fits if its score is better by more than one standard error. With
+    fewer than 20 rows or a single group it is 1. Also returns the table of the values compared.
     """
     if too_few(objective, groups):
         return 1.0, {}

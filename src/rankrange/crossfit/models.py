@@ -98,10 +98,10 @@ def _fit_and_predict(model: Any, task: Task, rows: Array, test_rows: Array, seed
 
 
 def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, keep_states: bool = False) -> Any:
-    """A copy of the model fitted to these rows; if they are all of one class, a constant classifier.
+    """A copy of the model fitted to these rows of positive weight; if they are of one class, a constant classifier.
 
-    If the classes are 0, 1, 2 and so on, and the rows lack some of them, it is a `Renumbered` model. Rows of weight 0
-    are left out. `seed` sets the random states of the copy; with `keep_states`, only those that the user has not set.
+    If the classes are 0, 1, 2 and so on, and the rows lack some of them, it is a `Renumbered` model. `seed` sets the
+    random states of the copy; with `keep_states`, only those that the user has not set.
     """
     if task.mass is not None:
         rows = rows[task.mass[rows] > 0]
@@ -127,10 +127,7 @@ def fit_rows(model: Any, task: Task, rows: Array, seed: int | None = None, *, ke
 
 
 class Renumbered:
-    """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps.
-
-    XGBoost requires labels without gaps, and a fold may lack a class.
-    """
+    """A classifier of rows that lack some of the classes 0..K-1, fitted to 0, 1, ... without gaps, as XGBoost needs."""
 
     def __init__(self, model: Any, classes: Array) -> None:
         self.model, self.classes_ = model, classes

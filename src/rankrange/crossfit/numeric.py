@@ -21,8 +21,8 @@ def numeric_view(X: Any) -> Any:
     """X as a float array without NaN, or as a CSR matrix.
 
     Missing and infinite numbers become the median of their column, with an indicator column; the 20 most frequent
-    categories of a column become indicator columns; columns of free text (more distinct texts than half of the rows)
-    are left out. None if X is not two-dimensional, no column is left, or a sparse X has entries that are not finite.
+    categories become indicator columns; columns of free text (more distinct texts than half of the rows) are left out.
+    None if X is not two-dimensional, no column is left, or a sparse X has entries that are not finite.
     """
     if sp.issparse(X):
         X = X.tocsr()

@@ -2,8 +2,7 @@
 
 Upwards each fit starts at that of the next smaller share, the first at the ordinary fit. Downwards each starts at that
 of the next larger share, or at a fit without the most distant rows if its objective is lower there. Of the two fits at
-a share the one with the lower objective stays: the path upwards is held back by outliers that bias the ordinary fit,
-the path downwards is not. The fits are only as accurate as a comparison needs.
+a share the one with the lower objective stays: outliers that bias the ordinary fit hold back the path upwards only.
 
 C is scikit-learn's C of all rows. A fit to a part of the rows has the same penalty relative to the mean of its losses.
 """

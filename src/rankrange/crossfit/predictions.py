@@ -72,8 +72,7 @@ def trimmed_fits(
     """Two fits of each fold, and for each fold its test rows and their scores (2, r, rows).
 
     One fit drops no rows, the other the estimated share of wrong labels, at least one row. C is scikit-learn's; None
-    chooses it. With fewer rows than columns and no l1 penalty the coefficients of the fits are in coordinates of the
-    rows' span.
+    chooses it. Without an l1 penalty the coefficients are in coordinates of the span of few rows.
     """
     if not objective.l1_ratio:
         design = Design(spanned(objective.design.X), objective.design.fit_intercept)
@@ -176,9 +175,9 @@ def text_predictions(texts: Sequence[str], codes: Array, n_classes: int, folds: 
 def less_confident(members: Mapping[str, Array], codes: Array, X: Any, transition: Array) -> Mapping[str, Array]:
     """The predictions (n, classes), less confident for rows with a missing cell if that makes their labels more likely.
 
-    A linear model fills a missing cell with an average value and does not lower its confidence. Under a noise model
-    with `transition` (true, given), rows that depend on this cell then look wrong. If no cell is missing, the same
-    mapping is returned.
+    A linear model fills a missing cell with an average value and does not lower its confidence, so rows that depend on
+    this cell look wrong under a noise model with `transition` (true, given). If no cell is missing, the same mapping is
+    returned.
     """
     markers = missing_cells(X)
     if not len(markers):

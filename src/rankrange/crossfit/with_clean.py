@@ -9,11 +9,10 @@ these values instead of m and k, from the losses of rows with correct labels:
              train some steps on the ranked range (m, k)
     until m and k converge, at most 40 times.
 
-The operations are mean + 1 and mean - 2 standard deviations. The latter is mostly negative for a loss with a long tail,
-and then k = n (docs/paper.md). Clean rows above lam_hat are dropped together with wrong ones, so m does not estimate
-the number of wrong labels. That number is estimated from the predictions of clean rows of each class. The m of the
-algorithm is not the best for training either. A last step, which the paper does not have, therefore also fits at the
-estimate, half-way to it and at m = 0, and keeps the fit with the best predictions of the validation set.
+The operations are mean + 1 and mean - 2 standard deviations; the latter is mostly negative, and then k = n
+(docs/paper.md). Clean rows above lam_hat are dropped too, so the number of wrong labels is estimated from predictions
+of clean rows of each class instead. A last step, which the paper does not have, also fits at this estimate, half-way to
+it and at m = 0, and keeps the fit with the best predictions of the validation set.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ _RESAMPLES = 200
 def choose_with_validation(
     objective: Objective, clean: Objective, *, choose_m: bool = True, choose_k: bool = True
 ) -> Choice:
-    """Choose m and k from the losses of clean rows: Algorithm 2 of the paper, with an additional last step.
+    """Choose m and k from the losses of clean rows: Algorithm 2 of the paper and, if m is chosen, the last step.
 
-    An m or k that is not chosen is that of the objective; the last step is taken only if m is chosen. The result has a
-    start to continue from, and its table has one entry per evaluation on the validation set.
+    An m or k that is not chosen is that of the objective.
     """
     warm = W = ordinary_fit(objective.ranked(0, objective.total))
     m, k, rounds = objective.m, objective.k, []
@@ -78,10 +76,9 @@ def _fit(objective: Objective, start: Array, m: float, k: float) -> Array:
 def _best_of(
     objective: Objective, clean: Objective, starts: list[Array], m: float, k: float, estimate: float
 ) -> tuple[float, Array]:
-    """The best of four values for m, with its fit (r, p), by the predictions of the validation set.
+    """The best of m, the `estimate`, their mean and 0, with its fit (r, p), by the predictions of the validation set.
 
-    They are the given m, the `estimate` of the number of wrong rows, the mean of both, and 0, each at most 95% of k.
-    All fits start from the one of `starts` with the best predictions.
+    Each is at most 95% of k. All fits start from the one of `starts` with the best predictions.
     """
     start = min(starts, key=lambda W: _error(clean, W))
     levels = np.minimum([m, 0.5 * (m + estimate), estimate, 0.0], 0.95 * k)
@@ -121,8 +118,7 @@ def _noise(objective: Objective, clean: Objective, W: Array, m: float) -> tuple[
 def _confusions(objective: Objective, clean: Objective, share: float, K: int) -> tuple[Array, Array]:
     """Confusion tables: (predicted, true) of the clean rows and (predicted, given) of the training rows.
 
-    A fit agrees more often with its training labels, so each half of the rows is predicted by a fit to the other half,
-    without the `share` of the largest losses.
+    Each half of the rows is predicted by a fit to the other half without the `share` of the largest losses.
     """
     halves = draw_folds(objective.design.n, np.random.default_rng(0), strata=objective.strata, n_repeats=1)
     # Any fit that predicts is valid here, and a weak penalty would only add variance.
