@@ -199,63 +199,6 @@ def test_no_certificate_where_losses_tie_at_the_cut():
     assert result.certificate == np.inf
 
 
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_gradient_of_the_objective_is_its_finite_difference(two_sided):
-    X, Y = made(150, features=8)
-    rng = np.random.default_rng(1)
-    for k in (1, 2, 3, 4):
-        objective = LabelObjective(Design(X, True), Y, TKML(k, two_sided), 2.0, 5, m=12, k=130)
-        W, D = rng.normal(size=(2, 5, 9))
-        step = 1e-7
-        slope = (objective.value(W + step * D) - objective.value(W - step * D)) / (2 * step)
-        assert np.vdot(objective.at(W).gradient, D) == pytest.approx(slope, rel=1e-5)
-
-
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_loss_gradient_is_the_finite_difference_and_proposition_1_holds_in_1000_cases(two_sided):
-    """A quarter of the cases has the lowest true label itself in place k+1, where the derivative must vanish."""
-    rng = np.random.default_rng(0)
-    selected, step = 0, 1e-6
-    for case in range(1000):
-        n_labels = int(rng.integers(2, 8))
-        k = int(rng.integers(1, n_labels))
-        f = rng.normal(size=n_labels)
-        true = rng.random(n_labels) < rng.uniform(0.2, 0.8)
-        order = np.argsort(-f)
-        if case % 4 == 0:
-            true[order[k + 1 :]], true[order[k]] = False, True
-        lowest_is_selected = true.any() and order[k] == np.flatnonzero(true)[f[true].argmin()]
-        selected += lowest_is_selected
-        loss, slope = TKML(k, two_sided).value_and_derivative(true[None], f[None])
-        assert loss[0] == pytest.approx(tkml_by_definition(true, f, k, two_sided))
-        for j in range(n_labels):
-            d = step * np.eye(n_labels)[j]
-            high, low = (tkml_by_definition(true, f + sign * d, k, two_sided) for sign in (1, -1))
-            assert slope[0, j] == pytest.approx((high - low) / (2 * step), abs=1e-6)
-        if lowest_is_selected and not (two_sided and true.sum() > k):
-            assert loss[0] == 1.0
-            assert not slope.any()
-        if 0 < true.sum() == k < n_labels:
-            assert max(0.0, 1 + f[~true].max() - f[true].min()) >= loss[0] - 1e-12
-    assert selected > 200
-
-
-@pytest.mark.parametrize("two_sided", [True, False])
-def test_moving_labels_give_the_loss_and_its_derivative(two_sided):
-    """In 1,000 random cases, against the loss itself; where scores do not tie, the derivative is +1 and -1."""
-    rng = np.random.default_rng(0)
-    for _ in range(250):
-        n_labels = int(rng.integers(2, 8))
-        true = rng.random((4, n_labels)) < rng.random()
-        loss = TKML(int(rng.integers(1, n_labels)), two_sided)
-        objective = LabelObjective(Design(np.eye(4), False), true, loss, 1.0, n_labels)
-        Z = rng.normal(size=(4, n_labels))
-        s, rise, fall = objective.moving_labels(Z.T)
-        expected, slope = loss.value_and_derivative(true, Z)
-        np.testing.assert_allclose(s, expected)
-        np.testing.assert_allclose(objective.pull(rise, fall, (s > 0) * 1.0).T, slope)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_blocks_give_what_the_whole_gives(sparse):
     X, Y = made(150, features=8)

@@ -1,9 +1,9 @@
-"""Search of least trimmed squares on a few thousand rows: elemental starts, concentration steps and exchanges.
+"""Search of least trimmed squares on a few thousand rows: elemental starts, concentration steps and restarts.
 
 A start is the exact fit of as many rows as there are coefficients. A concentration step keeps the h rows with the
-smallest squared residuals and fits these; it never increases the objective. When the kept rows no longer change,
-exchanging one kept row for one dropped row may still lower the objective. All starts are computed together: the Gram
-matrices of many sets of rows are one product with the outer products of the rows.
+smallest squared residuals and fits these; it never increases the objective. Fits to a few of the rows that the best
+fits keep are further starts. All starts are computed together: the Gram matrices of many sets of rows are one product
+with the outer products of the rows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,8 @@ import numpy as np
 
 from ..core.arrays import Array
 
-# Exchanges with a smaller relative gain are rounding errors.
-_GAIN = 1e-10
 # The relative gain at which concentration steps on all rows end.
 _SETTLED = 1e-12
-# The number of kept and of dropped rows that are candidates for an exchange.
-_CANDIDATES = 100
 _MAX_STEPS = 300
 # The number of rounds of restarts, and of fits whose kept rows are used for restarts.
 _ROUNDS, _PARENTS = 3, 4
@@ -140,59 +136,12 @@ class TrimmedSquares:
         """The problem on a subset of the rows, of which the same share is kept."""
         return TrimmedSquares(self.Z[rows], self.y[rows], max(round(self.h * len(rows) / self.n), 1), self.P)
 
-    def exchange(self, fits: Fits, steps: int = _MAX_STEPS) -> Fits:
-        """Exchange a kept row for a dropped one, always the pair with the largest gain, until none gains.
-
-        There are at most `steps` exchanges per fit. Pairs are formed from the 100 most promising kept and dropped rows.
-        Concentration steps follow.
-        """
-        B, kept, value = (part.copy() for part in fits)
-        moving = np.arange(len(B))
-        for _ in range(steps):
-            G, b = self.systems(kept[moving])
-            B[moving] = np.linalg.solve(G, b[:, :, None])[:, :, 0]
-            gained = [
-                self._best_pair(B[i], A, kept[i], value[i]) for i, A in zip(moving, np.linalg.inv(G), strict=True)
-            ]
-            for i, pair in zip(moving, gained, strict=True):
-                if pair is not None:
-                    kept[i, pair[0]], kept[i, pair[1]] = True, False
-                    value[i] += pair[2]
-            moving = moving[[pair is not None for pair in gained]]
-            if not len(moving):
-                break
-        return self.concentrate(self.keep(B))
-
-    def _best_pair(self, b: Array, A: Array, kept: Array, value: float) -> tuple[int, int, float] | None:
-        """The exchange that lowers the objective most: row to keep, row to drop, change; None if none lowers it.
-
-        The residuals and the leverages z'Az, where A is the inverse of the Gram matrix, give the change without a fit.
-        A change below 1e-10 of the objective `value` is a rounding error and does not count.
-        """
-        ZA = self.Z @ A
-        r, leverage = self.y - self.Z @ b, np.einsum("np,np->n", ZA, self.Z)
-        inside, outside = np.flatnonzero(kept), np.flatnonzero(~kept)
-        if not len(outside):
-            return None
-        i = _least(r[outside] ** 2 / (1 + leverage[outside]), outside)
-        left = np.maximum(1 - leverage, 1e-12)
-        j = _least(-(r[inside] ** 2) / left[inside], inside)
-        cross, more, less = ZA[i] @ self.Z[j].T, 1 + leverage[i][:, None], left[j]
-        ri, rj = r[i][:, None], r[j]
-        change = (ri**2 * less - rj**2 * more + 2 * ri * rj * cross) / (more * less + cross**2)
-        at = np.unravel_index(change.argmin(), change.shape)
-        return (int(i[at[0]]), int(j[at[1]]), float(change[at])) if change[at] < -_GAIN * value else None
-
 
 def _solve(G: Array, g: Array) -> Array:
     """G^-1 g, with coefficient 0 in the null space of G."""
     values, vectors = np.linalg.eigh(G)
     good = values > 1e-14 * values.max(initial=0.0)
     return vectors[:, good] @ ((vectors[:, good].T @ g) / values[good])
-
-
-def _least(score: Array, rows: Array) -> Array:
-    return rows if len(rows) <= _CANDIDATES else rows[np.argpartition(score, _CANDIDATES)[:_CANDIDATES]]
 
 
 def elemental_fits(problem: TrimmedSquares, count: int, rng: np.random.Generator) -> Array:
@@ -215,13 +164,13 @@ def screen(problem: TrimmedSquares, B: Array, best: int) -> Fits:
 
 
 def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.random.Generator) -> Fits:
-    """Concentrate all fits, exchange rows in the lowest, and restart from subsets of the rows that these keep.
+    """Concentrate all fits, and restart from subsets of the rows that the lowest of them keep.
 
-    At most `ends` fits are exchanged and returned. Each of three rounds has `count` restarts, which are fits to 2 p
+    At most `ends` fits are returned. Each of three rounds has `count` restarts, which are fits to 2 p
     rows that one of the best fits keeps. Such rows are mostly regular, so these are good starts for nearby minima.
     There are no restarts if 2 p is at least h.
     """
-    fits = problem.exchange(problem.concentrate(fits).best(ends)).best(ends)
+    fits = problem.concentrate(fits).best(ends)
     size = min(2 * problem.p, problem.h)
     for _ in range(_ROUNDS if size < problem.h and count else 0):
         of = fits.kept[np.arange(count) % min(len(fits.B), _PARENTS)]
@@ -229,6 +178,5 @@ def improve(problem: TrimmedSquares, fits: Fits, count: int, ends: int, rng: np.
         parts = np.zeros(of.shape, dtype=bool)
         np.put_along_axis(parts, np.argpartition(chance, size - 1, axis=1)[:, :size], True, axis=1)
         restarted = problem.concentrate(screen(problem, problem.fit(parts), 2 * ends)).best(ends)
-        restarted = problem.exchange(restarted)
         fits = Fits(*(np.concatenate(pair) for pair in zip(fits, restarted, strict=True))).best(ends)
     return fits

@@ -12,13 +12,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..core.arrays import Array
+from ..core.losses import Loss
 
 # The margin of a pair that does not exist.
 _NO_PAIR = -1e100
 _ROUNDING = 1e-12
 
 
-class LabelPairs:
+class LabelPairs(Loss):
     """The loss max(0, 1 + largest score in A - smallest score in B); `down` and `up` (n, L) are A and B of each row.
 
     The labels of each row are stored as padded arrays (n, |A|) and (n, |B|). The targets y are not used.
@@ -33,10 +34,6 @@ class LabelPairs:
         self._rows = np.arange(len(down))[:, None]
         self._offset = np.where(here_down[:, :, None] & here_up[:, None, :], 1.0, _NO_PAIR)
         self._overlap = (down & up).any(axis=1)
-
-    def value(self, y: Array, z: Array) -> Array:
-        """The losses (n,) without their derivative."""
-        return np.maximum(self.margins(y, z).max(axis=1), 0.0)
 
     def value_and_derivative(self, y: Array, z: Array) -> tuple[Array, Array]:
         """The losses, and their derivative; tied pairs share it."""
