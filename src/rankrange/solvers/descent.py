@@ -193,6 +193,8 @@ def descend(
     step lowers its value by less than the share `tol`, or when no step lowers it. `metric` is the initial Hessian; None
     means the identity. `on_step` is called with the lowest value after each iteration.
     """
+    if len(starts) == 1:
+        return _descend_from_one(batch, np.array(starts, dtype=np.float64), metric, max_iter, tol, on_step)
     W = np.array(starts, dtype=np.float64)
     solve = None if metric is None else metric.solve
     unfinished = np.arange(len(W))  # the numbers of the starts that are not finished
@@ -227,6 +229,57 @@ def descend(
             unfinished, W, values, gradients = unfinished[active], W[active], values[active], gradients[active]
             pairs = deque(((s[active], y[active], rho[active]) for s, y, rho in pairs), _PAIRS)
     return ends, end_values, max_iter
+
+
+def _descend_from_one(
+    batch: Batch, W: Array, metric: Metric | None, max_iter: int, tol: float, on_step: Callable[[float], None] | None
+) -> tuple[Array, Array, int]:
+    """`descend` for one start, whose steps and changes of the gradient are rows of matrices: half of the time."""
+    shape, w = W.shape, W.ravel()
+    values, gradients = batch(W)
+    value, gradient = float(values[0]), gradients.ravel()
+    S = Y = HY = np.zeros((0, len(w)))
+    steps = 0
+    for steps in range(1, max_iter + 1):
+        scaled = gradient if metric is None else metric.solve(gradient.reshape(shape)).ravel()
+        direction = -_inverse_by_products(gradient, scaled, S, Y, HY)
+        slope = float(direction @ gradient)
+        if not -np.inf < slope < 0:  # stale or overflowed curvature: use steepest descent in the metric
+            direction, slope = -scaled, -float(scaled @ gradient)
+        length = 1.0 if steps > 1 or metric is not None else 1.0 / max(1.0, float(np.linalg.norm(gradient)))
+        for _ in range(25):
+            trial = w + length * direction
+            values, gradients = batch(trial.reshape(shape))
+            if values[0] <= value + 1e-4 * length * slope:
+                break
+            length *= 0.4
+        else:
+            break
+        gained, s, y = value - float(values[0]), trial - w, gradients.ravel() - gradient
+        w, value, gradient = trial, float(values[0]), gradients.ravel()
+        if on_step is not None:
+            on_step(value)
+        if gained <= tol * abs(value):
+            break
+        if float(s @ y) > max(1e-12 * np.sqrt(float(s @ s) * float(y @ y)), 1e-200):
+            hy = y if metric is None else metric.solve(y.reshape(shape)).ravel()
+            S, Y, HY = (np.vstack([M[1 - _PAIRS :], v]) for M, v in ((S, s), (Y, y), (HY, hy)))
+    return w.reshape(shape), np.array([value]), steps
+
+
+def _inverse_by_products(g: Array, scaled: Array, S: Array, Y: Array, HY: Array) -> Array:
+    """`inverse_hessian` of one gradient g, whose product with the inverse of the metric is `scaled`, as matrices.
+
+    It is the compact form of Byrd, Nocedal and Schnabel (1994); HY is Y times the inverse of the metric.
+    """
+    if not len(S):
+        return scaled
+    products = S @ Y.T
+    unit = products[-1, -1] / float(HY[-1] @ Y[-1])
+    u, _ = scipy.linalg.lapack.dtrtrs(products, S @ g)
+    right = products.diagonal() * u + unit * (Y @ (u @ HY) - HY @ g)
+    v, _ = scipy.linalg.lapack.dtrtrs(products, right, trans=1)
+    return unit * (scaled - u @ HY) + v @ S
 
 
 def _inner(a: Array, b: Array) -> Array:
