@@ -111,6 +111,22 @@ def test_relabel_without_a_review_corrects_and_spells_as_in_the_file(table, susp
     assert "relabel" in listed.values()
 
 
+@pytest.mark.parametrize("words", [("true", "false"), ("TRUE", "FALSE"), ("True", "False")])
+def test_true_and_false_are_relabelled_as_the_file_spells_them_and_learnt_from(words, tmp_path):
+    x = np.random.default_rng(0).normal(size=80)
+    rows = [f"{v:.3f},{words[int((v > 0) ^ (i == 3))]}" for i, v in enumerate(x)]
+    table, decisions, fixed = (tmp_path / name for name in ("t.csv", "d.csv", "f.csv"))
+    table.write_text("\n".join(["x,y", *rows, ""]))
+    audit = audit_file(table, "y", models="linear")
+    audit.decide(audit.suspects(1)[0].row, "relabel")
+    audit.save_decisions(decisions)
+    assert cli.main(["apply", str(table), str(decisions), "--out", str(fixed)]) == 0
+    rows[3] = f"{x[3]:.3f},{words[int(x[3] > 0)]}"
+    assert fixed.read_text() == "\n".join(["x,y", *rows, ""])
+    for path in (table, fixed):
+        assert audit_file(path, "y", decisions=decisions, models="linear").target.relabelled.sum() == 1
+
+
 @pytest.mark.parametrize(
     "encoding", ["utf-16", "utf-16-be with mark", "utf-8-sig", "utf-8", "utf-8 with mark", "latin-1"]
 )

@@ -327,18 +327,23 @@ def test_a_decision_needs_the_name_of_a_row_and_a_choice():
     assert fixed.drop("id7").equals(frame.drop("id7"))
 
 
+def matched(path, lines, made):
+    path.write_text("\n".join(["x,y", *lines]) + "\n")
+    source = open_table(path)
+    return match(Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1))
+
+
+OTHERS = [*(f"{i},b" for i in range(20)), *(f"{i},a" for i in range(20, 40))]
+
+
 @pytest.mark.parametrize("times", [2, 3])
 def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path):
     """Of equal rows the first was dropped since; in whatever order decisions come, each is found or counted as lost."""
-    lines = ["x,y", *["700,a"] * times, *[f"{i},b" for i in range(20)], *[f"{i},a" for i in range(20, 40)]]
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    source = open_table(tmp_path / "t.csv")
-    target = find_target(source.read(), ["y"])
     contents = contents_of_row(["700", "a"], [1])
     made = [Decision("1", "a", "drop", "", 0.9, contents)]
     made += [Decision(str(row), "a", "keep", "", 0.9, contents) for row in range(2, times + 2)]
     for order in permutations(made):
-        review = match(Decisions(["y"], "classes", "r0", list(order)), source, target, RowNames(first=1))
+        review = matched(tmp_path / "t.csv", [*["700,a"] * times, *OTHERS], list(order))
         found = list(review.decided.values())
         assert set(review.decided) <= set(range(times))
         assert len({one.row for one in found}) == len(found)
@@ -347,14 +352,9 @@ def test_no_decision_about_equal_rows_takes_the_place_of_another(times, tmp_path
 
 def test_of_equal_rows_that_moved_each_has_one_decision(tmp_path):
     """One of three equal rows stands where it was; the others are found by their contents, beside it."""
-    lines = ["x,y", "700,a", *[f"{i},b" for i in range(20)], "700,a", *[f"{i},a" for i in range(20, 40)], "700,a"]
-    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    source = open_table(tmp_path / "t.csv")
     contents = contents_of_row(["700", "a"], [1])
     made = [Decision(row, "a", "keep", "", 0.9, contents) for row in ("1", "900", "901")]
-    review = match(
-        Decisions(["y"], "classes", "r0", made), source, find_target(source.read(), ["y"]), RowNames(first=1)
-    )
+    review = matched(tmp_path / "t.csv", ["700,a", *OTHERS[:20], "700,a", *OTHERS[20:], "700,a"], made)
     assert {row: decision.row for row, decision in review.decided.items()} == {0: "1", 21: "900", 42: "901"}
     assert review.lost == 0
 

@@ -1,7 +1,4 @@
-"""Apply decisions to a table: the only way to make a new one. If a row is not the reviewed one, nothing is applied.
-
-If a CSV file is written as CSV, rows without a change are copied byte for byte, with quotes, spaces and line ends.
-"""
+"""Apply decisions to a table: the only way to make a new one. If a row is not the reviewed one, nothing is applied."""
 
 from __future__ import annotations
 
@@ -99,8 +96,8 @@ def changes_of(
 ) -> Changes:
     """Compare each decision with its row and return the changes to the table, without applying them.
 
-    Rows are by default numbered as in a file. It is an error if a row, or the table, is not the one that was reviewed.
-    A new class that no row has is an error, unless `new_labels` is true.
+    It is an error if a row, or the table, is not the one that was reviewed, and a new class that no row has, unless
+    `new_labels` is true. Rows are by default numbered as in a file.
     """
     names = names or RowNames(first=1)
     for name in decisions.target:
@@ -154,15 +151,14 @@ def _labels_in(source: Source, target: list[str]) -> tuple[list[set[str]], int]:
 
 
 def _new_cell(made: Decision, given_labels: list[str], task: str, new_labels: bool) -> str:
-    """The new target cell of a relabelled row. A label that the table has is spelt as there.
+    """The new target cell of a relabelled row, spelt as in the table; "(none)" becomes an empty cell.
 
-    "(none)" becomes an empty cell. A label that the target cannot have, has hidden characters or looks like a formula
-    is an error.
+    A label that the target cannot have, has hidden characters or looks like a formula is an error.
     """
     label = made.new_label
     spelt = (
         [text for text in given_labels if text in (label, csv_safe(label))]
-        or [text for text in given_labels if task == "classes" and same_number(text, label)]
+        or [text for text in given_labels if task == "classes" and same_label(text, label)]
         or [text for text in given_labels if visible(text) == label]  # as review tools show it
     )
     if spelt:
@@ -186,11 +182,7 @@ def _new_cell(made: Decision, given_labels: list[str], task: str, new_labels: bo
 def _yes_and_no(
     made: Decision, cells: list[str], columns: list[int], column_texts: list[set[str]], target: list[str]
 ) -> dict[int, str]:
-    """The cells of 0/1 target columns that change, by column.
-
-    They are in the words that the column uses for yes and no, or 1 and 0 if it has no such word. A new label that is
-    not the name of a target column is an error.
-    """
+    """The cells of 0/1 target columns that change, by column, in the words that each column uses for yes and no."""
     labels = split_labels(made.new_label)
     odd = [label for label in labels if label not in target]
     if odd:
@@ -211,9 +203,8 @@ def _yes_and_no(
 def fixed_contents(source: Source, changes: Changes, path: Path, *, copy: bool = True) -> Writer:
     """A function that writes the changed table.
 
-    The path decides the format: .parquet, .arrow and .feather keep types, anything else is CSV, and .gz is compressed.
-    From CSV to CSV, rows without changes stay the same, byte for byte, unless `copy` is false: cells like formulas then
-    get a leading apostrophe, as in CSV from other formats.
+    .parquet, .arrow and .feather keep types, any other path is CSV, and .gz is compressed. From CSV to CSV, other rows
+    stay the same, byte for byte, unless `copy` is false: cells like formulas then get a leading apostrophe.
     """
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".arrow", ".feather"):
@@ -237,10 +228,7 @@ def _fixed_texts(source: Source, changes: Changes, file: BinaryIO) -> None:
 
 
 def _fixed_csv(source: Source, changes: Changes, file: BinaryIO) -> None:
-    """Copy the text of the file with the changed cells and without the dropped rows.
-
-    It is an error if the text does not have as many rows as the table, because quotes are inconsistent.
-    """
+    """Copy the text of the file with the changed cells, without the dropped rows; inconsistent quotes are an error."""
     opener: Any = gzip.open if source.zipped else open
     encoding = _without_mark(source, opener)
     with opener(source.path, "rt", encoding=encoding, newline="") as text:

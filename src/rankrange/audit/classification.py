@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.class_weight import compute_sample_weight
 
 from ..core.arrays import Array
 from ..errors import UserError
@@ -76,7 +77,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         robust_name="AoRR, worst rows ignored",
         model=model,
         **facts_of(model, share, plan),
-        measures=_measures(both, codes, K, wrong < LIKELY, "" if plan.observed else " on labels as given"),
+        measures=_measures(both, codes, wrong < LIKELY, "" if plan.observed else " on labels as given"),
         losses=losses,
         wrong=wrong,
         probability=probability,
@@ -94,7 +95,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         notes=_accuracy_notes(issues, members, codes),
     )
     # The weights of the ensemble were fitted to these labels, so it must exceed chance by twice the usual margin.
-    ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * _balanced_weights(codes, K))
+    ensemble = Interval.of_mean((mean.argmax(axis=1) == codes) * compute_sample_weight("balanced", codes))
     ensemble = Interval(ensemble.value, 2.0 * ensemble.low - ensemble.value, ensemble.high)
     return at_chance(result, 1.0 / K, result.measures[1], ensemble)
 
@@ -142,13 +143,9 @@ def _accuracy_notes(issues: LabelIssues, members: dict[str, Array], codes: Array
     return notes
 
 
-def _balanced_weights(codes: Array, K: int) -> Array:
-    return np.asarray((len(codes) / K / np.bincount(codes, minlength=K))[codes])
-
-
-def _measures(both: Array, codes: Array, K: int, kept: Array, given: str) -> list[Measure]:
+def _measures(both: Array, codes: Array, kept: Array, given: str) -> list[Measure]:
     right = both.argmax(axis=2) == codes
-    balanced = _balanced_weights(codes, K)
+    balanced = compute_sample_weight("balanced", codes)
     loss = -np.log(np.clip(both[:, np.arange(len(codes)), codes], 1e-30, 1.0))
     return [
         Measure.of_rows(f"accuracy{given}", *right, percent=True),
@@ -175,10 +172,9 @@ def _other_class(suggested: Array, codes: Array, mean: Array) -> Array:
 def prediction(
     members: dict[str, Array], mean: Array, i: int, pair: tuple[int, int], wrong: float, names: list[str]
 ) -> str:
-    """The mean prediction for row i, or that of each member if the members disagree, in words.
+    """The mean prediction for row i, or that of each member if they disagree, in words, with a remark on p(wrong).
 
-    `pair` has the codes of the given and the suggested class. A remark follows if the label is likely wrong although
-    its probability is not small.
+    `pair` has the codes of the given and the suggested class.
     """
     shares = {name: [float(P[i, c]) for c in pair] for name, P in members.items()}
     sides = {share > other for share, other in shares.values() if abs(share - other) > _MIN_DISAGREEMENT}

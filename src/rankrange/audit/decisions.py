@@ -1,8 +1,7 @@
 """Decisions of a reviewer about rows: their CSV format and the fingerprints that identify rows.
 
-A decision identifies its row by name and by a fingerprint of all cells except the target. It is therefore never
-applied to a different row, and its row is found again after other rows were removed. Cells are compared as written in
-the file, without type inference.
+A decision has the name of its row and a fingerprint of all cells except the target, as written in the file. So it is
+never applied to another row, and its row is found again after other rows were removed.
 """
 
 from __future__ import annotations
@@ -92,10 +91,7 @@ class Decisions:
 
 
 def target_as_text(target: Sequence[str]) -> str:
-    """The target columns as text: the name of one column, or a JSON list.
-
-    It is a list for several columns, and for a name that looks like a formula or begins with "[".
-    """
+    """The target columns as text: the name of one column, or a JSON list, also for a name like a formula or a list."""
     plain = len(target) == 1 and target[0][:1] != "[" and csv_safe(target[0]) == target[0]
     return target[0] if plain else json.dumps(list(target))
 
@@ -157,7 +153,7 @@ def collected(
 ) -> dict[str, Decisions]:
     """The decisions of each reviewer: one per row, all about one table and target.
 
-    `found` has the reviewer, the table, target and task, and the decision of each line or task of a file.
+    `found` has the reviewer, the table, target and task, and the decision of each line or task.
     """
     rows: dict[str, dict[str, Decision]] = {}
     about = set()
@@ -229,7 +225,7 @@ class IdentifiedRows(NamedTuple):
 def identify_rows(source: Any, target: Sequence[str], n_rows: int, rows: Sequence[int] | Array) -> IdentifiedRows:
     """Read the rows at these positions (from 0), and compute their fingerprints and that of the table, in one pass.
 
-    The fingerprint of the table is that of its column names, its `n_rows` and at most 200 of its rows.
+    The latter is that of the column names, of `n_rows` and of at most 200 rows.
     """
     sample = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(int))
     cells = rows_as_text(source, [*rows, *sample])
@@ -257,7 +253,7 @@ def given_of(cells: list[str], columns: Sequence[int], target: Sequence[str]) ->
 def join_labels(labels: Sequence[str], separator: str = "") -> str:
     """Join labels into one text for `split_labels`; "(none)" if there are none.
 
-    Without a separator they are joined with commas if that can be split again, otherwise as JSON.
+    Without a separator by commas if that can be split again, otherwise as JSON.
     """
     text = (separator or ", ").join(labels) or NO_LABELS
     return text if separator or split_labels(text) == list(labels) else json.dumps(list(labels), ensure_ascii=False)
@@ -274,8 +270,9 @@ def split_labels(text: str, separator: str = "") -> list[str]:
 
 
 def same_label(cell: str, text: str) -> bool:
-    """Whether a cell of the table is the label of a decision: the same text or the same number."""
-    return text in (cell, csv_safe(cell)) or same_number(cell, text)
+    """Whether a cell of the table is the label of a decision: the same text, number, or true or false."""
+    truth = cell.casefold() == text.casefold() in ("true", "false")
+    return truth or text in (cell, csv_safe(cell)) or same_number(cell, text)
 
 
 def same_number(one: str, other: str) -> bool:

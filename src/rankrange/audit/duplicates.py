@@ -36,7 +36,7 @@ def _pairs(hashes: Array) -> float:
 def _expected_pairs(columns: list[Any], rows: Array) -> float:
     """The number of equal pairs of rows that independent columns would have by chance.
 
-    It is the number of pairs that differ in one column only, times the odds that this column agrees by chance.
+    It is the number of pairs that differ in one column only, times the odds that this column agrees.
     """
     equal, chances = _pairs(rows), [min(_agreement(column.cells), 1.0 - 1e-9) for column in columns]
     others = [_pairs(rows - _hashes(column, j)) - equal for j, column in enumerate(columns)]
@@ -76,9 +76,9 @@ def _duplicate(rows: Array, same: bool, target: Target, names: Array, by_chance:
 def find_near_duplicates(columns: list[Any], names: Array, chance: float) -> list[RowProblem]:
     """Find rows that differ from a neighbour in few cells, or in all cells by very little, unless chance explains it.
 
-    The probability of such a pair by chance must be at most `chance` in the whole table. If wider tolerances give many
-    more pairs, or if they are more than 5% of the number of rows, similar rows are normal in this table, for example in
-    a time series, and none is reported.
+    `chance` is the largest probability of such a pair in the whole table. If wider tolerances give many more pairs, or
+    if more than 5% of the rows have one, similar rows are normal here, for example in a time series, and none is
+    reported.
     """
     if len(columns) < 4:
         return []
@@ -93,7 +93,7 @@ def find_near_duplicates(columns: list[Any], names: Array, chance: float) -> lis
 def _neighbours(columns: list[Any]) -> Array:
     """Array (pairs, 2): the next two rows of each row in the order of each column, ties in the order of the next.
 
-    Nearly equal rows are neighbours in most of these orders (the sorted-neighbourhood method of record linkage).
+    Nearly equal rows are neighbours in most orders (the sorted-neighbourhood method).
     """
     found, keys = [], [column.cells for column in columns]
     for first, second in zip(keys, [*keys[1:], keys[0]], strict=True):

@@ -1,7 +1,6 @@
 """Evidence for a reviewer: unusual values, usual values and nearest rows of each suspect, and charts of the table.
 
-A reason compares a value of the row with the values of the rows that have its label or, if the target has no classes,
-of all rows. `pictures` computes the data of the charts.
+A reason compares a value with those of the rows that have its label or, without classes, of all rows.
 """
 
 from __future__ import annotations
@@ -112,9 +111,9 @@ class Values:
     def unusual(self, i: int, group: int, other: int | None) -> tuple[float, str]:
         """The share of a group that has cells as extreme or as rare as that of row i, and a sentence about it.
 
-        For texts and missing cells the sentence also compares with the group `other`, unless it is None. Prose needs
-        it: its share is that of the word of the row whose share in `other` exceeds that in the group most. Without
-        such a word, and for a number in the middle half of the group, the share is 1, without a sentence.
+        For texts and missing cells the sentence also compares with the group `other`, if there is one. The share of
+        prose is that of the word that `other` has most of all compared with the group. Without such a word, and for a
+        number in the middle half of the group, the share is 1, without a sentence.
         """
         column, of, what = self.column, self.groups.of(group), ""
         if column.values is not None and not column.missing[i]:
@@ -158,8 +157,8 @@ def gather(
 ) -> Evidence:
     """Compute the evidence for the suspects and the charts of the table.
 
-    `features`, `table` (pyarrow, the columns on the page) and `X` (encoded) hold the rows that have a target, and
-    `owners` the column of each feature of X. If the columns are pixels, `side` is the side of the images.
+    `features`, `table` (pyarrow, the columns on the page) and `X` (encoded) hold the rows that have a target. `owners`
+    are the columns of the features of X, and `side` is the side of images.
     """
     groups = Groups(target)
     columns = {column.name: Values(column, groups) for column in features}
@@ -201,10 +200,7 @@ def _strongest(weight: Array) -> list[int]:
 
 
 def _reason(columns: list[Values], i: int, groups: Groups, other: int | None) -> str:
-    """The two rarest values of row i in these columns, the rarer first, in words; "" if there are none.
-
-    `other` is the group of the suggested label, for comparison, or None.
-    """
+    """The two rarest values of row i in these columns, the rarer first, in words, compared with the group `other`."""
     found = [(*one.unusual(i, int(groups.of_row[i]), other), one) for one in columns]
     found = sorted((one for one in found if one[1]), key=lambda one: one[0])
     return "; ".join(f"{one.column.name[:60]} {one.text(i)}: {words}" for _, words, one in found[:2])

@@ -1,7 +1,6 @@
-"""The contents of the output files of an audit: suspects, other problems, the cleaned table, the model, the page.
+"""The contents of the output files of an audit; `tables.write` writes them.
 
-In CSV, cells that a spreadsheet program would read as a formula get a leading apostrophe; Parquet keeps values
-unchanged. `tables.write` writes the files.
+In CSV, cells like formulas get a leading apostrophe; Parquet keeps values unchanged.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def contents_of(
 ) -> dict[Path, bytes | Writer]:
     """The contents of each output file, by path: bytes, or a function that writes them. An export has two files.
 
-    `outputs` has the path of each output by its option, such as "--clean". The cleaned table is the table after the
-    decision to drop the rows with a p_wrong of at least `clean_if`; with `relabel`, to relabel those of them for which
-    another target fits. If `rows` is false, the page has no cells of single rows.
+    `outputs` has the path of each output by its option, such as "--clean": the table after the decision to drop the
+    rows with a p_wrong of at least `clean_if`, or with `relabel` to relabel those for which another target fits.
+    Without `rows` the page has no cells of single rows.
     """
     made: dict[str, Callable[[Path], bytes | Writer]] = {
         "--report": lambda path: audit.report(rows).encode(),
@@ -122,8 +121,7 @@ def _model(audit: Audit) -> bytes:
 def _write_suspects(audit: Audit, source: Source, file: BinaryIO) -> None:
     """Write one line per listed row, worst first: the findings, then the cells of the row as in the file.
 
-    With its column `decision` filled in, `rankrange apply` reads the file; observed outcomes have no such column. A
-    column of the table with the name of a finding is renamed, such as "row in the file".
+    A column of the table with the name of a finding is renamed, such as "row in the file".
     """
     identified, added, about = audit.identified, list(RECORDS[audit.labels]), _ABOUT
     if audit.observed:

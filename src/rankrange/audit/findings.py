@@ -258,8 +258,8 @@ class Audit:
     def cut_curve(self) -> dict[str, list[float]]:
         """Estimated precision and recall if all rows with at least a certain loss, the cut, were flagged.
 
-        For up to about 200 cuts, which flag up to about 60% of the rows: the "cut", the "count" of rows with at least
-        this loss, the share of these that is wrong ("precision"), and the share of all wrong rows among them ("found").
+        For about 200 cuts: the "cut", the "count" of flagged rows, the share of these that is wrong ("precision"), and
+        the share of all wrong rows among them ("found").
         """
         return cut_curve(self.result, self.n_likely)
 
@@ -357,10 +357,9 @@ class Audit:
         return label_studio_tasks(questions, self.target.names, task, text, image)
 
     def to_pandera(self) -> Any:
-        """A pandera schema that rejects values outside the types, ranges and levels of the unflagged cells.
+        """A pandera schema that rejects values outside the types, ranges and levels of the cells that are not in doubt.
 
-        Rows with a decision (`decide`) to drop or relabel them do not count, and rows with the decision to keep count
-        in full. Needs pandera.
+        A decision about a row counts more than its flags. Needs pandera.
         """
         return pandera_schema(self)
 

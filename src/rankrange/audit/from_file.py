@@ -159,10 +159,7 @@ def _counts_rows(cells: Any, rows: Array) -> bool:
 
 
 class _Predictor:
-    """Predicts further rows with models of the sample: the robust linear one and, unless "linear", boosted trees.
-
-    p(wrong) is a monotone function of the predicted probability of the given class, or of the residual on each side.
-    """
+    """Predicts further rows with models of the sample: the robust linear one and, unless "linear", boosted trees."""
 
     def __init__(self, audit: Audit, sample: Any, models: str) -> None:
         result, y, names = audit.result, audit.target.y, audit.target.names

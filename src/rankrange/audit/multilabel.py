@@ -12,12 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from ..core.arrays import Array
+from ..core.losses import TKML
 from ..crossfit.folds import PENALTIES
 from ..crossfit.neighbours import POOL, neighbour_means
 from ..crossfit.numeric import standardised
 from ..estimators import TKMLClassifier
 from ..label_noise import LIKELY, POSSIBLE, SURE, LabelNoiseModel, actions
-from ..metrics import top_k_labels
+from ..metrics import rows_in_order
 from .plan import SAMPLE, Plan, Progress
 from .target import Target
 from .task_result import (
@@ -52,7 +53,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
     P = expit(scores[0])
     cells, noise = without_decided(*_wrong_cells(X, target.original, P, plan), target, plan)
     probability = np.where(Y, P, 1.0 - P).min(axis=1)
-    wrong, losses = cells.max(axis=1), _losses(Y, scores[1], top_k)
+    wrong, losses = cells.max(axis=1), TKML(top_k).value(Y, scores[1])
     order = ranking(wrong, wrong, probability, 0, observed=plan.observed)
     doubt = (np.where(Y, 1.0 - P, P) if plan.observed else cells)[order]
     most = doubt.max(axis=1)
@@ -88,7 +89,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         notes=["Shares of labels refer to the cells of the target: one yes or no per row and label."],
     )
     always = np.broadcast_to(Y.mean(axis=0), Y.shape)  # the accuracy of always predicting the most frequent labels
-    return at_chance(result, float(_right(Y, always, top_k).mean()), result.measures[0])
+    return at_chance(result, float(rows_in_order(Y, always, top_k).mean()), result.measures[0])
 
 
 def _logistic(C: float) -> OneVsRestClassifier:
@@ -96,10 +97,7 @@ def _logistic(C: float) -> OneVsRestClassifier:
 
 
 def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]:
-    """C with the smallest log loss, and the share to ignore with the best top-k accuracy, on one fold of a sample.
-
-    The share is 0 if the gain is at most one standard error.
-    """
+    """C with the smallest log loss, and the share to ignore with the best top-k accuracy, on one fold of a sample."""
     sample = np.random.default_rng([plan.seed, 1]).permutation(len(Y))[:SAMPLE]
     train, test = (sample[mask[0][sample]] for mask in (plan.folds.train, plan.folds.test))
 
@@ -109,25 +107,18 @@ def _settings(X: Array, Y: Array, top_k: int, plan: Plan) -> tuple[float, float]
     losses = [np.logaddexp(0.0, np.where(Y[test], -z, z)).sum() for z in map(scores, map(_logistic, PENALTIES))]
     C = PENALTIES[int(np.argmin(losses))]
     models = [TKMLClassifier(top_k, m=share, C=C, random_state=plan.seed) for share in _SHARES]
-    right = np.array([_right(Y[test], scores(model), top_k) for model in models], dtype=np.float64)
+    right = np.array([rows_in_order(Y[test], scores(model), top_k) for model in models], dtype=np.float64)
     gains = right - right[0]
     best = int(gains.mean(axis=1).argmax())
     enough = gains[best].mean() > gains[best].std() / np.sqrt(len(test))
     return C, _SHARES[best] if enough else 0.0
 
 
-def _losses(Y: Array, scores: Array, top_k: int) -> Array:
-    """The top-k multi-label loss of each row: how far the k+1 highest score is above the lowest score of its labels."""
-    lowest = np.where(Y, scores, np.inf).min(axis=1)
-    cut = np.sort(scores, axis=1)[:, -top_k - 1]
-    return np.where(Y.any(axis=1), np.maximum(0.0, 1.0 + cut - lowest), 0.0)
-
-
 def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Interval]:
     """Array (rows, labels): the probability that each cell is wrong, and the share of wrong cells.
 
-    Each label is a binary target with the out-of-fold probabilities `p` of logistic regression. Nearest neighbours and
-    extra trees also predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
+    Each label is a binary target with the out-of-fold probabilities `p`; nearest neighbours and extra trees also
+    predict it, if the plan has all models and no groups or times, and with at most `POOL` rows.
     """
     yes = {"logistic": p}
     # No nearest neighbours: they may belong to the same group or to a later time.
@@ -145,13 +136,8 @@ def _wrong_cells(X: Array, Y: Array, p: Array, plan: Plan) -> tuple[Array, Inter
     return np.column_stack([one.p_wrong for one in found]), Interval(share, low, high)
 
 
-def _right(Y: Array, scores: Array, top_k: int) -> Array:
-    hits = (Y & top_k_labels(scores, top_k)).sum(axis=1)
-    return np.asarray(hits == np.minimum(Y.sum(axis=1), top_k))
-
-
 def _measures(Y: Array, scores: Array, top_k: int, kept: Array) -> list[Measure]:
-    right = np.array([_right(Y, s, top_k) for s in scores])
+    right = np.array([rows_in_order(Y, s, top_k) for s in scores])
     return [
         Measure.of_rows(f"top-{top_k} accuracy on labels as given", *right, percent=True),
         *Measure.without(kept, f"top-{top_k} accuracy without likely wrong rows", right, percent=True),
@@ -171,7 +157,7 @@ def _precision(Y: Array, scores: Array) -> Array:
 def _explanation(true: Array, p: Array, names: list[str], observed: bool) -> str:
     """A sentence with the labels to add or to remove, and up to three labels that are uncertain.
 
-    `true` are the given labels as a mask, and `p` the probabilities that its entries are wrong. For observed outcomes,
+    `true` is the mask of the given labels, and `p` the probabilities that its entries are wrong. For observed outcomes
     `p` are those of the contrary, and the three most surprising entries are named.
     """
     order = np.argsort(-p)

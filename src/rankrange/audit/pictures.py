@@ -1,7 +1,4 @@
-"""The data of the charts of an audit: losses, the cut, columns by label, the scatter plot of rows, confused labels.
-
-The page draws the charts.
-"""
+"""The data of the charts of an audit: losses, the cut, columns by label, the scatter plot of rows, confused labels."""
 
 from __future__ import annotations
 
@@ -97,10 +94,7 @@ def confusions(target: Target, result: TaskResult) -> tuple[list[str], list[list
 
 
 def colours(target: Target) -> tuple[list[str], Array]:
-    """The label of each colour, and the colour of each row: up to 4 classes, or the 3 largest and "other labels".
-
-    Without classes, all rows have one colour, "rows".
-    """
+    """The label of each colour, and the colour of each row: up to 4 classes, or the 3 largest and "other labels"."""
     if target.task != "classes":
         return ["rows"], np.zeros(len(target.y), dtype=np.intp)
     frequent = [code for code, _ in Counter(target.y.tolist()).most_common(MAX_COLOURS)]
@@ -114,8 +108,7 @@ def colours(target: Target) -> tuple[list[str], Array]:
 def column_picture(column: Any, colour: Array, n_colours: int) -> ColumnPicture:
     """The distribution of a column (`Column`) by colour: a histogram, or counts of the 12 most frequent texts.
 
-    Missing cells and placeholders are not counted. The outer bars of a histogram include the numbers beyond the central
-    99%.
+    Missing cells and placeholders do not count; numbers beyond the central 99% are in the outer bars.
     """
     if column.values is not None:
         present = ~column.missing & ~np.isin(column.values, placeholders_of(column))
@@ -143,9 +136,8 @@ def points_of(
 ) -> tuple[dict[str, list[Any]], tuple[str, str]]:
     """The scatter plot of a sample of rows as in `Evidence.points`, and its axis labels.
 
-    The axes are the expected and the given values of a numeric target, or two principal components of the model's
-    scores. If the model has one score per row, or the difference of two, they are this score and the first principal
-    component of the rest of X.
+    The axes are the expected and the given values of a numeric target, two principal components of the scores, or the
+    only score and the first principal component of the rest of X.
     """
     rank = np.zeros(len(target.y), dtype=int)
     rank[result.order] = np.arange(1, len(result.order) + 1)

@@ -90,8 +90,7 @@ def problems_in_words(problems: Sequence[RowProblem]) -> str:
 def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:
     """The first `count` problems: the strongest of each kind, then the second of each kind, and so on.
 
-    A list by strength alone could begin with many single cells and hide a leaking column. Of two equally strong
-    problems, the one with more rows comes first.
+    By strength alone, many single cells could hide a leaking column.
     """
     by_kind = [
         sorted((p for p in problems if p.kind == kind), key=lambda p: (-p.strength, -len(p.rows)))

@@ -91,8 +91,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
 def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
     """p(wrong) of each scaled residual, and the share of outliers.
 
-    Noise that grows with a column is not an error: p(wrong) is also computed with residuals divided by the local scale
-    of similar rows, and the smaller one counts.
+    Noise that grows with a column is not an error: the smaller p(wrong), with and without a local scale, counts.
     """
     found = outlier_posterior(residuals, clean="skewed")
     wrong, noise = found.p_wrong, Interval(found.rate, *found.interval)
@@ -109,8 +108,7 @@ def _outliers(X: Array, residuals: Array, plan: Plan) -> tuple[Array, Interval]:
 def _blend(X: Array, y: Array, linear: Array, plan: Plan) -> tuple[list[float], Array]:
     """The weights and the weighted mean of the predictions of the robust linear fit, boosted trees and extra trees.
 
-    With more than 20,000 rows there are no extra trees. The weights minimise the mean of the smallest 70% of the
-    absolute errors, which is robust to wrong targets.
+    Extra trees need at most 20,000 rows. The weights minimise the mean of the smallest 70% of the absolute errors.
     """
     trees = HistGradientBoostingRegressor(loss="absolute_error", early_stopping=False, random_state=plan.seed)
     models: list[Any] = [trees]
@@ -137,10 +135,7 @@ def usual_size(residuals: Array) -> float:
 
 
 def residual_in_words(expected: Array, residual: Array, usual: float) -> list[str]:
-    """The reason in words for each suspect: the expected value, and the residual in units and in standard deviations.
-
-    All are in the units of the target; `usual` is the standard deviation.
-    """
+    """The reason for each suspect: the expected value, and the residual in units and in standard deviations."""
     return [
         f"expected {expected_text(value, off)} by a model fitted without the row; the value is {number(abs(off), 4)} "
         f"{'more' if off > 0 else 'less'}, {abs(off) / usual:.1f} standard deviations of the other rows"

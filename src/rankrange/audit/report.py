@@ -34,8 +34,7 @@ _FACTS = [("precision", "of these estimated wrong"), ("found", "of all wrong row
 def audit_page(audit: Audit, rows: bool = True) -> str:
     """The page of an audit: one self-contained HTML file as text.
 
-    The number of suspects is halved until the page has at most 1.9 MB. If `rows` is false, the page has no cells of the
-    listed rows and of their nearest rows, nor sentences about these.
+    The number of suspects is halved until the page has at most 1.9 MB. Without `rows` it has no cells of single rows.
     """
     limit = max(len(audit.images), max((len(cells) for cells in audit.cells.values()), default=0))
     identified = audit.identified

@@ -1,8 +1,7 @@
 """Apply a review to an audit: settle the decided rows, and update p(wrong) of the others.
 
-Models are trained on relabelled rows with their new labels, on kept rows with their given labels, and without dropped
-rows. None of these rows is a suspect any more. The share of reviewed suspects that were wrong is compared with the
-expected share, and the odds of all other rows are multiplied by one factor.
+Models are trained on relabelled rows with their new labels and without dropped rows. The share of reviewed suspects
+that were wrong is compared with the expected share, and the odds of all other rows are multiplied by one factor.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ class Review:
     shift: float = 0.0  # the correction of the log odds of all rows that are undecided or "unsure"
 
     def in_words(self, left: int) -> list[str]:
-        """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong.
-
-        Empty if no row was found and all decisions were "unsure".
-        """
+        """The decisions and the correction as sentences; `left` is the number of rows that are still likely wrong."""
         if not (self.wrong or self.right or self.decided):
             return []
         sentences = [f"Decided so far: {self.wrong:,} wrong, {self.right:,} right."]
@@ -55,9 +51,8 @@ class Review:
 def match(decisions: Decisions, source: Any, target: Target, names: RowNames) -> Review:
     """Find the rows of decisions in a table: the reviewed table, or the table after `rankrange apply`.
 
-    Rows are identified by their fingerprints. Of several equal rows, the one at the position that the name implies
-    counts. Decisions about another target are an error, and so are decisions of which no row is found, unless one of
-    them was to drop its row.
+    Rows are identified by their fingerprints; of several equal rows, the one at the position that the name implies
+    counts. If no row is found, and no decision was to drop one, this is an error.
     """
     if decisions.target != target.columns:
         raise UserError(
@@ -102,8 +97,7 @@ def _rows_with(contents: set[str], source: Any, columns: list[int]) -> dict[str,
 def _learnt(decisions: Decisions, review: Review) -> Review:
     """Compare the decisions with the estimated probabilities, and compute the correction of the log odds.
 
-    The correction is the posterior mode under a standard normal prior, so a few decisions change little. It is at most
-    6 in size, and 0 if no decision has a p_wrong.
+    It is the posterior mode under a standard normal prior, so a few decisions change little; at most 6 in size.
     """
     decided_rows = [made for made in decisions.made if made.choice != "unsure"]
     wrong = sum(made.choice != "keep" for made in decided_rows)
@@ -119,10 +113,7 @@ def _learnt(decisions: Decisions, review: Review) -> Review:
 
 
 def with_decisions(target: Target, review: Review) -> Target:
-    """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows.
-
-    Labels that the target does not have, and decisions about rows without a target, are ignored.
-    """
+    """The target after the review: new labels for training, given labels for the noise estimate, no dropped rows."""
     y, given, keep = target.y.copy(), target.y.copy(), np.ones(len(target.rows), dtype=bool)
     position_of = {int(row): i for i, row in enumerate(target.rows)}
     for row, made in review.decided.items():
@@ -141,10 +132,7 @@ def with_decisions(target: Target, review: Review) -> Target:
 
 
 def _coded(target: Target, label: str) -> Any:
-    """A label as in y: a number, a class code or a mask (unknown labels are left out).
-
-    None for a text that is not a number, and for an unknown class, such as one that was too rare.
-    """
+    """A label as in y: a number, a class code or a mask (unknown labels are left out); None if there is none."""
     if target.task == "numbers":
         number = plain_number(label)
         return None if np.isnan(number) else number
@@ -164,8 +152,7 @@ def reviewed(target: Target, decisions: Any, source: Any, names: RowNames) -> tu
 def apply_review(result: TaskResult, target: Target, review: Review) -> TaskResult:
     """The result after the review: decided rows are no longer suspects, and the log odds of the others are corrected.
 
-    Kept and relabelled rows count as right. Rows with the decision "unsure" are treated like undecided rows. Suspects
-    whose p_wrong falls below 0.2 leave the list.
+    Rows with the decision "unsure" are undecided. Suspects whose p_wrong falls below 0.2 leave the list.
     """
     kept_or_relabelled = {row for row, made in review.decided.items() if made.choice in ("keep", "relabel")}
     is_decided = np.array([int(row) in kept_or_relabelled for row in target.rows], dtype=bool)

@@ -58,9 +58,8 @@ def find_row_problems(
 ) -> list[RowProblem]:
     """Find problems of the rows of a table, apart from wrong targets, sorted by kind (`KINDS`) and then by strength.
 
-    `table` has the used columns for the rows of `target`: a pyarrow Table or a list of `Column`. The names of `rows`
-    are by default positions from 1, and `checks` those of `CHECKS`. Without the robust `model`, none is made that needs
-    it.
+    `table` has the used columns for the rows of `target`, a pyarrow Table or a list of `Column`. Names of rows are by
+    default positions from 1. Without the robust `model`, the check that needs it finds nothing.
     """
     names = target.rows + 1 if row_names is None else np.asarray(row_names)
     rows = CheckedRows(table if isinstance(table, list) else read_columns(table), target, names, model)
@@ -118,7 +117,7 @@ def placeholders_of(column: Column, least: float = 3) -> list[float]:
 def _is_isolated(code: float, count: int, least: float, others: Array) -> bool:
     """Whether a code occurs often enough, lies outside the bulk, and has few cells near it.
 
-    One cell less is enough for a code of three digits. -1 must only be the one negative among many whole numbers.
+    -1 must be the one negative among many whole numbers.
     """
     if count < (least - 1 if abs(code) >= 999 else least):
         return False
@@ -132,8 +131,7 @@ def _is_isolated(code: float, count: int, least: float, others: Array) -> bool:
 def _zero_is_implausible(count: int, least: float, others: Array) -> bool:
     """Whether zeros are at most half, and positive values end so far above zero that it cannot be one of them.
 
-    Weights, pressures and prices have no values near zero; counts and sums of money do. The limit of
-    the lower tail of the logarithms must be at least three steps of the column above zero.
+    Weights, pressures and prices have no values near zero; counts and sums of money do.
     """
     values = np.unique(others)
     if not least <= count <= len(others) or values[0] <= 0 or values[0] < 0.1 * float(np.median(others)):
@@ -184,7 +182,6 @@ def outlying_cells(values: Array, error_rate: float) -> Array:
     """Mask of the outliers of a column; with fewer than 20 values there are none.
 
     If no value is negative and at least half are positive, the logarithms of the positive ones are a second scale.
-    Logarithms of heavy-tailed values have at most exponential tails.
     """
     found, present = np.zeros(len(values), dtype=bool), np.flatnonzero(~np.isnan(values))
     if len(present) < FEW:
@@ -202,8 +199,7 @@ def outlying_cells(values: Array, error_rate: float) -> Array:
 def _limit(d: Array, error_rate: float, heaviest: float) -> float:
     """The largest signed distance from the median that is not an outlier on the positive side.
 
-    If most cells have the same value, the tail is fitted to the positive distances only; if there are too few of these,
-    there are no outliers.
+    If most cells have the same value, the tail is fitted to the positive distances; too few of these are no outliers.
     """
     q = np.quantile(d, [0.75, 0.9, 0.95])
     if q[0] <= 0 and (q[2] > 0 or (d > 0).sum() >= 2 * FEW):
@@ -259,9 +255,8 @@ def _find_leaks(rows: CheckedRows, least: float) -> list[RowProblem]:
 def explained_share(column: Column, target: Target) -> float:
     """The share of the errors of a constant prediction that a decision tree of one column removes; it may be negative.
 
-    The tree is fitted to a random half of up to 20,000 rows, and errors are measured on the other half. For a numeric
-    target, they are the variance of its average ranks. The codes of texts are in random order, because the order of the
-    rows, in which they were given, may be that of the classes.
+    It is fitted to one random half of up to 20,000 rows; errors of the other half are counts or, for numbers, squares
+    of average ranks. Codes of texts are in random order, because that of the rows may be that of the classes.
     """
     rng = np.random.default_rng(0)
     sample = rng.permutation(len(target.y))[:SAMPLE]

@@ -1,8 +1,4 @@
-"""A pandera schema from an audit: types, ranges and levels of the columns.
-
-Cells that are in doubt (the `column` of a problem, such as outliers, and likely wrong targets) do not widen a range,
-and neither do rows that a decision drops or relabels.
-"""
+"""A pandera schema from an audit: types, ranges and levels of the columns, from the cells that are not in doubt."""
 
 from __future__ import annotations
 
@@ -30,11 +26,7 @@ def pandera_schema(audit: Audit) -> Any:
 
 
 def _flagged(audit: Audit, column: str) -> Array:
-    """Mask of the rows whose cell in this column is ignored.
-
-    A decision (`Audit.decide`) takes precedence, unless it is "unsure": a row to drop or relabel is ignored, a row to
-    keep is not.
-    """
+    """Mask of the rows whose cell in this column is in doubt; a decision other than "unsure" settles it."""
     flagged = np.zeros(audit.n_rows, dtype=bool)
     for problem in audit.row_problems:
         if problem.column == column:
@@ -50,7 +42,7 @@ def _flagged(audit: Audit, column: str) -> Array:
 def _column(column: Any, kept: Array, pandera: Any) -> Any:
     """The rules for the cells of a column: its type, and the range or the levels of the kept cells.
 
-    Integers have no type, because pandas stores those with missing values as floats; nor have dates, of several units.
+    Integers have no type, because pandas stores those with missing values as floats; nor have dates.
     """
     import pyarrow
     import pyarrow.compute as compute

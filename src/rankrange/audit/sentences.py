@@ -139,10 +139,7 @@ def ignored_groups(result: TaskResult) -> list[str]:
 
 
 def group_notes(groups: list[Group], name: str, result: TaskResult) -> list[str]:
-    """A note on the group with the largest loss, the first; empty if at most one has at least 20 rows.
-
-    The mean losses of smaller groups vary too much.
-    """
+    """A note on the group with the largest loss among those with at least 20 rows; empty if at most one is as large."""
     large = [group for group in groups if group.rows >= FEW]
     if len(large) < 2:
         return []

@@ -1,8 +1,4 @@
-"""The audit of a table in memory: columns, target, features, one set of out-of-fold predictions, result.
-
-`audit_table(table, target)` takes a pyarrow Table, a data frame or a dict of columns. The result is an `Audit`. This
-module writes no files.
-"""
+"""The audit of a table in memory: columns, target, features, one set of out-of-fold predictions, result."""
 
 from __future__ import annotations
 
@@ -256,8 +252,8 @@ def _run_task(X: Array, found: Target, plan: Plan, progress: Progress) -> tuple[
 def warning_texts(raised: Sequence[Any]) -> list[str]:
     """Up to five distinct UserWarnings of the fits, and one sentence for all convergence warnings.
 
-    Warnings with advice about arguments of estimators are left out, and those of scikit-learn about labels that all
-    training rows of a fold have.
+    Left out are those with advice about arguments of estimators, and about labels that all training rows of a fold
+    have.
     """
     unproved = [w for w in raised if issubclass(w.category, ConvergenceWarning)]
     others = [str(w.message) for w in raised if issubclass(w.category, UserWarning) and w not in unproved]
@@ -299,10 +295,7 @@ def _prose(features: Sequence[Column]) -> list[str] | None:
 def column_roles(
     names: Sequence[str], target: str | Sequence[str], options: Mapping[str, Any], path: Path
 ) -> tuple[list[str], str | None, str | None, list[str]]:
-    """The target columns, those of groups and times, and the columns for the models: all but these and `ignore`.
-
-    A clash with the target, and no column left, are errors.
-    """
+    """The target columns, those of groups and times, and the columns for the models: all but these and `ignore`."""
     columns = find_columns(names, [target] if isinstance(target, str) else target, path)
     group, time = (find_one_column(names, options.get(option), path, f"{option}=") for option in ("group", "time"))
     ignored = find_columns(names, options.get("ignore") or [], path, "ignore=")

@@ -83,9 +83,8 @@ def find_target(
 ) -> Target:
     """Determine the learning task from the target columns, and encode the target of the rows that have one.
 
-    `columns` is the target column, or several columns of 0 and 1. The task "auto" decides by the values. `separator`
-    separates labels within one cell, and `reading` has the options `dates` and `decimal` of `read_columns`. Classes and
-    labels that are too rare are left out.
+    `columns` is the target column, or several columns of 0 and 1. `reading` has the options `dates` and `decimal` of
+    `read_columns`. Classes and labels that are too rare are left out.
     """
     if separator is not None and (len(columns) > 1 or task not in ("auto", "labels")):
         what = f"{len(columns)} target columns" if len(columns) > 1 else f"task={task!r}"
@@ -154,10 +153,7 @@ def _classes(column: Column) -> Target:
 
 
 def target_of(cells: Any, like: Target, form: str) -> Array:
-    """The target of further rows: class codes, -1 if missing or not in `like`; or numbers, NaN if missing.
-
-    `form` is the format of the texts of a numeric target.
-    """
+    """The target of further rows: class codes (-1: missing or not in `like`), or numbers in the format `form`."""
     if like.task == "numbers":
         column = Column.of(like.columns[0], cells, form)
         return np.full(len(column), np.nan) if column.values is None else column.values

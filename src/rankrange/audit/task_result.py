@@ -60,11 +60,7 @@ class Measure:
     def of_rows(
         cls, name: str, ordinary: Array, robust: Array, *, percent: bool = False, higher: bool = True
     ) -> Measure:
-        """A score that is a mean over the rows; `ordinary` and `robust` (n,) are the values that are averaged.
-
-        `higher`: whether higher values are better. The intervals of the scores are clipped to [0, 1] if `percent`, and
-        to numbers of at least 0 otherwise.
-        """
+        """A score that is a mean over rows, given the values of both models (n,); `higher`: whether more is better."""
         one, other = (np.asarray(values, dtype=np.float64) for values in (ordinary, robust))
         before, after = (Interval.of_mean(v).within(0.0, 1.0 if percent else np.inf) for v in (one, other))
         return cls(name, percent, higher, before, after, Interval.of_mean(other - one if higher else one - other))
@@ -179,9 +175,9 @@ def without_decided(wrong: Array, noise: Interval, target: Target, plan: Plan) -
 
 
 def ranking(score: Array, wrong: Array, probability: Array, least: int, *, observed: bool) -> Array:
-    """The listed rows, highest score first: the suspects, and the first `least` of the ranking.
+    """The listed rows, highest score first: the suspects, and the first `least` whose score is not negative.
 
-    A negative score is never listed. Observed outcomes are ranked by their probability, and at least 20 are listed.
+    Observed outcomes are ranked by their probability, and at least 20 are listed.
     """
     if observed:
         score, least = -np.log(np.maximum(probability, 1e-300)), LISTED
@@ -194,7 +190,7 @@ def at_chance(result: TaskResult, chance: float, measure: Measure, ensemble: Int
     """Set `blind` to the reason if no model predicts better than chance.
 
     `chance` is the value of `measure` for uninformative predictions, and `ensemble` that for the ensemble behind
-    `wrong`, if there is one.
+    `wrong`.
     """
     scores = [measure.ordinary, measure.robust, *([] if ensemble is None else [ensemble])]
     if max(score.low for score in scores) > chance:

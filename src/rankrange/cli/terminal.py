@@ -15,10 +15,7 @@ _WIDTH_OF_TEXT = 28
 
 
 class Progress:
-    """Progress messages: an updated line on a terminal, one line per stage elsewhere, nothing if quiet.
-
-    A line has the elapsed time and the stage.
-    """
+    """Progress with the elapsed time: an updated line on a terminal, one line per stage elsewhere, or nothing."""
 
     def __init__(self, quiet: bool = False) -> None:
         from rich.console import Console

@@ -1,7 +1,4 @@
-"""Geometry of the charts: each function returns the SVG coordinates of one chart, as a dict for its template.
-
-The templates draw the charts and escape all texts.
-"""
+"""Geometry of the charts: each function returns the SVG coordinates of one chart, as a dict for its template."""
 
 from __future__ import annotations
 
@@ -110,10 +107,7 @@ def rising(rows: Sequence[float], shares: Sequence[float]) -> dict[str, Any]:
 
 
 def scatter(points: dict[str, list[Any]], n_labels: int) -> dict[str, Any]:
-    """Points of the unit square: dots for rows, crosses for suspects (rank above 0), one path per label of each.
-
-    `points` is `Evidence.points`: lists "x", "y", "label" (from 0 to `n_labels` - 1) and "rank".
-    """
+    """Points of the unit square (`Evidence.points`): dots for rows and crosses for suspects, a path per label."""
     frame = (380, 340, 26, 372, 8, 314)
     _, _, left, right, top, floor = frame
     x_of, y_of = _scale(0, 1, left + 6, right - 6), _scale(0, 1, floor - 6, top + 6)

@@ -1,8 +1,7 @@
 """The shell of every page: title, style, a strict content security policy, and at most one script.
 
-A page is one file without external resources. Values are inserted by Jinja2 with autoescape, or as JSON in a data block
-that is not executed. The policy contains the hashes of the page's own style and script, so an injected script does not
-run.
+Values are inserted by Jinja2 with autoescape, or as JSON in a data block that is not executed. The policy contains the
+hashes of the page's own style and script, so an injected script does not run.
 """
 
 from __future__ import annotations
@@ -25,11 +24,7 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&'\u2028\u2029\x7f"}
 
 
 def page(title: str, body: Markup, *, script: str = "") -> str:
-    """A whole HTML page without external resources.
-
-    The body is already escaped Markup; other types raise an error. `script` is JavaScript of this package, never data;
-    "</script" or "<!--" in it raises an error.
-    """
+    """A whole HTML page without external resources; the body is Markup, and `script` is JavaScript of this package."""
     if not isinstance(body, Markup):
         raise TypeError(f"body must be Markup, escaped already, got {type(body).__name__}; make it with fragment()")
     if "</script" in script.lower() or "<!--" in script:

@@ -1,8 +1,8 @@
 """Formats of texts that are numbers: yes and no, plain numbers, dates of many countries, money, percent.
 
-Each format is a reader from a text to a number, NaN for texts in another format. A column has the format that reads its
-texts: 03/04/2025 is ambiguous alone, but not in a column with 31/12/2025. Ambiguous columns raise an error unless an
-option resolves them, and are never guessed. IP addresses, telephone numbers and codes such as 12_34 are texts.
+A column has the format that reads its texts: 03/04/2025 is ambiguous alone, but not beside 31/12/2025. Ambiguous
+columns raise an error unless an option resolves them. IP addresses, telephone numbers and codes such as 12_34 are
+texts.
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ def read_texts(texts: Iterable[str], form: str) -> dict[str, float]:
 def find_form(name: str, counts: Mapping[str, int], options: Mapping[str, str | None]) -> str:
     """The format of a column, by its distinct texts and the number of cells with each; the name is for errors.
 
-    It is "yes or no", "day-first", "month-first", "year-first" or "month-named" for dates, "point" or "comma" for money
-    and grouped digits, "number" for plain numbers, otherwise "text". `options` has "dates" and "decimal", which resolve
-    an ambiguous column.
+    It is a key of `_READERS`, otherwise "text". `options` has "dates" and "decimal", which resolve an ambiguous column.
     """
     known: Counter[str] = Counter()
     for text, count in counts.items():

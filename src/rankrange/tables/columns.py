@@ -48,8 +48,7 @@ class Column:
     ) -> Column:
         """Convert a pyarrow column. If `form` is given, texts are read in this format; others count as missing.
 
-        Without it the format is determined, and an ambiguous one is an error unless `dates` or `decimal` resolves it.
-        Categories (dictionaries) are texts.
+        Without it the format is determined; an ambiguous one needs `dates` or `decimal`. Categories are texts.
         """
         import pyarrow as pa
 
@@ -115,11 +114,7 @@ class Column:
 
     @cached_property
     def is_prose(self) -> bool:
-        """Whether the texts are prose, by a sample of 500 distinct ones.
-
-        They must have at least three distinct words on average, and at least half of them must have a word in common
-        with some, but less than 60%, of the texts.
-        """
+        """Whether 500 distinct texts are prose: three or more words each, shared with some but not most texts."""
         sample = self.levels[:: max(1, len(self.levels) // 500)][:500] if self.values is None else []
         words = [set(text.casefold().split()) for text in sample]
         if not words or np.mean([len(w) for w in words]) < 3.0:
@@ -155,11 +150,10 @@ _FORM_OF = {"dates": "year-first", "yes or no": YES_OR_NO}
 def read_columns(
     table: Any, *, forms: Mapping[str, str] | None = None, dates: str | None = None, decimal: str | None = None
 ) -> list[Column]:
-    """Convert the columns of a pyarrow Table or record batch.
+    """Convert the columns of a pyarrow Table or record batch, in the `forms` of an earlier call if they are given.
 
-    With the `form` of each column of an earlier call in `forms`, texts are read in the same formats. `dates` is the
-    meaning of 03/04/2025 ("day-first" or "month-first"), and `decimal` that of 1,234 ("point" or "comma"): without them
-    an ambiguous column is an error.
+    `dates` is the meaning of 03/04/2025 ("day-first" or "month-first"), and `decimal` that of 1,234 ("point" or
+    "comma"): without them an ambiguous column is an error.
     """
     for option, value, allowed in (("dates", dates, DATES), ("decimal", decimal, DECIMALS)):
         if value is not None and value not in allowed:
@@ -217,10 +211,7 @@ def _is_text(t: Any) -> bool:
 
 
 def _codes_of(column: Any) -> tuple[Array, list[str]]:
-    """The code of each cell (-1 if missing), and the distinct values as text, in the order of their first cells.
-
-    A dictionary column keeps the order of its values, including those without a cell.
-    """
+    """The code of each cell (-1 if missing), and the distinct values as text, in the order of their first cells."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -236,10 +227,7 @@ def _codes_of(column: Any) -> tuple[Array, list[str]]:
 
 
 def find_columns(names: Sequence[str], wanted: Sequence[str], path: Path, option: str = "target=") -> list[str]:
-    """Find columns by name or by patterns with *, ? or [...], without repetition.
-
-    A name that is itself a column is not a pattern. `path` and `option` are for the message.
-    """
+    """Find columns by name or by patterns with *, ? or [...], without repetition; a name of a column is no pattern."""
     found: dict[str, None] = {}
     for name in wanted:
         matching = [] if name in names else [other for other in names if fnmatch.fnmatchcase(other, name)]

@@ -1,7 +1,6 @@
 """Folders saved by Hugging Face `datasets`, and folders of Parquet files: the files of their table.
 
-`Dataset.save_to_disk` writes Arrow streams, `state.json` (the files in order) and `dataset_info.json` (the types of the
-columns). Class labels are converted to their names, images and audio to the paths of their files.
+Class labels are converted to their names, images and audio to the paths of their files.
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ from ..pages.text import visible
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The Arrow streams of a folder of `Dataset.save_to_disk`, in order, or the Parquet files of a folder.
-
-    If the folder itself has no Parquet files, they are those of its subfolder `data`. It is an error if the folder is
-    neither, or has several splits.
-    """
+    """The Arrow streams of a saved data set, in order, or the Parquet files of a folder or of its `data`."""
     if (folder / "dataset_dict.json").is_file():
         names = [str(name) for name in _list_in(folder / "dataset_dict.json", "splits")] or ["train"]
         raise UserError(

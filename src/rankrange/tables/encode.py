@@ -176,8 +176,7 @@ def _fit_numbers(column: Column, values: Array) -> tuple[dict[str, Any] | None, 
 def _central_range(present: Array) -> tuple[float, float]:
     """The range of usual values: the central 98%, extended by ten times its width on both sides.
 
-    A cell outside this range is probably a code or an error. Two such cells in 500 would determine the scale of the
-    column and the coefficient of a linear model. The range is infinite if the central 98% are equal.
+    A cell outside is probably a code or an error, and would determine the scale of the column and its coefficient.
     """
     inner = np.partition(present, (q := [int(np.ceil(0.01 * (len(present) - 1))), int(0.99 * (len(present) - 1))]))[q]
     span = float(inner[1] - inner[0])
@@ -207,10 +206,7 @@ def _encode_numbers(settings: dict[str, Any], column: Column, out: Array) -> Non
 
 
 def _same_kind(settings: dict[str, Any], column: Column) -> Array:
-    """The values of a column; an error if its type is not that of the fit, such as numbers for dates.
-
-    Also accepted are the numbers 0 and 1 for yes and no, booleans for numbers, and columns without any value.
-    """
+    """The values of a column; an error if its type is not that of the fit, such as numbers for dates."""
     of, values, got = settings["of"], column.values, column.kind
     if values is not None:
         present = values[~column.missing]
@@ -285,10 +281,7 @@ def _encode_text(settings: dict[str, Any], column: Column, out: Array) -> None:
 
 
 def _fit_words(texts: list[str]) -> Any:
-    """Fit TF-IDF of words and n-grams of characters, and its truncated SVD, to a sample of texts.
-
-    Words carry the topic of a text. N-grams of three to five characters are robust to spelling and word endings.
-    """
+    """Fit TF-IDF of words and n-grams of characters, and its truncated SVD, to a sample of texts."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline, make_union

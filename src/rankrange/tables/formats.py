@@ -1,7 +1,7 @@
 """File formats: detection, and readers of all formats but CSV; also folders of images.
 
-`FORMATS` lists the binary formats by their first bytes. What is read as a whole has a limit after decompression, so a
-small file cannot fill the memory. Excel is read by python-calamine, which neither expands XML entities nor runs macros.
+What is read as a whole has a limit after decompression, so a small file cannot fill the memory. Excel is read by
+python-calamine, which neither expands XML entities nor runs macros.
 """
 
 from __future__ import annotations
@@ -79,10 +79,9 @@ def saved_input() -> Path:
 
 
 def kind_of(head: bytes) -> str:
-    """The format of a file, by its first bytes `head`.
+    """The format of a file, by its first bytes: a name in `FORMATS`, "Excel", "JSON" (also of lines), or "CSV".
 
-    It is a name in `FORMATS`, "Excel", "JSON" (also one object per line), otherwise "CSV". A text that begins like a
-    binary format, such as a CSV file with the column ORCID, is a text.
+    A text that begins like a binary format, such as a CSV file with the column ORCID, is a text.
     """
     if re.search(rb"[\x00-\x08\x0e-\x1f]", head) or not re.search(rb"[\r\n]", head):
         for name, form in FORMATS.items():
@@ -99,8 +98,7 @@ def kind_of(head: bytes) -> str:
 def load(path: Path, kind: str, zipped: bool, sheet: str | None = None) -> Any:
     """Read a file of the kind "JSON", "Excel" or a name in `FORMATS` as a pyarrow Table or Dataset.
 
-    Nested JSON objects become columns such as "a.b", up to five levels deep. `sheet` is required if several sheets of a
-    workbook have rows below a header. At most 2 GB after decompression are read.
+    Nested JSON objects become columns such as "a.b", up to five levels deep.
     """
     try:
         if kind in FORMATS:

@@ -1,9 +1,7 @@
 """Reading tables from files. The format is detected from the content, and files are checked before use.
 
-`open_table(path)` detects the format and the column names, `Source.read()` returns typed columns, `Source.batches()`
-reads a part after the other, and `rows_as_text` returns some rows as written. CSV is read here, all other formats are
-pyarrow data sets (`formats`, `dataset_folder`). Problems of a file raise a `UserError` with the remedy. Files are never
-modified.
+CSV is read here, all other formats are pyarrow data sets (`formats`, `dataset_folder`). Problems of a file raise a
+`UserError` with the remedy. Files are never modified.
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ class Source:
     parts: tuple[Source, ...] = ()  # the files, if there are several with the same columns
 
     def read(self) -> Any:
-        """Read the table as a typed pyarrow Table; in CSV, markers in `MISSING` are null.
-
-        Raises a UserError if the file cannot be read or has no rows.
-        """
+        """Read the table as a typed pyarrow Table; in CSV, markers in `MISSING` are null."""
         try:
             table = self._table()
         except (OSError, ValueError) as error:
@@ -74,8 +69,7 @@ class Source:
     def batches(self, columns: Sequence[str] | None = None, *, as_written: bool = False) -> Iterator[Any]:
         """Record batches of all or some columns, in one pass and without reading the whole file.
 
-        In CSV all cells are texts, because the type of a column is known only at its end; markers in `MISSING` are
-        null, unless `as_written`.
+        In CSV all cells are texts; markers in `MISSING` are null, unless `as_written`.
         """
         import pyarrow as pa
         import pyarrow.csv
@@ -167,9 +161,8 @@ def open_table(
 ) -> Source:
     """Open a file: detect its format and its column names. CSV, Parquet, Arrow and ORC are not read as a whole.
 
-    It is CSV, JSON lines, a JSON array (all also as gzip), Parquet, Arrow, Feather, ORC or Excel, recognised by its
-    content. "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must
-    have the same columns. `delimiter` (one character or "tab"; by default the comma, or the tab for .tsv and .tab) and
+    "-" is standard input. A folder is a saved Hugging Face data set or has Parquet files. Several files must have the
+    same columns. `delimiter` (one character or "tab"; by default the comma, or the tab for .tsv and .tab) and
     `encoding` are those of CSV, and `sheet` is that of a workbook that has several.
     """
     if not isinstance(path, str | os.PathLike):
@@ -223,7 +216,6 @@ def _head_of(path: Path) -> tuple[bytes, bool, int]:
     """The first 16 MiB after decompression, whether the file is compressed by gzip, and its uncompressed size.
 
     A size above the limit `MAX_UNPACKED` is not measured further. The size that a gzip file states may be false.
-    It is an error if the file does not exist, is not a regular file or cannot be read.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):

@@ -28,8 +28,7 @@ _cells_of_any_length = SharedContext(_without_limit)
 def records(lines: Iterable[str], delimiter: str) -> Iterator[tuple[str, list[str], int]]:
     """Yield the text of each record, its cells without quotes (none of an empty line), and the number of lines so far.
 
-    Lines have their line ends, as from a file opened with newline="". A record has several lines if a quoted cell
-    contains line ends.
+    Lines have their line ends, as from a file opened with newline="".
     """
     held: list[str] = []
 

@@ -1,6 +1,5 @@
-"""Atomic writes: all output files are written completely or not at all.
+"""Atomic writes: every output is written to a hidden file in its folder and moved into place when all are ready.
 
-Every output is written to a hidden file in its folder, synced to disk, and moved into place when all outputs are ready.
 An error before that leaves the old files or none. So does a kill, which may leave a hidden file that ends in `.tmp`.
 """
 
@@ -27,8 +26,8 @@ def check_paths(
 ) -> dict[str, Path]:
     """The outputs that are asked for; an error if one cannot be written or would overwrite an input or another output.
 
-    Called before any work. `outputs` has the path of each option, or None, and `inputs` what is read. `beside` has the
-    files that are written beside an output without being named: they replace older ones only together with the output.
+    `outputs` has the path of each option, or None, `inputs` what is read, and `beside` the files that are written
+    beside an output without being named: they replace older ones only together with the output.
     """
     taken = {path.resolve(): option for option, path in inputs if path is not None}
     folders = {path for path in taken if path.is_dir()}
@@ -96,9 +95,8 @@ def packed(path: Path, write: Writer) -> Writer:
 def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str = ",", *, safe: bool = True) -> bytes:
     """Lines of CSV in UTF-8, with "\\n" as line end; characters that UTF-8 cannot encode become "?".
 
-    Cells that a spreadsheet program would read as a formula get a leading apostrophe, unless `safe` is false. Cells
-    with a delimiter, quote or line end are quoted, also with a single carriage return, which Python's csv module may
-    leave unquoted.
+    Cells like formulas get a leading apostrophe, unless `safe` is false. A single carriage return is quoted, which
+    Python's csv module may leave out.
     """
     special = re.compile(f'["\r\n{re.escape(delimiter)}]')
 
