@@ -18,6 +18,14 @@ def test_a_class_named_unknown_beside_numbers_stays_a_class():
     assert target.names == ["0", "1", "unknown"]
 
 
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_an_empty_text_is_a_missing_label(dictionary):
+    cells = pa.array(["b", "a", "", " "] * 20)
+    target = find_target(pa.table({"y": cells.dictionary_encode() if dictionary else cells}), ["y"])
+    assert (target.names, len(target.y)) == (["a", "b"], 40)
+    assert [target.text_of(i) for i in range(4)] == ["b", "a", "b", "a"]
+
+
 def test_a_target_of_numbers_with_marks_leaves_these_rows_out_and_says_so():
     values = [f"{x:.5f}" for x in np.random.default_rng(1).normal(size=300)]
     target = find_target(pa.table({"y": ["-" if i % 5 == 0 else value for i, value in enumerate(values)]}), ["y"])

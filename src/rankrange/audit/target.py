@@ -147,9 +147,9 @@ def _classes(column: Column) -> Target:
     else:
         order = sorted(range(len(column.levels)), key=column.levels.__getitem__)
         names, code_of = [column.levels[i] for i in order], np.argsort(order)
-    return Target(
-        "classes", [column.name], np.append(code_of, -1)[column.codes].astype(np.intp), names, np.arange(len(column))
-    )
+    code_of = np.where([not level.strip() for level in column.levels], -1, code_of)  # an empty text is no class
+    codes = np.append(code_of, -1)[column.codes].astype(np.intp)
+    return Target("classes", [column.name], codes, names, np.arange(len(column)))
 
 
 def target_of(cells: Any, like: Target, form: str) -> Array:
