@@ -119,11 +119,7 @@ class DaskRows(Rows):
             self.client.cancel(futures)
 
     def _wait(self, futures: list[Any]) -> None:
-        """Wait until all futures are done.
-
-        Raise a LostDataError if the scheduler has stopped or there is no worker for too long, because Dask would wait
-        forever.
-        """
+        """Wait until all futures are done; a LostDataError without scheduler or workers, for which Dask would wait."""
         patience = float(dask.config.get("rankrange.worker-timeout", _WORKER_TIMEOUT))
         last_worker = time.monotonic()
         while not _done(futures):
@@ -174,7 +170,7 @@ def _default_client() -> Any:
 
 
 def _chunks(collection: Any, name: str) -> list[Any]:
-    """The chunks of rows as delayed objects; an error for other collections, and for several chunks of columns.
+    """The chunks of rows as delayed objects.
 
     Dask combines Parquet files into larger partitions if few columns are read, so X and y of one table would have
     different partitions. The plan before that step is used, which still reads only the needed columns.
@@ -197,10 +193,7 @@ def _chunks(collection: Any, name: str) -> list[Any]:
 
 
 def as_chunk(X: Any, y: Any, weight: Any = None) -> tuple[Any, Any, Any]:
-    """Convert a chunk of X (array, sparse matrix or dataframe), y and the weights to arrays for the kernels.
-
-    Sparse X becomes CSR; y and weights of shape (n, 1) become (n,).
-    """
+    """Arrays or CSR for the kernels; y and weights of shape (n, 1) become (n,)."""
     X = X.to_numpy() if hasattr(X, "to_numpy") else X
     X = sp.csr_array(X) if sp.issparse(X) else np.ascontiguousarray(X)
     return X, _vector(y), None if weight is None else _vector(weight)
@@ -212,7 +205,6 @@ def _vector(y: Any) -> Array:
 
 
 def chunk_lengths(chunk: tuple[Any, Any, Any]) -> list[int]:
-    """The numbers of rows of X, y and the weights of one chunk."""
     return [int(part.shape[0]) for part in chunk if part is not None]
 
 

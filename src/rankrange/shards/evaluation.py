@@ -97,9 +97,9 @@ class _Bracket:
         self.above: Array | None = None  # whether each sampled row was above the cut in the last pass
 
     def interval(self, s: Array, mass: Array, ranked: Array, reached: Array, slack: float) -> Interval:
-        """The bracket, given the losses s (n,) of the sample, and the same in decreasing order with cumulative masses.
+        """The bracket: two losses of the sample, moved outwards by about `slack`, or infinite.
 
-        Its ends are two of these losses, moved outwards by about `slack`, or infinite.
+        `ranked` has the losses s (n,) of the sample in decreasing order, `reached` their cumulative masses.
         """
         reach = self.reach
         if self.above is not None:  # only rows that have crossed the cut can have changed its rank
@@ -167,19 +167,14 @@ class FullData:
         return sums[5:].reshape(n_slope_groups(len(request.W)), -1)
 
     def on_sample(self, request: Request) -> Array:
-        """The `tangent_sums` of a request, over the rows of the sample."""
         return evaluate(self.chunk, (self.model, request)).sums[5:].reshape(n_slope_groups(len(request.W)), -1)
 
     @property
     def kept(self) -> float:
-        """The mass of the kept rows, k - m."""
         return self.k - self.m
 
     def evaluate_at(self, W: Array) -> Iterate:
-        """Evaluate the objective at W in one pass.
-
-        Further passes follow if a cut lies outside its bracket or the brackets have too many rows.
-        """
+        """Evaluate the objective at W in one pass, or in more if a bracket misses its cut or has too many rows."""
         s = host(self._losses(W)[0])
         ranked, reached = self._ranked(s)
         slack = 1e-5 if self.model.dtype == "float32" else 1e-12
@@ -261,10 +256,7 @@ class FullData:
         return float(np.count_nonzero(inside)) * self._scale_up
 
     def _narrowed(self, W: Array, s: Array, brackets: dict[str, Interval]) -> dict[str, Interval]:
-        """Narrow the brackets by a pass that sums the mass of the rows in many bins of the losses.
-
-        The edges of the bins are losses of the sample, and values between them if a bin would have too many rows.
-        """
+        """Narrow the brackets by a pass that sums the mass of the rows between many losses of the sample."""
         values, enough = [], max(_BIN_ROWS, 40 * W.size)
         for low, high in brackets.values():
             inside = np.unique(s[(s >= low) & (s <= high)])
@@ -307,10 +299,7 @@ class FullData:
 
 
 def cut_among(values: Array, mass: Array, above: float, target: float) -> Cut | None:
-    """The cut at which the cumulative mass from the top reaches `target`; `above` is the mass above all these values.
-
-    None if the cut is not among the values.
-    """
+    """The cut with the mass `target` down to it, `above` of it above all these values; None if it is not among them."""
     if not len(values) or above >= target or above + float(mass.sum()) < target * BUT_ROUNDING:
         return None
     return Cut(*(float(each[0]) for each in mass_cuts(values[None], mass, target, above)))

@@ -223,8 +223,7 @@ def _store_names(estimator: Any, rows: Rows) -> None:
 def _start(estimator: Any, rows: Rows, data: Data, rng: np.random.Generator) -> tuple[float, float, Objective, Array]:
     """m and k as masses of all rows, the objective of the sample with the same shares m/n and k/n, and its fit.
 
-    m and C are chosen on the sample if they are "auto". Sets `C_` and the attributes of the choice. A fit that drops
-    more than half of a class is replaced by the next one, as in memory.
+    Sets `C_` and the attributes of the choice. A fit that drops more than half of a class is replaced by the next one.
     """
     m, k = estimator._range().masses(data.total, whole=data.whole)
     sample, unit = data.objective(), data.unit
@@ -264,8 +263,8 @@ def _rank(mass: float, sample: Objective) -> float:
 def _search(sample: Objective, share: float, given: Array | None, settings: Settings) -> Array:
     """The fit of the sample, which drops this share: for m > 0 the best of several searches, also from a `given` start.
 
-    For m > 0, m and k are raised, because the sample may have more outliers by chance. These searches use every few
-    rows of a large sample; steps on the whole sample follow.
+    There m and k are raised, because the sample may have more outliers by chance. Searches use every few rows of a
+    large sample; steps on the whole sample follow.
     """
     if sample.m == 0:
         return search(sample, None, settings).w

@@ -112,7 +112,6 @@ def _fitted(
 
 
 def fold_numbers(seed: int, n_folds: int, numbers: Array) -> Array:
-    """The fold of each of the rows with these numbers."""
     return (hashed(seed ^ 0x5851F42D4C957F2D, numbers) % np.uint64(n_folds)).astype(np.intp)
 
 
@@ -156,7 +155,6 @@ class Suspects(NamedTuple):
 
 
 def _by_score(table: Array) -> Array:
-    """The rows, most suspect first."""
     return table[np.lexsort((table["row"], -table["score"]))]
 
 
@@ -172,10 +170,9 @@ class Inference:
     names: Array  # the classes
 
     def table(self, chunk: Chunk) -> Array:
-        """The rows of a chunk with the columns of `LabelIssues.table` except "distance" and "cut".
+        """The rows of a chunk with columns of `LabelIssues.table`, the score and "likely", the most probable class.
 
-        Further columns are the score and "likely", the most probable class, which may be the given one. p_wrong and
-        score are 0 for rows of weight 0.
+        p_wrong and score are 0 for rows of weight 0.
         """
         return np.concatenate([self._rows(block) for block in blocks(chunk)])
 

@@ -45,7 +45,6 @@ def cast(values: Any, dtype: str) -> Any:
 
 
 def dtype_of(values: Any) -> str:
-    """The name of the dtype of an array."""
     return str(values.dtype).removeprefix("torch.")
 
 
@@ -62,7 +61,6 @@ class Model:
 
     @property
     def n_classes(self) -> int:
-        """The number of classes."""
         assert self.classes is not None
         return len(self.classes)
 
@@ -76,7 +74,6 @@ class Model:
         return xp.searchsorted(self.classes if xp is np else beside(self.classes, y).to(y.dtype), y)
 
     def codes(self, y: Any) -> Any:
-        """The class codes of encoded targets."""
         return cast(y > 0, "int64") if self.n_outputs == 1 else y
 
     def factor(self, y: Any) -> Any:
@@ -122,7 +119,6 @@ class Sampling:
 
 
 def hashed(seed: int, numbers: Array) -> Array:
-    """64-bit hashes of the seed and of these numbers."""
     with np.errstate(over="ignore"):
         x = np.uint64(seed * 0x9E3779B97F4A7C15 % 2**64) + numbers.astype(np.uint64)
         return splitmix64(x * np.uint64(0x9E3779B97F4A7C15))
@@ -271,7 +267,6 @@ class Request(NamedTuple):
 
     @property
     def overlap(self) -> bool:
-        """Whether both brackets overlap."""
         return self.lower is not None and self.upper is not None and self.upper.low <= self.lower.high
 
 
@@ -286,7 +281,6 @@ class Near(NamedTuple):
     mass: Array
 
     def take(self, which: Array) -> Near:
-        """A subset of these rows."""
         return Near(self.X[which], *(values[..., which] for values in self[1:]))
 
     @staticmethod
@@ -301,7 +295,6 @@ class Near(NamedTuple):
         return _without_repetition(found) if tied else found
 
     def sums(self, weights: Array) -> Array:
-        """The `tangent_sums` over these rows with these weights."""
         return tangent_sums(self.X, self.y, self.losses, self.slopes * weights, self.scores, weights)
 
 
@@ -406,10 +399,7 @@ def _without_repetition(near: Near) -> Near:
 
 
 def n_slope_groups(n_outputs: int) -> int:
-    """The number of slope groups: groups of rows whose tangents the certificate multiplies by the same factor.
-
-    With one score there are two, the rows with negative and with positive slopes; with several scores, one per class.
-    """
+    """The number of slope groups, whose tangents the certificate scales alike: by the sign of the slope or by class."""
     return 2 if n_outputs == 1 else n_outputs
 
 

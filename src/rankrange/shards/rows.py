@@ -92,7 +92,6 @@ class Rows(ABC):
         return LazyRows(self, kernel, message, dtype)
 
     def named(self, y: Array) -> Array:
-        """The labels of targets."""
         return y if self.labels is None else self.labels[y]
 
     def spaced(self) -> Chunk | None:
@@ -176,7 +175,6 @@ class ArrayRows(LocalRows):
         self.columns = columns
 
     def chunks(self) -> Iterator[Chunk]:
-        """The chunks in order."""
         return iter(self._parts)
 
 

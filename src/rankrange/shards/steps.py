@@ -147,9 +147,7 @@ class Local:
 
 
 def _lower_bound(data: FullData, table: Array) -> float:
-    """A lower bound on F with the same rows dropped, because losses are never below their tangents.
-
-    It is the minimum over W of the mean of the weighted tangents plus the penalty.
+    """A lower bound on F with the same rows dropped: the minimum of the mean of the weighted tangents plus the penalty.
 
     The intercept is not penalised, so the slopes must sum to zero. Each slope group is scaled by a factor in [0, 1];
     scaled tangents stay below the losses, which are non-negative.

@@ -37,7 +37,6 @@ class TensorRows(LocalRows):
         self.spaced_rows = min(_SPACED_ROWS, self.chunk_rows // 2)
 
     def chunks(self) -> Iterator[Chunk]:
-        """Views of the rows."""
         whole = Chunk(0, self.X, self.y, self.weight)
         for start in range(0, self.n_rows, self.chunk_rows):
             yield whole.rows(slice(start, min(start + self.chunk_rows, self.n_rows)))
@@ -49,7 +48,6 @@ class TensorRows(LocalRows):
         return chunk._replace(X=chunk.X.contiguous(), y=chunk.y.contiguous())
 
     def per_row(self, kernel: Any, message: Any, dtype: Any = bool) -> Array:
-        """One value per row, on the host."""
         return np.concatenate(list(self.each(kernel, message)))
 
 

@@ -63,7 +63,6 @@ class TokenNoise(nn.Module):
         return share.log() - torch.log1p(-share) - torch.full_like(share, n_words).log()
 
     def update(self, scores: Scores, counted: Tensor, group: ProcessGroup | None = None) -> None:
-        """Update the sums with the `counted` tokens of a batch, or of the batches of a group."""
         ones = (counted & ~scores.nll.isnan()).float()
         below = (scores.rank < self.edges[:, None]) * ones
         new = torch.cat([below.sum(1), ones.sum()[None]])
@@ -97,7 +96,6 @@ class DocumentGains(nn.Module):
         return (~(gains < self.limit())).to(gains.dtype)
 
     def update(self, gains: Tensor) -> None:
-        """Add the gains of a batch; NaN for a document without a gain."""
         self.recent.copy_(torch.cat([self.recent, gains.to(self.recent.dtype)])[-RECENT:])
 
 
