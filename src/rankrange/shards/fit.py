@@ -38,7 +38,6 @@ from .kernels import (
     Sampling,
     describe,
     dropped,
-    with_column_names,
 )
 from .rows import Chunk, Rows, given
 from .steps import Descent, End
@@ -139,7 +138,7 @@ def first_pass(passes: Passes, estimator: Any, seed: int) -> Data:
         raise ValueError("a fit needs at least one row, got none in all; check the path or the collection")
     columns = max(rows.n_columns, 1)
     size = min(rows.sample_rows, max(_SAMPLE_NUMBERS // columns, 5 * columns, 1000))
-    sampling = Sampling(seed, -(-rows.n_rows // size), is_classifier(estimator))
+    sampling = Sampling(seed, -(-rows.n_rows // size), is_classifier(estimator), rows.columns)
     with one_thread():
         found: Description = passes(describe, sampling)
     if len(found.columns) > 1:
@@ -147,7 +146,7 @@ def first_pass(passes: Passes, estimator: Any, seed: int) -> Data:
             f"all chunks must have the same number of columns, got {sorted(found.columns)}; select the same columns"
         )
     if found.error is not None:
-        raise ValueError(with_column_names(found.error, rows.columns))
+        raise ValueError(found.error)
     model = _model(estimator, found)
     chunk, numbers = _joined(found.sample), sampling.numbers(0, rows.n_rows)
     if sampling.step > 1 and chunk.weight is not None:

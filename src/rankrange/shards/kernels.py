@@ -110,6 +110,7 @@ class Sampling:
     seed: int
     step: int
     classify: bool  # whether the target has classes
+    columns: list[str] | None = None  # the names of the features, for messages
 
     def numbers(self, first: int, n: int) -> Array:
         """The numbers of the rows of the sample among the n rows from `first` on."""
@@ -163,7 +164,7 @@ class Description:
 def describe(chunk: Chunk, message: Sampling) -> Description:
     """The kernel of the first pass: count and check the rows of a chunk, and draw its part of the sample."""
     X, y, weight = chunk.X, chunk.y, chunk.weight
-    error = problem_of(chunk, message.classify)
+    error = problem_of(chunk, message.classify, message.columns)
     if error is not None or not X.shape[0]:
         return Description(frozenset([X.shape[1]]), error=error)
     xp, weight = namespace(y), None if weight is None else cast(weight, "float64")
@@ -203,8 +204,8 @@ def _first(wrong: Any) -> int:
     return int(np.flatnonzero(host(wrong))[0])
 
 
-def problem_of(chunk: Chunk, classify: bool) -> str | None:
-    """What is wrong with the rows of a chunk; None if nothing is."""
+def problem_of(chunk: Chunk, classify: bool, columns: list[str] | None) -> str | None:
+    """What is wrong with the rows of a chunk, whose features may have names; None if nothing is."""
     X, y, weight, name = chunk.X, chunk.y, chunk.weight, chunk.source or f"the rows from {chunk.first_row} on"
     xp = namespace(y)
     if _kind(X) not in "fiub":
@@ -212,9 +213,10 @@ def problem_of(chunk: Chunk, classify: bool) -> str | None:
     if not _all_finite(X.data if sp.issparse(X) else X):
         bad = ~np.isfinite(X.toarray() if sp.issparse(X) else host(X))
         row, column = (int(places[0]) for places in np.nonzero(bad))
+        named = column if columns is None else repr(columns[column])
         return (
             f"features must be finite, got {bad.sum()} NaN or infinite in {name}, the first in column "
-            f"{{column:{column}}} of row {chunk.first_row + row}; drop or fill these rows"
+            f"{named} of row {chunk.first_row + row}; drop or fill these rows"
         )
     if weight is not None and not (_all_finite(weight) and bool((weight >= 0).all())):
         wrong = _first(~((weight >= 0) & xp.isfinite(weight)))
@@ -232,15 +234,6 @@ def problem_of(chunk: Chunk, classify: bool) -> str | None:
     if not classify and _kind(y) not in "fiub":
         return f"a regressor needs a target of numbers, got dtype {y.dtype} in {name}; use AoRRClassifier for classes"
     return None
-
-
-def with_column_names(message: str, columns: list[str] | None) -> str:
-    """Replace `{column:3}` in a message by the name of column 3, or by 3 without names; kernels know only numbers."""
-    head, found, tail = message.partition("{column:")
-    if not found:
-        return message
-    number, _, rest = tail.partition("}")
-    return f"{head}{number if columns is None else repr(columns[int(number)])}{rest}"
 
 
 class Interval(NamedTuple):

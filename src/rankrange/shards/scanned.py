@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.arrays import Array
 from ..errors import missing_package
-from .kernels import problem_of, with_column_names
+from .kernels import problem_of
 from .rows import Chunk, LocalRows, Rows
 
 # Rows that are read at a time, and bytes of CSV.
@@ -149,6 +149,7 @@ class Scan(LocalRows):
         for role, column in (("target", self._target), ("weight", self._weight)):
             if isinstance(column, int | np.integer) and 0 <= column < X.shape[1]:
                 taken.append(int(column))
+                self._copied[role] = X._replace(column=int(column))
             elif isinstance(column, str | Path):
                 self._copied[role] = found = _Values.of_npy(column)
                 if found.shape[0] != X.shape[0]:
@@ -241,18 +242,11 @@ class Scan(LocalRows):
     def _of_arrays(self, arrays: dict[str, _Values]) -> Iterator[Chunk]:
         """The rows of .npy files or of the copy."""
         for start in range(0, self.n_rows, _READ_ROWS):
-            stop = min(start + _READ_ROWS, self.n_rows)
+            rows = slice(start, start + _READ_ROWS)
             with readable(arrays["X"].path):
-                rows = arrays["X"].read(start, stop)
-                y, weight = (
-                    arrays[role].read(start, stop)
-                    if role in arrays
-                    else None
-                    if column is None
-                    else rows[:, int(column)].copy()
-                    for role, column in (("target", self._target), ("weight", self._weight))
-                )
-            X = rows if self.n_columns == rows.shape[1] else rows[:, self._features]
+                X, y = arrays["X"].read(rows), arrays["target"].read(rows)
+                weight = arrays["weight"].read(rows) if "weight" in arrays else None
+            X = X if self.n_columns == X.shape[1] else X[:, self._features]
             y = y if self._ranks is None else self._ranks[y]
             yield Chunk(start, X.astype(self._dtype, copy=False), y, weight, str(self._files[0]))
 
@@ -271,9 +265,9 @@ class Scan(LocalRows):
             with ExitStack() as files:
                 opened: dict[str, Any] = {}
                 for chunk in self._of_table():
-                    error = problem_of(chunk, True)
+                    error = problem_of(chunk, True, self.columns)
                     if error is not None:
-                        raise ValueError(with_column_names(error, self.columns))
+                        raise ValueError(error)
                     y = chunk.y
                     if y.dtype.kind not in "fiub" or codes:  # labels that are not numbers become codes
                         values, inverse = np.unique(y.astype(str), return_inverse=True)
@@ -289,8 +283,6 @@ class Scan(LocalRows):
                 os.replace(unfinished, folder)
         shapes = {"X": (self.n_rows, self.n_columns)}
         self._copied = {name: _Values(folder / name, d, shapes.get(name, (self.n_rows,))) for name, d in dtypes.items()}
-        self._target, self._features = "target", list(range(self.n_columns))
-        self._weight = None if self._weight is None else "weight"
         if codes:
             self.labels, self._ranks = np.unique(list(codes), return_inverse=True)
 
@@ -303,16 +295,17 @@ class _Values(NamedTuple):
     shape: tuple[int, ...]
     offset: int = 0
     order: Any = "C"
+    column: int | None = None  # the only one to read of a matrix
 
     @classmethod
     def of_npy(cls, path: Any) -> _Values:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         return cls(Path(path), found.dtype, found.shape, found.offset, "C" if found.flags.c_contiguous else "F")
 
-    def read(self, start: int, stop: int) -> Array:
-        """Rows [start, stop); an error if the file ends before the last row."""
+    def read(self, rows: slice) -> Array:
+        """These rows; an error if the file ends before the last one of all."""
         mapped: Any = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
-        return np.array(mapped[start:stop], order="C")
+        return np.array(mapped[rows] if self.column is None else mapped[rows, self.column], order="C")
 
 
 def _csv_reader(file: Path, **options: Any) -> Any:
