@@ -15,13 +15,6 @@ def cross_entropy():
     return nn.CrossEntropyLoss(reduction="none")
 
 
-def test_figures_are_those_of_the_last_batch():
-    criterion = rrt.AoRRLoss(m=0.25)
-    assert loss_figures(criterion) == {}
-    criterion(torch.arange(8.0))
-    assert loss_figures(criterion, suspects=True) == {"cut": 6.0, "kept": 0.75}
-
-
 def test_in_a_distributed_run_a_loss_gets_the_group_of_all_processes(tmp_path):
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
     losses = [rrt.AoRRLoss(cross_entropy(), m="auto", n_samples=4), rrt.LinearAoRRLoss(m=0.1)]
@@ -75,5 +68,6 @@ def test_the_kept_share_leaves_out_ignored_targets():
     loss(scores, torch.tensor([0, 1, 2, 0, -100, -100, -100, -100]))
     assert loss_figures(loss)["kept"] == 0.75
     loss = rrt.AoRRLoss(base, ignore_index=-100)
+    assert loss_figures(loss) == {}
     loss(scores, torch.full((8,), -100))
     assert loss_figures(loss) == {}  # neither the mean of no weights nor the infinite cut

@@ -118,14 +118,6 @@ def test_any_batch_equals_the_definition(data):
     check(hidden, weight, target, m, min(m + draw(st.floats(0.01, 1.0)), 1.0), chunk=chunk, **options)
 
 
-def test_of_equal_keys_the_first_in_the_batch_has_the_higher_rank():
-    hidden = torch.ones(6, 2, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(5, 2, dtype=torch.float64)
-    target = torch.tensor([3, IGNORED, 3, 3, 3, 3])
-    (slopes,) = torch.autograd.grad(rrt.linear_ranked_range(hidden, weight, target, 2, 4), hidden)
-    assert slopes.abs().sum(1).nonzero()[:, 0].tolist() == [3, 4]
-
-
 def test_extreme_logits_stay_finite():
     hidden, weight, target, _ = batch(spread=3e37, dtype=torch.float32, ignored=0.0)
     hidden = hidden.detach().clamp(-1e38, 1e38).requires_grad_()

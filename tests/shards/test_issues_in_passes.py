@@ -99,7 +99,7 @@ def test_the_table_lists_the_rows_from_a_fifth_on_with_their_given_labels(plain)
 def test_the_posterior_out_of_core_is_that_in_memory(sample_rows):
     """With all rows in the sample exactly, otherwise over shapes; single tables differ by the draw of their sample."""
     differences = []
-    for name in ("xor", "circle", "three classes"):
+    for name in ("xor", "circle", "three classes") if sample_rows == 2_000 else ("circle",):
         X, y, wrong = shaped(name, 4_000, 0.2)
         outside = find_label_issues(chunks(X, y, edges=(0, 1_000, 4_000), sample_rows=sample_rows), random_state=0)
         inside = find_label_issues(X, y, random_state=0)
