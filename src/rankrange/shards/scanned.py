@@ -223,7 +223,7 @@ class Scan(LocalRows):
 
     def _batches(self, file: Path) -> Iterator[Any]:
         """The needed columns of a file; little is read in advance, to save memory."""
-        numbers = [*self._features, *([self._weight] if self._weight else [])]
+        numbers = [*self._features, *([] if self._weight is None else [self._weight])]
         wanted = list(dict.fromkeys([*numbers, self._target]))
         if self._kind == "csv":
             # Types are guessed from the first rows: a later number may have decimals.

@@ -123,12 +123,10 @@ def tkml(scores: Tensor, target: Tensor, top_k: int, *, two_sided: bool = True, 
 
     Parameters
     ----------
-    scores : Tensor of shape (B, L)
-        One score per label.
-    target : Tensor
-        A 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A target with the shape of
-        the scores is always a mask. An index outside of -1 to L - 1 is an error on a CPU; on a GPU and in transforms
-        such as `torch.func.grad` it makes the loss of its row NaN.
+    scores, target : Tensor of shape (B, L), and Tensor
+        Scores of the labels, and a 0/1 mask (B, L), label indices (B, P) padded with -1, or one index per row (B,). A
+        target with the shape of the scores is always a mask. An index outside of -1 to L - 1 is an error on a CPU; on a
+        GPU and in transforms such as `torch.func.grad` it makes the loss of its row NaN.
     top_k : int
         How many labels are predicted; fewer than L.
     two_sided : bool, default=True

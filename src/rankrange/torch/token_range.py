@@ -59,10 +59,8 @@ def linear_ranked_range(
 
     Parameters
     ----------
-    hidden : Tensor of shape (..., features)
-        The input of the model's last layer, of any floating dtype.
-    weight : Tensor of shape (words, features)
-        The matrix of the last layer: logits are `hidden @ weight.T + bias`.
+    hidden, weight : Tensor of shape (..., features) and (words, features)
+        Input and matrix of the model's last layer, of any floating dtype: logits are `hidden @ weight.T + bias`.
     target : Tensor of shape (...)
         The index of the true word of each token; for next-token prediction, already shifted by one. An index outside
         of the words, other than `ignore_index`, is an error on a CPU; on a GPU it is not checked.
@@ -74,10 +72,8 @@ def linear_ranked_range(
         What decides which tokens are kept. "excess", the default for tokens, is the loss (without label smoothing)
         minus the entropy of the prediction. "loss" is the default for sequences. "reference", the default if
         `reference` is given, is the loss minus `reference`.
-    bias : Tensor of shape (words,), optional
-        The bias of the last layer.
-    ignore_index : int, default=-100
-        Tokens with this target are neither ranked nor counted.
+    bias, ignore_index : Tensor of shape (words,) and int, default=None and -100
+        The bias of the last layer, and the target of tokens that are neither ranked nor counted.
     per : {"token", "sequence"}, default="token"
         Whether to rank single tokens, or by their mean key the rows of a target of shape (sequences, length).
     reference : Tensor of the shape of `target`, optional
@@ -151,9 +147,8 @@ def token_losses(
     Examples
     --------
     >>> import torch
-    >>> losses = token_losses(torch.eye(3), 2.0 * torch.eye(3), torch.tensor([0, 1, 0]))
-    >>> torch.exp(-losses)  # the probabilities that the model gives to the targets
-    tensor([0.7870, 0.7870, 0.1065])
+    >>> token_losses(torch.eye(3), 2.0 * torch.eye(3), torch.tensor([0, 1, 0]))
+    tensor([0.2395, 0.2395, 2.2395])
     """
     head = Head(weight, bias, softcap, label_smoothing, chunk)
     tokens = prepared(hidden.detach(), head, target, ignore_index, None)
