@@ -5,9 +5,11 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+import matplotlib.pyplot
 from matplotlib.figure import Figure
 
 from rankrange import AoRRClassifier, plots
+from rankrange.regression import mm
 
 RNG = np.random.default_rng(0)
 
@@ -47,14 +49,9 @@ def test_every_text_of_the_scores_lies_on_a_figure_of_the_default_size(audit):
         assert box.x1 <= figure.bbox.width
 
 
-def test_plot_ranked_keeps_the_whole_range_by_default():
-    losses = np.arange(10.0)
-    ax = plots.plot_ranked(losses, ax=Figure().subplots())
-    np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), losses[::-1])
-
-
 def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
     losses = RNG.exponential(size=40)
+    np.testing.assert_array_equal(plots.plot_ranked(losses).get_lines()[0].get_ydata(), np.sort(losses)[::-1])
     ax = plots.plot_ranked(losses, 5, 30, ax=Figure().subplots())
     kept, cut = ax.get_lines()[:2]
     np.testing.assert_allclose(kept.get_ydata(), np.sort(losses)[::-1][5:30])
@@ -73,3 +70,19 @@ def test_plots_of_losses_and_of_tuning_draw_into_the_axis_they_are_given():
             draw(model)
     with pytest.raises(TypeError, match="fitted AoRRRegressor"):
         plots.plot_diagnostics(model)
+
+
+def test_the_diagnostics_are_four_panels_with_the_same_marks_or_one():
+    x = np.arange(60.0)
+    y = 2.0 * x + np.sin(9 * x)
+    y[:15] += 20.0
+    model = mm(x[:, None], y, random_state=0)
+    axes = plots.plot_diagnostics(model)
+    assert axes.shape == (2, 2)
+    assert all(ax.get_title() for ax in axes.flat)
+    marks = [{line.get_marker() for line in ax.get_lines()} - {"None"} for ax in axes.flat]
+    assert all(found == marks[0] for found in marks)
+    ax = Figure().subplots()
+    assert plots.plot_diagnostics(model, x[:20, None], y[:20], ax=ax) is ax
+    assert any("vertical outlier" in text.get_text() for text in ax.get_legend().get_texts())
+    matplotlib.pyplot.close("all")

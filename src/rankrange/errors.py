@@ -22,23 +22,12 @@ class UserError(Exception):
     """
 
     def for_command_line(self) -> str:
-        """The message with options as flags: `encoding='latin-1'` becomes `--encoding latin-1`.
-
-        Returns
-        -------
-        str
-            The message with command line flags.
-
-        Examples
-        --------
-        >>> UserError("use clean_how='drop'").for_command_line()
-        'use --clean-how drop'
-        """
+        """The message with options as flags: `encoding='latin-1'` becomes `--encoding latin-1`."""
         return with_flags(str(self))
 
 
 def with_flags(text: str) -> str:
-    """A text with options as flags of the command line."""
+    """A text with options as flags of the command line: use --clean-how drop for use clean_how='drop'."""
     text = _WITH_VALUE.sub(lambda found: f"{flag(found[1])} {_word(found[2])}", text)
     return _ALONE.sub(lambda found: flag(found[1]), text)
 

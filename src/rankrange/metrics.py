@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from .core.ranges import check_rates
-from .core.select import as_floats, check_finite, ranked_range
+from .core.select import as_floats, as_sample_weight, check_finite, ranked_range
 
 __all__ = [
     "partial_auc_score",
@@ -124,14 +124,10 @@ def partial_auc_score(
     1.0
     """
     positive, z = _binary_scores(y, score)
-    mass = np.ones(len(z)) if sample_weight is None else as_floats(sample_weight, "sample_weight").astype(np.float64)
-    if mass.shape != z.shape:
-        raise ValueError(
-            f"sample_weight must have one weight per row, got {mass.shape} for {len(z)} rows; pass {z.shape}"
-        )
-    check_finite(mass[None], "sample_weight")
-    if (mass < 0).any() or not (mass @ positive > 0 and mass @ ~positive > 0):
-        raise ValueError("sample_weight must not be negative, and positive for a row of each class; check the weights")
+    given = as_sample_weight(sample_weight, z, -1)
+    mass = np.ones(len(z)) if given is None else given[0]
+    if not (mass @ positive > 0 and mass @ ~positive > 0):
+        raise ValueError("sample_weight must be positive for a row of each class; check the weights")
     return roc_area(positive, z, mass, check_rates("fpr", fpr), check_rates("tpr", tpr), standardize)
 
 

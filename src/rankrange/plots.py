@@ -7,7 +7,9 @@ sparse models, and `plot_diagnostics` the outliers of a robust regression. `plot
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +18,7 @@ from .core.ranges import RankedRange
 from .core.select import thresholds
 
 __all__ = ["plot_diagnostics", "plot_losses", "plot_path", "plot_ranked", "plot_scores", "plot_tuning"]
+Plot = TypeVar("Plot", bound=Callable[..., Any])
 KEPT, CUT, SOFT = "#2457a6", "#b4400b", "#5a5651"
 # The number of coefficients that a path names: as many as matplotlib has colours.
 _NAMED_LINES = 10
@@ -30,6 +33,16 @@ _MARKS = {
 _RESIDUAL = "residual / robust scale"
 
 
+def _draws(plot: Plot) -> Plot:
+    """Complete the docstring of a plot by the axes that it draws into and returns."""
+    head, title, example = (inspect.getdoc(plot) or "").partition("Examples\n")
+    axes = "ax : matplotlib Axes, optional\n    The axes to draw into."
+    returned = "Returns\n-------\nmatplotlib Axes\n    The axes."
+    plot.__doc__ = f"{head.rstrip()}\n{axes}\n\n{returned}\n\n{title}{example}\n"
+    return plot
+
+
+@_draws
 def plot_ranked(
     losses: ArrayLike, m: int | float | RankedRange = 0, k: int | float | None = None, *, ax: Any = None
 ) -> Any:
@@ -41,13 +54,6 @@ def plot_ranked(
         The losses.
     m, k : int or float; m may also be a RankedRange
         The ranks to keep, m+1 to k; by default all.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes.
 
     Examples
     --------
@@ -73,6 +79,7 @@ def plot_ranked(
     return ax
 
 
+@_draws
 def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     """Draw the cross-validated gain over m = 0 for each candidate m, with its standard error, and mark the chosen m.
 
@@ -84,13 +91,6 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     estimator : AoRRClassifier or AoRRRegressor
         An estimator that was fitted with m="auto", without a clean validation set, to enough rows for cross-validation.
         Otherwise there is no table of scores, which is a ValueError.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes.
 
     Examples
     --------
@@ -116,6 +116,7 @@ def plot_tuning(estimator: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+@_draws
 def plot_path(model: Any, *, ax: Any = None) -> Any:
     """Draw the coefficients against C for the chosen m, and mark the chosen C.
 
@@ -126,13 +127,6 @@ def plot_path(model: Any, *, ax: Any = None) -> Any:
     ----------
     model : AoRRRegressor or AoRRClassifier
         A fitted model with an l1 penalty (`l1_ratio` above 0) whose C was chosen (C="auto").
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes.
 
     Examples
     --------
@@ -166,6 +160,7 @@ def plot_path(model: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+@_draws
 def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     """Draw a histogram of the out-of-fold losses, the estimated number of wrong labels in each bin, and the cuts.
 
@@ -173,13 +168,6 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     ----------
     audit : Audit
         The result of `rankrange.audit.audit_table`.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes.
 
     Examples
     --------
@@ -205,6 +193,7 @@ def plot_losses(audit: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+@_draws
 def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     """Draw the gain of the robust model in percentage points, with 95% intervals, for each score that is a share.
 
@@ -214,13 +203,6 @@ def plot_scores(audit: Any, *, ax: Any = None) -> Any:
     ----------
     audit : Audit
         The result of an audit.
-    ax : matplotlib Axes, optional
-        The axes to draw into.
-
-    Returns
-    -------
-    matplotlib Axes
-        The axes.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .core.cuts import select
 from .core.ranges import Rank, RankedRange
-from .core.select import as_floats, check_finite
+from .core.select import as_floats, as_sample_weight, check_finite
 
 __all__ = ["cvar", "icvar", "icvar_bounds"]
 
@@ -82,9 +82,12 @@ def icvar(values: ArrayLike, mu: float, nu: float, *, sample_weight: ArrayLike |
     mu, nu = _check_level("mu", mu), _check_level("nu", nu)
     if not mu < nu:
         raise ValueError(f"need 0 <= mu < nu <= 1, got mu={mu}, nu={nu}; lower mu or raise nu")
-    values = _check_vector("values", values)
-    weights = np.ones_like(values) if sample_weight is None else _check_weights(sample_weight, len(values))
+    values = _check_vector(values)
+    given = as_sample_weight(sample_weight, values, -1)
+    weights = np.ones_like(values) if given is None else given[0]
     total = float(weights.sum())
+    if total == 0.0:
+        raise ValueError(f"sample_weight must not all be 0, got {len(weights)} zeros; a weight counts repetitions")
     with np.errstate(over="ignore"):  # the sum of large values may overflow; the mean, divided first, does not
         kept = select(values, _mass(mu, total), _mass(nu, total), weights).weights
     return float(np.dot(kept / total, values))
@@ -171,19 +174,9 @@ def _check_width(a: float, b: float) -> float:
     return float(b) - float(a)
 
 
-def _check_vector(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    array = as_floats(values, name).astype(np.float64, copy=False)
+def _check_vector(values: ArrayLike) -> NDArray[np.float64]:
+    array = as_floats(values).astype(np.float64, copy=False)
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name} must have shape (n,) with n >= 1, got shape {array.shape}; pass one flat sample")
-    check_finite(array[None], name)
+        raise ValueError(f"values must have shape (n,) with n >= 1, got shape {array.shape}; pass one flat sample")
+    check_finite(array[None], "values")
     return array
-
-
-def _check_weights(sample_weight: ArrayLike, n: int) -> NDArray[np.float64]:
-    weights = _check_vector("sample_weight", sample_weight)
-    if len(weights) != n or weights.min() < 0.0 or weights.max() == 0.0:
-        raise ValueError(
-            f"sample_weight must be {n} weights >= 0, one per value and not all 0, got {len(weights)} from "
-            f"{weights.min()} to {weights.max()}; a weight is a number of repetitions"
-        )
-    return weights

@@ -1,38 +1,48 @@
 """RankedRangeClassifier and RankedRangeRegressor: any model, without the rows that are probably wrong."""
 
+import pickle
 import typing
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import make_blobs, make_moons
-from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.datasets import load_wine, make_blobs, make_moons
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import LeaveOneGroupOut, TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from rankrange import (
+    AoRRClassifier,
+    PartialAUCClassifier,
     RankedRangeClassifier,
     RankedRangeRegressor,
+    find_label_issues,
     noise,
     ranked_range,
 )
+from rankrange.core.transition import temperature, tempered
+from rankrange.crossfit.folds import Folds
+from rankrange.crossfit.numeric import numeric_view
+from rankrange.outliers.scatter import sizes
 
 QUICK = HistGradientBoostingClassifier(max_iter=10)
+WORDS = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10.0))
 
 
 def moons(n=400, seed=0):
     return make_moons(n, noise=0.15, random_state=seed)
-
-
-# ---- classes: what is dropped
 
 
 def test_no_row_of_a_class_of_a_few_rows_is_dropped():
@@ -205,13 +215,12 @@ def texts(n=240, seed=0):
 def test_texts_need_nothing_but_a_vectoriser_and_sparse_rows_nothing():
     X, y = texts()
     given = noise.symmetric(y, 0.2, 0)
-    words = make_pipeline(TfidfVectorizer(), LogisticRegression())
-    for rows, base in ((X, words), (TfidfVectorizer().fit_transform(X).tocoo(), LogisticRegression())):
+    for rows, base in ((X, WORDS), (TfidfVectorizer().fit_transform(X).tocoo(), LogisticRegression())):
         model = RankedRangeClassifier(base, random_state=0).fit(rows, given)
         assert model.dropped_[given != y].mean() > 0.8
         assert (model.predict(rows) == y).mean() > 0.97
-        assert hasattr(model, "n_features_in_") == (base is not words)
-        assert (list(model.tuning_["source"]) == ["folds"]) == (base is words)
+        assert hasattr(model, "n_features_in_") == (base is not WORDS)
+        assert (list(model.tuning_["source"]) == ["folds"]) == (base is WORDS)
 
 
 # ---- scikit-learn's habits
@@ -284,3 +293,315 @@ def test_nothing_is_dropped_from_too_few_rows():
     assert (model.noise_estimate_, model.noise_interval_) == (0.0, (0.0, 1.0))
     assert len(model.estimators_) == 1
     np.testing.assert_allclose(model.predict_proba(X), GaussianNB().fit(X, y).predict_proba(X))
+
+
+# ---- probabilities
+
+
+def odds(P):
+    """log p1 / p0 of probabilities, none below .0001."""
+    P = np.clip(P, 1e-4, 1.0)
+    return np.log(P[:, 1] / P[:, 0])
+
+
+def test_an_ensemble_predicts_the_mean_of_its_models_at_a_temperature():
+    X, y = moons(300)
+    model = RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, noise.symmetric(y, 0.2, 0))
+    assert len(model.estimators_) == 10
+    np.testing.assert_allclose(model.estimator_weights_, [0.15] * 5 + [0.05] * 5)
+    weighed = zip(model.estimator_weights_, model.estimators_, strict=True)
+    mean = sum(weight * m.predict_proba(X) for weight, m in weighed)
+    np.testing.assert_allclose(odds(model.predict_proba(X)), odds(mean) / model.temperature_)
+    np.testing.assert_array_equal(model.predict(X), mean.argmax(axis=1))
+    given = model.set_params(m=0.2).fit(X, y)
+    assert given.temperature_ == 1.0
+    np.testing.assert_allclose(given.predict_proba(X), np.mean([m.predict_proba(X) for m in given.estimators_], axis=0))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [RankedRangeClassifier(KNeighborsClassifier(1), m=0, ensemble=False), AoRRClassifier(0), PartialAUCClassifier()],
+)
+def test_the_logarithm_of_probability_0_is_minus_infinity(model):
+    """Far out every probability is 0 or 1; a warning of NumPy would be an error here."""
+    X, y = moons(60)
+    found = clone(model).fit(X, y).predict_log_proba(1e6 * X)
+    np.testing.assert_array_equal(np.sort(found, axis=1), np.tile([-np.inf, 0.0], (60, 1)))
+
+
+def test_without_a_cut_the_model_of_all_rows_is_the_one_that_was_given():
+    X, y = make_blobs(300, centers=[[0, 0], [9, 0]], random_state=0)
+    forest = RandomForestClassifier(5, random_state=7)
+    model = RankedRangeClassifier(forest, random_state=0).fit(X, y)
+    assert not model.dropped_.any()
+    alone = clone(forest).fit(X, y)
+    np.testing.assert_array_equal(model.estimators_[-1].predict_proba(X), alone.predict_proba(X))
+    np.testing.assert_allclose(model.estimator_weights_, [0.05] * 5 + [0.75])
+    single = model.set_params(ensemble=False).fit(X, y)
+    np.testing.assert_array_equal(single.estimator_.predict_proba(X), alone.predict_proba(X))
+    states = [part.random_state for part in model.set_params(ensemble=True).fit(X, y).estimators_]
+    assert len(set(states)) == 6  # the others have states of their own
+
+
+def test_trimming_makes_rows_look_easier_and_the_temperature_corrects_for_it():
+    X, y = make_moons(2400, noise=0.5, random_state=0)  # one row in five is on the wrong side
+    given = noise.symmetric(y[:400], 0.2, 0)
+    model = RankedRangeClassifier(KNeighborsClassifier(3), random_state=0).fit(X[:400], given)
+    assert model.dropped_.mean() > 0.1
+    P, accuracy = model.predict_proba(X[400:]), model.score(X[400:], y[400:])
+    own = model.estimators_[:5]  # the others saw what was dropped
+    untempered = np.mean([part.predict_proba(X[400:]) for part in own], axis=0)
+    overconfident = untempered.max(axis=1).mean() - accuracy
+    assert overconfident > 0.07
+    assert abs(P.max(axis=1).mean() - accuracy) < overconfident
+    assert log_loss(y[400:], P) < log_loss(y[400:], untempered.clip(1e-3, 1.0 - 1e-3))
+
+
+def test_a_single_model_is_the_model_itself_on_the_rows_that_are_left():
+    X, y = moons(300)
+    given = noise.symmetric(y, 0.2, 0)
+    model = RankedRangeClassifier(GaussianNB(), ensemble=False, random_state=0).fit(X, given)
+    alone = GaussianNB().fit(X[~model.dropped_], given[~model.dropped_])
+    np.testing.assert_array_equal(model.predict(X), alone.predict(X))
+    np.testing.assert_allclose(model.estimator_.predict_proba(X), alone.predict_proba(X))
+    np.testing.assert_allclose(odds(model.predict_proba(X)), odds(alone.predict_proba(X)) / model.temperature_)
+    assert not hasattr(model, "estimators_")
+    assert not hasattr(model.set_params(ensemble=True).fit(X, given), "estimator_")
+
+
+def drawn(seed=0, n=4000, classes=3):
+    """Probabilities, and classes drawn from them."""
+    rng = np.random.default_rng(seed)
+    P = softmax(rng.normal(0.0, 2.0, (n, classes)), axis=1)
+    return P, (rng.random((n, 1)) > P.cumsum(axis=1)).sum(axis=1), rng
+
+
+@pytest.mark.parametrize("heat", [0.5, 1.0, 3.0])
+def test_a_temperature_is_found_again_behind_wrong_labels(heat):
+    P, true, rng = drawn()
+    T = np.array([[0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.1, 0.1, 0.8]])
+    given = (rng.random((4000, 1)) > T[true].cumsum(axis=1)).sum(axis=1)
+    told = P**heat / (P**heat).sum(axis=1, keepdims=True)
+    found = temperature(told, given, T, np.ones(4000))
+    assert found == pytest.approx(heat, rel=0.1)
+    usual = told.min(axis=1) > 1e-4
+    np.testing.assert_allclose(tempered(told, heat)[usual], P[usual])
+    assert temperature(told, given, np.eye(3), np.ones(4000)) > 1.3 * heat  # wrong labels look like less to be sure of
+
+
+# ---- numbers
+
+
+def waves(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 2))
+    return X, np.sin(X[:, 0]) + 0.3 * X[:, 1], rng
+
+
+@pytest.mark.parametrize("by", ["feature", "target"])
+def test_noise_that_grows_is_not_taken_for_outliers(by):
+    X, f, rng = waves(1500)
+    scale = 0.05 + 0.6 * (X[:, 1] + 3) / 6 if by == "feature" else 0.05 + 0.5 * (f - f.min())
+    y = f + scale**1.5 * rng.normal(size=1500)
+    model = RankedRangeRegressor(KNeighborsRegressor(15), random_state=0).fit(X, y)
+    assert model.dropped_.mean() < 0.015
+
+
+def test_rows_that_trees_cannot_reach_are_not_dropped_and_the_fit_is_no_worse():
+    """Residuals are large at the edge of the data, where trees cannot follow a slope; no target is wrong."""
+    rng = np.random.default_rng(0)
+    X, X_test = rng.normal(size=(500, 3)), rng.normal(size=(2000, 3))
+    y = X.sum(axis=1) + 0.15 * rng.normal(size=500)
+    model = RankedRangeRegressor(random_state=0).fit(X, y)
+    plain = HistGradientBoostingRegressor(random_state=0).fit(X, y)
+    assert not model.dropped_.any()
+    assert model.noise_interval_[0] == 0.0
+    worse = np.mean((model.predict(X_test) - X_test.sum(axis=1)) ** 2)
+    assert worse <= 1.05 * np.mean((plain.predict(X_test) - X_test.sum(axis=1)) ** 2)
+    assert model.p_wrong_.max() > 0.5  # they do look like outliers
+
+
+# ---- what they are made of
+
+
+def test_folds_average_the_predictions_of_each_row():
+    test = np.array([[1, 1, 0, 0], [1, 0, 1, 0]], dtype=bool)
+    found = Folds(~test, test).average([np.array([1.0, 2.0]), np.array([3.0, 5.0])])
+    np.testing.assert_array_equal(found, [2.0, 2.0, 5.0, np.nan])
+
+
+def test_a_numeric_view_keeps_numbers_and_encodes_the_rest():
+    frame, _, _ = mixed(40)
+    frame["name"] = [f"row {i}" for i in range(40)]  # says nothing of other rows
+    frame["count"] = pd.array([None, *range(39)], dtype="Int64")
+    frame["day"] = pd.date_range("2020-01-01", periods=40)
+    view = numeric_view(frame)
+    assert np.isfinite(view).all()
+    assert view.shape == (40, 1 + 2 + 3 + 2 + 2 + 1)
+    assert numeric_view(["some text", "more"]) is None
+    assert numeric_view(np.array([["a long text"], ["another"], ["third"]])) is None
+    X = np.arange(6.0).reshape(3, 2)
+    assert numeric_view(X) is X
+
+
+def test_never_more_than_half_of_the_rows_are_dropped():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(700, 4))
+    y = np.where(rng.random(700) < 0.3, 8, 4 * (X[:, 0] > 0) + rng.integers(0, 4, 700))  # 580 rows were
+    assert RankedRangeClassifier(GaussianNB(), random_state=0).fit(X, y).dropped_.mean() <= 0.5
+
+
+def test_rows_without_a_residual_do_not_lower_the_expected_size():
+    residual = np.random.default_rng(0).normal(size=400)
+    residual[:100] = np.nan  # as the first rows of a series, which no fold tests
+    found = sizes(residual)
+    np.testing.assert_array_equal(found[100:], sizes(residual[100:]))
+    np.testing.assert_allclose(found[:100], found[100:].mean())
+
+
+# ---- models of many kinds, other packages' among them
+
+
+class Bare:
+    """Nothing but fit and predict: the class of the nearest row."""
+
+    def fit(self, X, y):
+        self.X, self.y = StandardScaler().fit(X), np.asarray(y)
+        self.rows = self.X.transform(X)
+        return self
+
+    def predict(self, X):
+        distance = ((self.X.transform(X)[:, None] - self.rows[None]) ** 2).sum(axis=2)
+        return self.y[distance.argmin(axis=1)]
+
+
+BOOSTING = {
+    "lightgbm": ("LGBM", {"n_estimators": 20, "verbose": -1, "n_jobs": 1}),
+    "xgboost": ("XGB", {"n_estimators": 20, "n_jobs": 1}),
+    "catboost": ("CatBoost", {"iterations": 30, "verbose": 0, "thread_count": 1, "allow_writing_files": False}),
+}
+PERCEPTRON = MLPClassifier((10,), solver="lbfgs", alpha=1.0, max_iter=5_000, tol=1e-2)
+CLASSIFIERS = {
+    "perceptron": make_pipeline(StandardScaler(), PERCEPTRON),
+    "linear": make_pipeline(StandardScaler(), AoRRClassifier(m=0)),
+    "forest": RandomForestClassifier(30),
+    "bare": Bare(),
+}
+REGRESSORS = {"default": None, "neighbours": KNeighborsRegressor(7)}
+
+
+def boosting(package, kind):
+    name, settings = BOOSTING[package]
+    return getattr(pytest.importorskip(package), name + kind)(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "ensemble"), [("catboost", False), *((name, True) for name in BOOSTING | CLASSIFIERS)]
+)
+def test_classifiers_of_any_package_drop_planted_errors_and_little_else(name, ensemble):
+    X, y = load_wine(return_X_y=True)
+    given = noise.symmetric(y, 0.15, 0)
+    base = CLASSIFIERS[name] if name in CLASSIFIERS else boosting(name, "Classifier")
+    model = RankedRangeClassifier(base, ensemble=ensemble, random_state=0).fit(X, given)
+    assert model.dropped_[given != y].mean() > 0.7
+    assert model.dropped_[given == y].mean() < 0.06
+    assert model.m_ == model.dropped_.sum()
+    np.testing.assert_array_equal(model.dropped_, model.p_wrong_ >= 0.5)
+    assert model.noise_estimate_ == pytest.approx(model.p_wrong_.mean())
+    assert model.noise_interval_[0] < 0.15 < model.noise_interval_[1]
+    assert set(model.tuning_) == {"source", "weight", "gain"}
+    assert model.tuning_["weight"].sum() == pytest.approx(1.0)
+    assert model.predict(X).shape == (len(y),)
+    assert model.score(X, y) > 0.93
+    if name == "bare":
+        with pytest.raises(AttributeError, match="'RankedRangeClassifier' has no attribute 'predict_proba'"):
+            model.predict_proba(X)
+    else:
+        P = model.predict_proba(X)
+        np.testing.assert_allclose(P.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(model.classes_[P.argmax(axis=1)], model.predict(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    assert not hasattr(clone(model), "classes_")
+
+
+@pytest.mark.parametrize("name", REGRESSORS | BOOSTING)
+def test_regressors_of_any_package_drop_planted_outliers_and_little_else(name):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (1400, 2))
+    truth = np.sin(X[:, 0]) + 0.3 * X[:, 1]
+    (X, fresh), (y, truth) = np.split(X, [400]), np.split(truth, [400])
+    y = y + 0.1 * rng.normal(size=400)
+    bad = rng.choice(400, 30, replace=False)
+    y[bad] += rng.choice([-1, 1], 30) * rng.uniform(2, 5, 30)
+    base = REGRESSORS[name] if name in REGRESSORS else boosting(name, "Regressor")
+    model = RankedRangeRegressor(base, random_state=0).fit(X, y)
+    assert model.dropped_[bad].mean() > 0.95
+    assert model.dropped_.sum() < 45
+    assert model.noise_interval_[0] < 30 / 400 < model.noise_interval_[1] + 0.02
+    plain = clone(base or HistGradientBoostingRegressor(random_state=0)).fit(X, y)
+    assert np.mean((model.predict(fresh) - truth) ** 2) < 0.5 * np.mean((plain.predict(fresh) - truth) ** 2)
+
+
+@pytest.mark.parametrize("name", BOOSTING)
+def test_boosting_of_other_packages_takes_weights_missing_values_and_categories(name):
+    frame, y, given = mixed()
+    codes = np.unique(given, return_inverse=True)[1]
+    base = boosting(name, "Classifier")
+    if name == "xgboost":
+        base.set_params(enable_categorical=True, tree_method="hist")
+    if name == "catboost":
+        base.set_params(cat_features=["colour", "shop"])
+    table = frame.astype({"shop": "category"})
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    model = RankedRangeClassifier(base, random_state=0).fit(table, codes, sample_weight=weight)
+    assert roc_auc_score(given != y, model.p_wrong_) > 0.95  # how many are dropped differs from draw to draw
+    assert model.dropped_[given == y].mean() < 0.02
+    assert model.dropped_.any()
+    if name != "xgboost":  # which takes codes alone, by itself as well
+        named = RankedRangeClassifier(base, ensemble=False, random_state=0).fit(table, given)
+        assert (named.predict(table) == y).mean() > 0.85
+
+
+class Strict(ClassifierMixin, BaseEstimator):
+    """Takes the labels 0, 1, ... without gaps and no others, as XGBoost does."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        if not np.array_equal(self.classes_, np.arange(len(self.classes_))):
+            raise ValueError(f"expected 0..{len(self.classes_) - 1}, got {self.classes_}")
+        self.model_ = GaussianNB().fit(X, y)
+        return self
+
+    def predict(self, X):
+        return self.model_.predict(X)
+
+    def predict_proba(self, X):
+        return self.model_.predict_proba(X)
+
+
+def test_a_fold_that_lacks_a_class_is_renumbered_for_models_that_insist():
+    X, y = load_wine(return_X_y=True)
+    order = np.argsort(y, kind="stable")  # folds by position lack the first class, or the last
+    thirds = np.array_split(order, 3)
+    cv = [(np.concatenate([t for t in thirds if t is not test]), test) for test in thirds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # folds without a class cannot vouch for it
+        model = RankedRangeClassifier(Strict(), m=5, cv=cv, random_state=0).fit(X, y)
+    assert any(not hasattr(part, "model_") for part in model.estimators_)
+    lacking = model.estimators_[0]
+    np.testing.assert_array_equal(lacking.classes_, np.unique(y[cv[0][0]]))
+    assert set(lacking.predict(X)) <= set(lacking.classes_)
+    assert lacking.predict_proba(X).shape == (len(y), len(lacking.classes_))
+    pickle.loads(pickle.dumps(model)).predict(X)
+
+
+def test_label_issues_of_tables_with_missing_values_categories_and_texts():
+    frame, y, given = mixed()
+    frame["note"] = np.resize(texts()[0], len(frame))
+    frame.loc[::7, "size"] = np.nan
+    issues = find_label_issues(frame, given, estimator=columns(), random_state=0)
+    assert (given != y)[issues["row"][:20]].mean() > 0.6
+    lists = find_label_issues(list(texts()[0]), texts()[1].tolist(), estimator=WORDS, random_state=0)
+    assert len(lists["row"]) < 12
+    series = pd.Series(texts()[0], index=[f"row {i}" for i in range(240)])
+    assert len(find_label_issues(series, texts()[1], estimator=WORDS, random_state=0)["row"]) < 12

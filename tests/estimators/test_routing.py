@@ -87,9 +87,14 @@ def test_only_folds_of_whole_groups_see_that_nothing_is_predicted(name):
     assert getattr(grouped, reported) < factor * getattr(free, reported)
 
 
-def test_groups_of_another_length_are_an_error():
+@pytest.mark.parametrize("value", [None, np.nan, "NaT", "NA"])
+def test_groups_of_another_length_and_rows_without_a_group_are_errors(value):
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         AoRRClassifier().fit(X, Y, groups=GROUPS[:-1])
+    if value in ("NA", "NaT"):
+        value = getattr(pytest.importorskip("pandas"), value)
+    with pytest.raises(ValueError, match="groups must not be missing, got 1 rows without one"):
+        AoRRClassifier().fit(X, Y, groups=np.array([value, *GROUPS[1:]], dtype=object))
 
 
 SEEN = []

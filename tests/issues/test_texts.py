@@ -12,23 +12,11 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from rankrange import find_label_issues, noise
 
+OF_FILMS = "film plot actor scene story music camera ending script dialogue director cast"
 WORDS = {
     "good": ["bright", "warm", "lovely", "clever", "honest", "funny", "moving", "quick", "brave", "gentle"],
     "bad": ["dull", "cold", "ugly", "stupid", "false", "boring", "tedious", "slow", "weak", "harsh"],
-    "both": [
-        "film",
-        "plot",
-        "actor",
-        "scene",
-        "story",
-        "music",
-        "camera",
-        "ending",
-        "script",
-        "dialogue",
-        "director",
-        "cast",
-    ],
+    "both": OF_FILMS.split(),
 }
 CROWD = Path(os.environ.get("RANKRANGE_DATA", ""), "label_errors", "movie_reviews_crowd.csv.gz")
 

@@ -102,7 +102,7 @@ def test_a_weight_in_the_score_is_a_repetition():
         ({"score": [0.1, np.nan, 1.0]}, "finite"),
         ({"score": [[0.1], [0.2], [0.3]]}, "one entry per row"),
         ({"sample_weight": [1.0, -1.0, 1.0]}, "negative"),
-        ({"sample_weight": [1.0, 1.0]}, "one weight per row"),
+        ({"sample_weight": [1.0, 1.0]}, "one weight per position"),
     ],
 )
 def test_hostile_input_of_the_metric_is_a_clear_error(change, message):

@@ -206,7 +206,7 @@ class _Rows:
             )
         self.values = moved.reshape(-1, n)
         check_finite(self.values, "values")
-        self.weights = _as_sample_weight(sample_weight, array, self.axis)
+        self.weights = as_sample_weight(sample_weight, array, self.axis)
         self.m, self.k = self._masses(as_range(m, k), n)
 
     def _masses(self, keep: RankedRange | ThresholdRange, n: int) -> tuple[Any, Any]:
@@ -326,7 +326,7 @@ def _check_axis(axis: int, ndim: int) -> int:
     return int(axis)
 
 
-def _as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
+def as_sample_weight(weight: ArrayLike | None, array: NDArray[Any], axis: int | None) -> NDArray[Any] | None:
     """One weight per value, as a float64 matrix of the shape of the rows, because sums of weights determine ranks.
 
     None stays None. Another shape, and weights that are negative or not finite, are a ValueError.

@@ -413,10 +413,18 @@ def group_codes(groups: Any, X: Any) -> tuple[Array, Array] | None:
     if groups.ndim != 1:
         raise ValueError(f"groups must have shape (n_samples,), one value per row, got shape {groups.shape}")
     check_consistent_length(X, groups)
-    missing = [value is None or value != value for value in groups.tolist()]
-    if any(missing):
-        raise ValueError(f"groups must not be missing, got {sum(missing)} rows without one; name a group for them")
+    missing = int(is_missing(groups).sum())
+    if missing:
+        raise ValueError(f"groups must not be missing, got {missing} rows without one; name a group for them")
     return np.unique(groups.astype(str) if groups.dtype == object else groups, return_inverse=True)
+
+
+def is_missing(values: Array) -> Array:
+    """Mask of the values that are None, NaN or pandas' NA or NaT; pandas need not be installed."""
+    if values.dtype.kind != "O":
+        return np.asarray(values != values)  # NaN and NaT alone differ from themselves
+    absent = [value is None or type(value).__name__ == "NAType" or value != value for value in values.ravel()]
+    return np.reshape(absent, values.shape)
 
 
 def seed_of(random_state: Any) -> int:

@@ -75,8 +75,8 @@ class TKMLClassifier(LabelRanker):
     stopped_at_start_ : bool
         True if no step from the start, one logistic regression per label, improved the held-out accuracy.
     stop_scores_, stop_score_ : ndarray and float
-        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, and at the chosen number of steps,
-        averaged over neighbouring steps; None and NaN without early stopping.
+        Top-k multi-label accuracy on held-out rows after 0, 1, 2, ... steps, and at the chosen number of steps; None
+        and NaN without early stopping.
     n_without_labels_, n_with_all_labels_ : int
         Number of rows with no true label, and with all labels true. The former always have a loss of 0, the latter
         with loss="two_sided". Every prediction counts as correct for both.
@@ -232,17 +232,16 @@ class TKMLClassifier(LabelRanker):
         scores = right @ (weight / weight.sum())
         if self.validation is None:
             return _Stop(int(self.max_iter), float(scores[-1]), scores)
-        smooth = _smoothed(scores)
-        steps = int(np.argmax(smooth))
+        steps = int(np.argmax(scores))
         change = right[steps].astype(float) - right[0]
         gain = float(np.average(change, weights=weight))
         error = float(np.sqrt(np.average((change - gain) ** 2, weights=weight) / weight.sum()))
         steps = steps if gain > error else 0
-        return _Stop(steps, float(smooth[steps]), scores)
+        return _Stop(steps, float(scores[steps]), scores)
 
 
 class _Stop(NamedTuple):
-    """Early stopping: the number of steps, the smoothed held-out accuracy there, and the accuracy after every step."""
+    """Early stopping: the number of steps, the held-out accuracy there, and the accuracy after every step."""
 
     steps: int
     score: float
@@ -297,14 +296,6 @@ class _Accuracy:
     def padded(self, length: int) -> Array:
         """The record as (length, rows); a shorter path is extended by its last entry."""
         return np.array(self.right + self.right[-1:] * (length - len(self.right)))
-
-
-def _smoothed(curve: Array) -> Array:
-    """Moving average over five steps, which reduces the variance of single steps; the start is not averaged."""
-    padded = np.pad(curve, 2, mode="edge")
-    smooth = np.convolve(padded, np.full(5, 0.2), "valid")
-    smooth[0] = curve[0]
-    return smooth
 
 
 def _held_out(n: int, validation: Any, rng: np.random.Generator, groups: Array | None) -> list[Array]:

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from ..core.arrays import Array
 from ..core.engines import engine
 from ..crossfit.distant_rows import high_leverage_rows, rows_with_unique_levels
-from ..crossfit.folds import Folds, draw_folds, label_folds
+from ..crossfit.folds import Folds, Report, draw_folds, label_folds, silent
 from ..crossfit.members import MEMBERS, MemberTask
 from ..crossfit.numeric import standardised
 from ..crossfit.predictions import less_confident, penalised_predictions
@@ -27,7 +27,6 @@ from ..label_noise import Costs, LabelNoiseModel, LabelNoisePosterior, NoisePrio
 from .out_of_fold import (
     Data,
     Predictions,
-    Report,
     estimator_predictions,
     given_predictions,
     neighbour_predictions,
@@ -165,7 +164,7 @@ def find_label_issues(
     )
     n, n_classes = len(data.codes), len(data.classes)
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    report: Report = print if verbose else (lambda message: None)
+    report: Report = print if verbose else silent
     high_leverage, predictions = np.zeros(n, dtype=bool), None
     members: dict[str, Array] = {}
     if pred_probs is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,15 +12,15 @@ from sklearn.utils import check_array, column_or_1d
 
 from ..compatibility import num_samples
 from ..core.arrays import Array
-from ..crossfit.folds import Folds
+from ..crossfit.folds import Folds, Report
 from ..crossfit.models import Task, fit_folds
 from ..crossfit.neighbours import neighbour_means
 from ..crossfit.numeric import numeric_view, standardised
 from ..crossfit.predictions import log_probabilities, logistic_objective, trimmed_fits, wrong_share
 from ..estimators import AoRRClassifier
+from ..estimators.linear import is_missing
 from ..label_noise import mixture_weights
 
-Report = Callable[[str], Any]
 # Settings of an AoRRClassifier that change the model, and that the linear fits of `find_label_issues` do not have.
 IGNORED = ("aggregate", "l1_ratio")
 
@@ -103,22 +102,13 @@ def _labels(name: str, y: Any) -> Array:
         raise ValueError(
             f"{name} must have one label per row, got the text {y!r}; pass the column itself, as in X[{y!r}]"
         )
-    given = y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object)
-    mixed = given.dtype.kind == "O"
-    absent = np.array([_is_missing(value) for value in given.ravel()]) if mixed else given != given  # NaN alone differs
+    absent = is_missing(y if isinstance(y, np.ndarray) else np.asarray(y, dtype=object))
     if absent.any():
         raise ValueError(
             f"{name} must have a label in every row, got {int(absent.sum())} missing (None or NaN), the first at "
             f"position {int(absent.ravel().argmax())}; drop these rows from X and y"
         )
     return np.asarray(column_or_1d(y))
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN or pandas' NA or NaT; pandas need not be installed."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _too_rare(classes: Array, counts: Array) -> str:
