@@ -301,12 +301,9 @@ class AoRRLoss(RangeLoss):
         if masses is not None:
             values = torch.where(masses > 0, values / masses, -torch.inf)
         ranks = ranks_of(values, segment, masses)
-        m: float | Tensor
-        k: float | Tensor
-        if masses is None:
-            m, k = (rank / len(losses) for rank in counts_in_batch(self._keep, len(losses)))
-        else:
-            m, k = (rank if isinstance(rank, float) else rank / masses.sum() for rank in (self._keep.m, self._keep.k))
+        n: int | Tensor = len(losses) if masses is None else masses.sum()
+        keep = counts_in_batch(self._keep, len(losses)) if masses is None else (self._keep.m, self._keep.k)
+        m, k = (rank if isinstance(rank, float) else rank / n for rank in keep)
         shares = ranks.shares(m * ranks.total, k * ranks.total)
         if warm is not None:
             shares = torch.where(warm, 1.0, shares)
