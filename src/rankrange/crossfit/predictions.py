@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import log_softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
@@ -20,7 +21,7 @@ from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..core.transition import temperature, tempered
+from ..core.transition import MIN_PROBABILITY, temperature, tempered
 from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
@@ -145,7 +146,14 @@ def penalised_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) ->
     """
     task = Task(X, codes, np.arange(n_classes))
     P = fit_folds(LogisticRegression(max_iter=300, tol=1e-3), task, folds).out_of_fold
-    return tempered(P, temperature(P, codes, np.eye(n_classes), np.ones(len(codes))))
+    usual = np.log(P.mean(axis=0))
+    evidence = np.log(np.maximum(P, MIN_PROBABILITY)) - usual
+
+    def loss(power: float) -> float:
+        return -float(log_softmax(power * evidence + usual, axis=1)[np.arange(len(codes)), codes].sum())
+
+    power = minimize_scalar(loss, bounds=(0.05, 5.0), method="bounded").x
+    return np.asarray(softmax(power * evidence + usual, axis=1))
 
 
 def text_features(texts: Sequence[str]) -> Any:
