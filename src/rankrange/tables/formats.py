@@ -137,12 +137,14 @@ def _of_columns(path: Path, columns: dict[str, list[Any]]) -> Any:
         try:
             arrays[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            arrays[name] = pa.array([None if v is None else _as_text(v) for v in values])
+            arrays[name] = pa.array([None if v is None else as_text(v) for v in values])
     return pa.table(arrays)
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def as_text(value: Any) -> str:
+    """A cell as text: lists of texts and objects as JSON, other values by str."""
+    cell = [str(one) for one in value] if isinstance(value, list) else value
+    return json.dumps(cell, ensure_ascii=False, default=str) if isinstance(cell, list | dict) else str(cell)
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import json
 import os
 import re
 import stat
@@ -328,12 +327,8 @@ def _checked(source: Source) -> Source:
 
 def texts_of(batch: Any) -> list[list[str]]:
     """The rows of a record batch as texts: as written in CSV, lists as JSON, others by str; "" for a missing cell."""
-    columns = [["" if v is None else _as_text(v) for v in column.to_pylist()] for column in batch.columns]
+    columns = [["" if v is None else formats.as_text(v) for v in column.to_pylist()] for column in batch.columns]
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _as_text(value: Any) -> str:
-    return json.dumps([str(one) for one in value], ensure_ascii=False) if isinstance(value, list) else str(value)
 
 
 def rows_as_text(source: Source, rows: Sequence[int] | Array) -> list[list[str]]:
