@@ -19,7 +19,7 @@ from . import harness
 # Where each benchmark is: a module is imported only when one of its benchmarks is asked for.
 MODULES = {
     "linear": ["linear_random", "selection"],
-    "automatic_m": ["auto_tabular", "auto_imbalanced", "linear_auto", "linear_auto_time"],
+    "automatic_m": ["linear_auto", "linear_auto_time"],
     "defaults": ["defaults"],
     "models": ["any_model", "any_regressor", "boosting_objective"],
     "label_errors": ["label_errors", "label_errors_real", "label_errors_numbers", "label_errors_aqua"],
