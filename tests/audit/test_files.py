@@ -150,21 +150,23 @@ def test_options_that_do_not_fit_the_file_are_errors(more, message, tmp_path, ca
 
 
 def test_outputs_never_overwrite_the_input_or_each_other(tmp_path, capsys):
-    path = tmp_path / "t.csv"
-    path.write_bytes(GOOD)
-    command = ["audit", str(path), "-t", "y"]
-    for more, message in (
-        (["--clean", str(tmp_path / "." / "t.csv")], "--clean must not be a file that is read"),
-        (
-            ["--out", str(tmp_path / "x"), "--report", str(tmp_path / "x")],
-            "--out must not be --report, got .* for both",
-        ),
-        (["--out", str(tmp_path)], "--out must name a file, got the folder"),
-        (["--out", str(tmp_path / "no" / "x")], "must lie in a folder that exists"),
-        (["--out", "/dev/null"], "must name a regular file, got /dev/null"),
+    path, numbers, tasks = (tmp_path / name for name in ("t.csv", "e.npy", "tasks.xml"))
+    contents = {path: GOOD, numbers: b"numbers", tasks: b"somebody's own"}
+    for file, content in contents.items():
+        file.write_bytes(content)
+    for words, message in (
+        (f"--clean {tmp_path}/./t.csv", "--clean must not be a file that is read"),
+        (f"--out {tmp_path}/x --report {tmp_path}/x", "--out must not be --report, got .* for both"),
+        (f"--out {tmp_path}", "--out must name a file, got the folder"),
+        (f"--out {tmp_path}/no/x", "must lie in a folder that exists"),
+        ("--out /dev/null", "must name a regular file, got /dev/null"),
+        (f"--embeddings {numbers} --out {numbers}", "--out must not be --embeddings"),
+        (f"--pred-probs {numbers} --out {numbers}", "--out must not be --pred-probs"),
+        (f"--export label-studio={tmp_path}/tasks.json", "tasks.xml would be written beside"),
     ):
-        refused(cli.main([*command, *more]), capsys, tmp_path, {"t.csv"}, message)
-    assert path.read_bytes() == GOOD
+        left = {"t.csv", "e.npy", "tasks.xml"}
+        refused(cli.main(["audit", str(path), "-t", "y", *words.split()]), capsys, tmp_path, left, message)
+    assert {file: file.read_bytes() for file in contents} == contents
 
 
 # ---- whole or not at all ---------------------------------------------------------------------------------------------

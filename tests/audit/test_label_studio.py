@@ -247,26 +247,6 @@ def test_numbers_come_back_as_numbers(tmp_path):
     assert (made.row, made.choice, made.new_label) == ("30", "relabel", "60.5")
 
 
-def test_several_labels_come_back_as_labels(tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 2))
-    table = {"u": x[:, 0], "v": x[:, 1], "a": (x[:, 0] > 0).astype(int), "b": (x[:, 1] > 0).astype(int)}
-    table = {name: values.tolist() for name, values in table.items()}
-    for i in range(8):
-        table["a"][i] = 1 - table["a"][i]
-    audit = audit_table(table, ["a", "b"], models="linear")
-    tasks = audit.to_label_studio(2).tasks
-    check_format(tasks)
-    for labels, choice in ((["a", "b"], {"keep", "relabel"}), (["(none)"], {"keep", "relabel"})):
-        task = copy.deepcopy(tasks[0])
-        result = {"from_name": "label", "to_name": "cells", "type": "choices", "value": {"choices": labels}}
-        task["annotations"] = [{"completed_by": 1, "result": [result]}]
-        made = read_reviews([write(tmp_path / "e.json", [task])])["1"].made[0]
-        given = made.given
-        assert made.choice in choice
-        assert (made.choice == "keep") == (given == ", ".join(labels))
-
-
 def asked(**columns):
     return [
         Question({}, dict(zip(columns, cells, strict=True)), [], 0.5) for cells in zip(*columns.values(), strict=True)

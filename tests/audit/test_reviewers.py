@@ -13,16 +13,24 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("jinja2")
 
 from rankrange import cli
-from rankrange.audit import Decision, Decisions, audit_file, merge_decisions, read_decisions, recalibrate
+from rankrange.audit import (
+    Decision,
+    Decisions,
+    audit_file,
+    merge_decisions,
+    read_decisions,
+    read_reviews,
+    recalibrate,
+)
 from rankrange.audit.reviewers import reviews_in_words
 from rankrange.errors import UserError
 
 CHOICES = ["keep", "drop", "relabel", "unsure"]
 
 
-def review(choices, **about):
+def review(choices):
     made = [Decision(str(i), "b", c, "a" if c == "relabel" else "", 0.5, "r1") for i, c in enumerate(choices) if c]
-    return Decisions(["kind"], "classes", about.get("table", "t"), made)
+    return Decisions(["kind"], "classes", "t", made)
 
 
 @given(st.lists(st.tuples(st.sampled_from(CHOICES[:3]), st.sampled_from(CHOICES[:3])), min_size=1, max_size=30))
@@ -50,13 +58,6 @@ def test_a_row_is_decided_by_more_votes_than_any_other_choice_has(rows):
             assert by_row[str(i)] == (max(CHOICES, key=votes.count) if clear else "unsure")
         assert (str(i) in differing) == (len(set(votes)) > 1)
         assert differing.get(str(i), clear) == clear
-
-
-def test_reviewers_of_other_tables_are_refused():
-    with pytest.raises(UserError, match="same table"):
-        merge_decisions({"a": review(["keep"]), "b": review(["keep"], table="u")})
-    with pytest.raises(UserError, match="at least one"):
-        merge_decisions({})
 
 
 def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
@@ -92,13 +93,17 @@ def test_the_command_merges_files_and_lists_conflicts(tmp_path, capsys):
     assert len(out.read_text().splitlines()) == 151
 
 
-def test_reviewers_of_another_task_or_of_other_cells_are_refused():
+def test_reviewers_of_another_table_task_or_row_are_refused():
     one = review(["keep", "drop"])
-    with pytest.raises(UserError, match="another one from ben"):
-        merge_decisions({"anna": one, "ben": replace(one, task="numbers")})
     changed = replace(one, made=[one.made[0], one.made[1]._replace(contents="r2")])
-    with pytest.raises(UserError, match="must have seen the same row 1, got different cells"):
-        merge_decisions({"anna": one, "ben": changed})
+    for reviews, message in (
+        ({}, "at least one"),
+        ({"anna": one, "ben": replace(one, table="u")}, "same table and target, got another one from ben"),
+        ({"anna": one, "ben": replace(one, task="numbers")}, "another one from ben"),
+        ({"anna": one, "ben": changed}, "must have seen the same row 1, got different cells"),
+    ):
+        with pytest.raises(UserError, match=message):
+            merge_decisions(reviews)
 
 
 def test_reviewers_who_relabel_to_different_classes_disagree():
@@ -139,16 +144,11 @@ def test_decisions_are_taken_as_they_are_and_nonsense_is_refused():
     decisions = review(["keep", "drop", "relabel", "unsure"] * 10)
     found = recalibrate(decisions)
     assert found.predict([0.5])[0] == pytest.approx(2 / 3)
-    for bad in ({"p_wrong": [2.0], "wrong": [True]}, {"p_wrong": [np.nan], "wrong": [True]}, {"p_wrong": []}):
-        with pytest.raises(UserError):
-            recalibrate(**bad)
+    for p_wrong, wrong in (([2.0], [True]), ([np.nan], [True]), ([], None), ([], []), ([0.9] * 60, ["keep"] * 60)):
+        with pytest.raises(UserError, match="True or False for each row"):
+            recalibrate(p_wrong, wrong)
 
 
-def test_recalibration_refuses_decisions_in_words_and_files_count_once(tmp_path):
-    from rankrange.audit import read_reviews
-
-    with pytest.raises(UserError, match="True or False for each row"):
-        recalibrate([0.9] * 60, ["keep"] * 60)
-    path = tmp_path / "anna.csv"
+def test_a_file_of_decisions_counts_once(tmp_path):
     with pytest.raises(UserError, match="counts once"):
-        read_reviews([path, path])
+        read_reviews([tmp_path / "anna.csv"] * 2)
