@@ -120,14 +120,6 @@ def test_every_file_that_the_architecture_page_names_is_there():
     assert [name for name in names if not (ROOT / "src" / "rankrange" / name).is_file()] == []
 
 
-def test_every_example_has_a_place_in_the_gallery(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_ext"))
-    from gallery_order import QUESTIONS
-
-    examples = sorted((ROOT / "examples").glob("plot_*.py"))
-    assert sorted(QUESTIONS) == [path.name for path in examples]
-
-
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
