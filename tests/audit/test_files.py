@@ -198,7 +198,8 @@ def test_ctrl_c_ends_an_audit_with_130_and_nothing_written(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(GOOD)
     code = (
-        "import sys; from rankrange import cli; import rankrange.audit.classification as c, time; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "  # shells may ignore it
+        "from rankrange import cli; import rankrange.audit.classification as c, time; "
         "c.find_label_issues = lambda *a, **k: (print('now', flush=True), time.sleep(60)); "
         "sys.exit(cli.main(sys.argv[1:]))"
     )
