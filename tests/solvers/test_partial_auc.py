@@ -1,7 +1,5 @@
 """Partial AUC: metric, pair objective, solver, estimator and torch loss against their definitions over all pairs."""
 
-import warnings
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -421,24 +419,3 @@ def test_torch_stream_finds_the_cuts_of_the_data_set():
     other = PartialAUCLoss((0.0, 0.1), ranking="stream")
     other.load_state_dict(criterion.state_dict())
     assert torch.equal(other.negative_cuts.tracked, criterion.negative_cuts.tracked)
-
-
-def test_a_network_learns_the_range():
-    torch = pytest.importorskip("torch")
-    from rankrange.torch import PartialAUCLoss
-
-    X, y = two_classes(400, lift=2.0)
-    objective = objective_of(X, y, (0.0, 0.3), (0.0, 1.0), C=1e4)
-    best = solve_pairs(objective, np.zeros(4)).w[0]
-    w = torch.zeros(4, dtype=torch.float64, requires_grad=True)
-    optimiser, rows, target = torch.optim.Adam([w], lr=0.05), torch.tensor(X), torch.tensor(y)
-    criterion = PartialAUCLoss((0.0, 0.3))
-    for _ in range(300):
-        optimiser.zero_grad()
-        value = criterion(rows @ w, target)
-        value.backward()
-        optimiser.step()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        reached = objective.value(best) / 1e4 / y.sum()
-    assert value.item() == pytest.approx(reached, rel=0.01)

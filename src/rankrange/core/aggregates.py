@@ -39,21 +39,10 @@ class Aggregate(Protocol):
     name: ClassVar[str]
 
     def select(self, s: Array, m: float, k: float, mass: Array | None) -> Selection:
-        """Weights q >= 0 of the losses s, which sum to k - m; the total, whose derivative in s is q; and the cuts.
+        """Weights q >= 0 of the losses s (n,), which sum to k - m; the total, whose derivative in s is q; and the cuts.
 
-        Parameters
-        ----------
-        s : ndarray of shape (n,)
-            The losses of all rows.
-        m, k : float
-            The ranks to keep, m+1 to k, as masses: 0 <= m < k <= the total mass.
-        mass : ndarray of shape (n,) or None
-            The mass of each row; None means 1 each.
-
-        Returns
-        -------
-        Selection
-            Weights, total, and the lower and the upper cut (infinite if the aggregate has none).
+        m and k are masses, 0 <= m < k <= the total mass, and `mass` (n,) is that of each row (None: 1 each). The lower
+        and the upper cut are infinite if the aggregate has none.
         """
 
     def take(self, rows: Array) -> Aggregate:

@@ -432,14 +432,8 @@ class TKML(Loss):
     - Two-sided: the same if the sample has at most k true labels. If it has more, k labels cannot include them all, and
       the loss requires that the k highest are true: [1 + highest false score - k-th largest true score]_+.
 
-    The loss is 0 for a sample without true labels, and in the two-sided form for one without false labels.
-
-    Parameters
-    ----------
-    top_k : int, default=1
-        The k: how many labels are predicted. It must be below the number of labels, which is checked with the scores.
-    two_sided : bool, default=True
-        Whether to use the two-sided form; False is the form of the paper.
+    The loss is 0 for a sample without true labels, and in the two-sided form for one without false labels. `top_k` must
+    be below the number of labels, which is checked with the scores.
     """
 
     targets: ClassVar[str] = "labels"

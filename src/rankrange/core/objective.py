@@ -238,26 +238,10 @@ _O = TypeVar("_O", bound="Objective")
 class Objective(_Problem):
     """The AoRR objective of a linear model: the mean of the kept losses plus the penalty.
 
-    Parameters
-    ----------
-    design : Design
-        The rows.
-    y : ndarray of shape (n,)
-        The targets, encoded as the loss requires.
-    loss : Loss
-        The loss of one row.
-    C : float
-        Inverse strength of the penalty, relative to the mean of the kept losses: k - m times scikit-learn's C.
-    n_outputs : int, default=1
-        Scores per row: 1, or the number of classes.
-    l1_ratio : float, default=0.0
-        The share of the l1 norm in the penalty: 0 is the squared norm alone, 1 the l1 norm alone.
-    m, k : float
-        The ranks to keep, m+1 to k, as masses.
-    sample_weight : ndarray of shape (n,) or None
-        The mass of each row; None means 1 each.
-    aggregate : Aggregate
-        How losses are combined; by default the ranked range.
+    `design` has the rows, and y (n,) their targets, encoded as the loss requires. C is relative to the mean of the kept
+    losses: k - m times scikit-learn's C. There are `n_outputs` scores per row: 1, or the number of classes. `l1_ratio`
+    is the share of the l1 norm in the penalty. The ranks m+1 to k are kept; m and k are masses. `sample_weight` (n,)
+    has the mass of each row, None means 1 each. The `aggregate` combines the losses, by default as the ranked range.
     """
 
     m: float = 0

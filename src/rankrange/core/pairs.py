@@ -30,18 +30,10 @@ from .objective import Design
 def squared_hinge_sums(u: Array, v: Array, R: Array, orders: tuple[int, ...]) -> list[Array]:
     """Sums over the negatives of the pair loss l = max(0, 1 - (u_i - v_j))^2, or of its derivatives.
 
-    For each order the result is sum_j D(u_i - v_j) R_j with D = l, -l', l'' (order 0, 1, 2), of shape (a,) or (a, c).
-    It comes from cumulative sums of R, v R and v^2 R with v sorted and centred, in O(n log n): no matrix of pairs is
-    formed. By symmetry, `squared_hinge_sums(-v, -u, ...)` adds over the positives for each negative.
-
-    Parameters
-    ----------
-    u, v : ndarray of shape (a,) and (b,)
-        Scores of the positives and of the negatives.
-    R : ndarray of shape (b,) or (b, c)
-        Weights of the negatives.
-    orders : tuple of int
-        The orders of the derivatives.
+    For each order the result is sum_j D(u_i - v_j) R_j with D = l, -l', l'' (order 0, 1, 2), of shape (a,) or (a, c),
+    for the scores u (a,) of the positives and v (b,) of the negatives, and the weights R (b,) or (b, c) of the
+    negatives. It comes from cumulative sums of R, v R and v^2 R with v sorted and centred, in O(n log n): no matrix of
+    pairs is formed. By symmetry, `squared_hinge_sums(-v, -u, ...)` adds over the positives for each negative.
     """
     order = np.argsort(v, kind="stable")
     middle = float(v[order[len(v) // 2]]) if len(v) else 0.0
@@ -98,16 +90,8 @@ class PairPoint(NamedTuple):
 class PairTop:
     """The convex problem with the dropped rows fixed: the mean loss of the hardest pairs, with capped row weights.
 
-    Parameters
-    ----------
-    positives, negatives : Design
-        The rows of the two classes, without intercept.
-    scale : float
-        The factor of the mean loss of the kept pairs.
-    kept_positives, kept_negatives : float
-        Masses to keep.
-    positive_caps, negative_caps : ndarray
-        The largest weight of each row.
+    The rows of the two classes have no intercept. `scale` is the factor of the mean loss of the kept pairs, `kept_...`
+    the masses to keep, and `..._caps` the largest weight of each row.
     """
 
     positives: Design
@@ -186,16 +170,8 @@ class PairTop:
 class PairObjective:
     """Partial AUC of a linear model: the ranked range over the negatives, and over the positives.
 
-    Parameters
-    ----------
-    positives, negatives : Design
-        The rows of the two classes, without intercept.
-    C : float
-        Inverse strength of the penalty, relative to the sum over the kept positives of their mean loss.
-    positive_mass, negative_mass : ndarray
-        The mass of each row.
-    of_positives, of_negatives : Masses
-        The masses to keep, of the positives from the lowest score and of the negatives from the highest.
+    C is relative to the sum over the kept positives of their mean loss, and `..._mass` is the mass of each row. The
+    masses to keep are counted from the lowest score for the positives and from the highest for the negatives.
     """
 
     positives: Design

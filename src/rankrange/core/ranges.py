@@ -102,11 +102,6 @@ class RankedRange:
 
         An int is such a sum already; a float is a fraction of the total, rounded if all weights are integers (`whole`).
         The median of other weights is a ValueError.
-
-        Examples
-        --------
-        >>> RankedRange(0.25, 1.0).masses(10, whole=False)
-        (2.5, 10)
         """
         if not total > 0:
             raise ValueError(f"a ranked range needs at least one value, got n={total}; pass a non-empty set")
@@ -165,11 +160,6 @@ class RankedRange:
         """Keep only the largest value after dropping some as outliers, a count or a fraction.
 
         This is Robust_Max, a baseline of the paper, without its convex relaxation.
-
-        Examples
-        --------
-        >>> RankedRange.robust_maximum(2).counts(5)
-        (2, 3)
         """
         m = check_rank("outliers", outliers)
         return cls(m, m + 1) if isinstance(m, int) else _SingleRank(m, m, below=1)

@@ -31,12 +31,8 @@ _ROUNDING = 1e-12
 class Spectrum:
     """A cumulative weight by rank share, linear between knots.
 
-    Parameters
-    ----------
-    knots : ndarray of shape (J + 1,)
-        Rank shares from 0 to 1, increasing.
-    cumulative : ndarray of shape (J + 1,)
-        The total weight of the largest values up to each rank share, from 0 to 1 and nondecreasing.
+    The knots (J + 1,) are rank shares, increasing from 0 to 1; `cumulative` (J + 1,) is the total weight of the largest
+    values up to each of them, from 0 to 1.
     """
 
     knots: Array

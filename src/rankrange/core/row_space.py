@@ -23,12 +23,8 @@ _MAX_ROWS = 1000
 class RowSpace:
     """The span of the rows of a matrix.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, r)
-        The rows in coordinates of the span.
-    basis : ndarray of shape (p, r)
-        Orthonormal columns: the original rows are ``X @ basis.T``.
+    X (n, r) has the rows in coordinates of the span, and `basis` (p, r) its orthonormal columns: the original rows are
+    ``X @ basis.T``.
     """
 
     X: Array

@@ -9,15 +9,10 @@ from typing import Any
 
 
 class SharedContext:
-    """One context manager for all threads.
+    """One context manager for all threads; `make` creates it when no thread is inside.
 
     Limits of thread pools and warning filters are global to the process. If each thread saved and restored them, the
     last thread to leave could restore a value that another thread had set.
-
-    Parameters
-    ----------
-    make : callable
-        A function that creates the context manager; it is called when no thread is inside.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[Any]]) -> None:

@@ -66,12 +66,9 @@ def one_thread() -> Iterator[None]:
 
 
 def threads_for(X: Any) -> AbstractContextManager[None]:
-    """A context manager that restricts BLAS to one thread for products with X; it has no effect if X is large.
+    """A context manager that restricts BLAS to one thread for products with X.
 
-    Parameters
-    ----------
-    X : ndarray or sparse matrix
-        The matrix of the products. It is large if it has more than 2^22 entries (stored entries if it is sparse).
+    It has no effect if X is large: if it has more than 2^22 entries (stored entries if it is sparse).
     """
     entries = X.nnz if sp.issparse(X) else X.shape[0] * X.shape[1]
     return one_thread() if entries <= _MAX_ENTRIES else nullcontext()

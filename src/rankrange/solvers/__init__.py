@@ -101,29 +101,10 @@ def _is_least_trimmed(objective: Objective) -> bool:
 
 
 def solve(objective: Objective, start: Array | None = None, settings: Settings | None = None) -> Result:
-    """Minimise an objective.
+    """Minimise an objective from `start` (r, p), or from starts of the solver's own.
 
     Empty columns of a sparse X are left out and equal rows are merged first, if there are many. The result has the
-    original columns and rows.
-
-    Parameters
-    ----------
-    objective : Objective
-        The objective to minimise.
-    start : ndarray of shape (r, p) or None
-        The initial coefficients; None leaves them to the solver.
-    settings : Settings or None
-        Tolerance, number of iterations and starts; None means the defaults.
-
-    Returns
-    -------
-    Result
-        The final point and its certificate.
-
-    Raises
-    ------
-    TypeError
-        If a convex loss has neither curvature nor margins.
+    original columns and rows. A convex loss with neither curvature nor margins is a TypeError.
 
     Examples
     --------

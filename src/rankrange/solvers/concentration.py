@@ -31,27 +31,10 @@ _FEW_COLUMNS = 32
 def concentrate(
     objective: Objective, W: Array, *, rounds: int = 8, steps: int = 2, tol: float = 1e-6
 ) -> tuple[Array, float]:
-    """Take concentration steps from W until they gain little.
+    """Take concentration steps from W (outputs, p) until one gains at most the share `tol` of F.
 
-    Parameters
-    ----------
-    objective : Objective
-        The objective to decrease.
-    W : ndarray of shape (outputs, p)
-        The initial coefficients.
-    rounds : int, default=8
-        The largest number of Hessians.
-    steps : int, default=2
-        The number of steps with each of them.
-    tol : float, default=1e-6
-        A step that gains at most this share of F is the last.
-
-    Returns
-    -------
-    W : ndarray of shape (outputs, p)
-        The final coefficients.
-    value : float
-        The objective there, which is at most the initial one.
+    Returns the end and F there. There are at most `rounds` Hessians with `steps` steps each. F is never above that of
+    W.
     """
     if objective.l1_ratio and objective.design.d > _FEW_COLUMNS:
         return _on_working_sets(objective, W, rounds, steps, tol)

@@ -8,8 +8,8 @@ exact problem (`inner.band`) which rows near the cut cross it. Other steps are s
 preconditioned by the Hessian of a sample of the rows: with few rows that is one factorisation, with many a few products
 with X. With an l1 penalty a step minimises the quadratic model plus the penalty over a working set of coefficients.
 
-The rows that F drops may change after every step: the problem is an upper bound on F that equals it at W, so F never
-increases, and the gap refers to the rows that are dropped in the end.
+The rows that F drops may change after every step that lowers F: the problem is an upper bound on F that equals it at W,
+so F never increases, and the gap refers to the rows that are dropped in the end.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ _ROWS_PER_COLUMN, _FEW_ROWS = 50, 2000
 _MOST_PARAMETERS = 600
 # Conjugate gradients of one step: the largest number, and the smallest and the largest relative residual.
 _CG_STEPS, _CG_TOL = 100, (1e-4, 0.1)
-# After this many steps, rows are no longer dropped anew once that gains little.
-_RECUTS = 10
 # The largest change of a score in a step, relative to the largest score, and the largest number of doublings of a step.
 _FARTHEST, _DOUBLINGS = 10.0, 6
 # The band, the rows that may cross the cut in a step: rows per parameter, and at most, at first; the largest factor by
@@ -97,27 +95,21 @@ def minimise(
 ) -> Solution:
     """Minimise a convex problem from W until the relative gap is at most `tol`; the result is never above the start.
 
+    The gap is the one that is proved, infinite if nothing is.
+
     Parameters
     ----------
     problem : ConvexProblem
         The problem. Its loss must be convex with curvature or margins, otherwise a TypeError is raised.
-    W : ndarray of shape (r, p) or None
-        The initial coefficients; None means zero.
-    tol : float, default=1e-6
-        The relative duality gap at which to stop.
+    W, scores : ndarray of shape (r, p) and (r, n), or None
+        The initial coefficients, by default zero, and their scores, if they are known.
     max_iter : int, default=200
         Maximum number of Newton steps; with 0 only the gap at W is computed.
-    scores : ndarray of shape (r, n) or None
-        The scores of W, if they are known.
     weights : pair of ndarray or None
         The weights of the solution of a similar problem, around which the smoothing starts.
     cutting : callable or None
-        The problem for given losses, if the rows that it drops depend on them: they are dropped anew after each step.
-
-    Returns
-    -------
-    Solution
-        The best point, with the relative gap that is proved; infinite if nothing is.
+        The problem for given losses, if the rows that it drops depend on them: they are dropped anew after each step
+        that lowers the value.
     """
     needs(problem.loss, problem.n_outputs)
     W = np.zeros((problem.n_outputs, problem.design.p)) if W is None else W
@@ -125,11 +117,15 @@ def minimise(
     smoothing = _Smoothing(problem, W, Z, weights)
     at = smoothing.at(W, Z)
     best, bound, n_iter, size = (W, Z, smoothing.exact_value(W, Z)), -np.inf, 0, _WORKING
-    recut_at, slope, current = np.inf, -np.inf, True  # whether the rows dropped now are those of the best point
+    recut_at, slope = best[2], -np.inf
     for _ in range(3 * max_iter):
         value = smoothing.exact_value(at.W, at.Z)
         if value < best[2]:
-            best, current = (at.W, at.Z, value), True
+            best = (at.W, at.Z, value)
+        if cutting is not None and value < recut_at - 0.1 * tol * abs(value):
+            recut_at = value
+            if smoothing.recut(cutting(problem.losses(at.Z))):
+                at, bound, slope = smoothing.at(at.W, at.Z), -np.inf, -np.inf
         hidden = value - at.total
         gradient = smoothing.gradient(at)
         # The closer to the minimum, the more accurate the step: convergence is quadratic, and its slopes prove a gap.
@@ -140,8 +136,8 @@ def minimise(
         if settled or max(hidden, -slope) <= _NEAR * tol * abs(value):
             gap = smoothing.gap(at, value)
             bound = max(bound, value - gap, value - smoothing.gap_ahead(at, dZ, value))
-            if relative((best[2] if current else value) - bound, value) <= tol:
-                best = _last_step(smoothing, best, at, direction, dZ, slope) if current else best
+            if relative(best[2] - bound, value) <= tol:
+                best = _last_step(smoothing, best, at, direction, dZ, slope)
                 break
             settled = settled and (gap <= 2.0 * hidden or not slope < -_SOLVED * hidden)
         if n_iter >= max_iter:
@@ -156,16 +152,11 @@ def minimise(
             if not smoothing.advance(at):
                 break
             at = smoothing.at(at.W, at.Z)
-        if cutting is not None and smoothing.recut(cutting(problem.losses(at.Z))):
-            at, bound, slope, current = smoothing.at(at.W, at.Z), -np.inf, -np.inf, False
-            if recut_at - best[2] <= 0.1 * tol * abs(best[2]) and n_iter > _RECUTS:
-                cutting = None
-            recut_at = best[2]
-    if current and not np.isfinite(bound):
+    if not np.isfinite(bound):
         at = smoothing.at(*best[:2])
         bound = best[2] - smoothing.gap(at, best[2])
     last = at.risk.densities, smoothing.margin_weights(at)
-    gap = relative(best[2] - bound, best[2]) if current else np.inf
+    gap = relative(best[2] - bound, best[2])
     return Solution(*best, gap, n_iter, last, smoothing.problem)
 
 

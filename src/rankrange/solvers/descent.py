@@ -25,25 +25,13 @@ _PAIRS = 10
 class Result:
     """The final point of a solver, with its certificate.
 
-    Parameters
-    ----------
-    w : ndarray of shape (outputs, p)
-        The coefficients, with the intercept, if there is one, as the last column.
-    value : float
-        The objective at w.
-    n_iter : int
-        Number of steps.
-    converged : bool
-        Whether the solver met its stopping criterion.
-    message : str
-        The reason for stopping.
-    history : list of (str, float)
-        The name of the phase and the value after each step.
-    certificate : float, default=inf
-        An upper bound on (value - best) / value, where best is the minimum with the same rows dropped: the global
-        minimum for m = 0, a local minimum of F if no losses tie at the upper cut. Infinite if nothing is proved.
-    losses : ndarray of shape (n,), optional
-        The losses at w, if the solver has computed them.
+    w (outputs, p) are the coefficients, with the intercept, if there is one, as the last column, and `value` is the
+    objective there. `converged` says whether the solver met its stopping criterion, and `message` why it stopped.
+    `history` has the name of the phase and the value after each step.
+
+    The certificate is an upper bound on (value - best) / value, where best is the minimum with the same rows dropped:
+    the global minimum for m = 0, a local minimum of F if no losses tie at the upper cut. It is infinite if nothing is
+    proved. `losses` (n,) are those at w, if the solver has computed them.
     """
 
     w: Array
@@ -70,18 +58,8 @@ class Log:
 class Settings:
     """The settings of all solvers.
 
-    Parameters
-    ----------
-    tol : float, default=1e-6
-        The relative duality gap at which to stop.
-    max_iter : int, default=200
-        Maximum number of iterations.
-    n_starts : int, default=10
-        Number of random starts.
-    rng : numpy.random.Generator
-        The generator of random starts and samples; by default seeded with 0.
-    log : Log
-        Receives the value after each step.
+    `tol` is the relative duality gap at which to stop, `n_starts` the number of random starts, `rng` the generator of
+    random starts and samples, and `log` receives the value after each step.
     """
 
     tol: float = 1e-6

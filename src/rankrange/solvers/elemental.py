@@ -50,16 +50,8 @@ def smallest(squares: Array, h: int) -> tuple[Array, Array]:
 class TrimmedSquares:
     """The problem min over B of the sum of the h smallest (y - Z B)^2 plus B' P B, with steps on many B at once.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n, p)
-        The rows, transformed to nearly orthonormal columns.
-    y : ndarray of shape (n,)
-        Their targets.
-    h : int
-        The number of rows to keep.
-    P : ndarray of shape (p, p)
-        The matrix of the quadratic penalty.
+    The rows Z (n, p) are transformed to nearly orthonormal columns, h is the number of rows to keep, and P (p, p) is
+    the matrix of the quadratic penalty.
     """
 
     def __init__(self, Z: Array, y: Array, h: int, P: Array) -> None:

@@ -29,16 +29,8 @@ _RANK = 1e-10
 class Coordinates:
     """The coordinates Z = [(X - centre) / scale, 1] T, where the matrix T makes the columns of Z nearly orthogonal.
 
-    Z has as many columns as the rank of the rows. Without an intercept, the centre is 0 and there is no column of ones.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        The rows.
-    fit_intercept : bool
-        Whether there is a column of ones.
-    rng : numpy.random.Generator
-        Generator that samples rows for medians and whitening.
+    Z has as many columns as the rank of the rows X (n, d). Without an intercept, the centre is 0 and there is no column
+    of ones. `rng` samples rows for medians and whitening.
     """
 
     def __init__(self, X: Array, fit_intercept: bool, rng: np.random.Generator) -> None:

@@ -45,27 +45,8 @@ def bilevel(
     """Minimise convex upper bounds of the objective, each equal to it at the last minimum, until they gain nothing.
 
     For the ranked range a bound drops the rows with the m largest losses; it is solved again until these repeat. The
-    objective never increases.
-
-    Parameters
-    ----------
-    objective : Objective
-        The objective to minimise.
-    W : ndarray of shape (outputs, p)
-        The initial coefficients.
-    tol : float
-        The relative duality gap at which to stop.
-    max_iter : int
-        Maximum number of steps of all inner solves together.
-    log : Log, optional
-        Receives the value after each step.
-    phase : str
-        The name of these steps in the history.
-
-    Returns
-    -------
-    Result
-        The final point and its certificate.
+    objective never increases. `tol` is the relative duality gap at which to stop, `max_iter` the largest number of
+    steps of all inner solves together; `log` receives the value after each of them, under the name `phase`.
     """
     log = Log() if log is None else log
     Z = objective.design.scores(W)

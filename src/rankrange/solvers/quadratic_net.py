@@ -19,23 +19,10 @@ _RIDGE = 1e-13
 
 
 def quadratic_net(H: Array, slopes: Array, v: Array, n_penalised: int, weight: float) -> Array:
-    """Minimise slopes . (u - v) + (u - v)' H (u - v) / 2 + weight times the l1 norm of the first entries over u.
+    """The u that minimises slopes . (u - v) + (u - v)' H (u - v) / 2 + weight times the l1 norm of its first entries.
 
-    Parameters
-    ----------
-    H : ndarray of shape (q, q)
-        The Hessian, positive semidefinite.
-    slopes, v : ndarray of shape (q,)
-        The gradient at v, and v itself, from which the steps start.
-    n_penalised : int
-        The number of entries with a penalty, which come first.
-    weight : float
-        The weight of their l1 norm.
-
-    Returns
-    -------
-    ndarray of shape (q,)
-        The minimiser.
+    H (q, q) is positive semidefinite, `slopes` is the gradient at v (q,), from which the steps start, and the norm is
+    that of the first `n_penalised` entries.
     """
     d = n_penalised
     back = np.linalg.pinv(H[d:, d:], rcond=1e-9, hermitian=True) @ np.column_stack([H[d:, :d], slopes[d:]])

@@ -36,21 +36,9 @@ _LARGE_INTERCEPT = 80.0
 
 
 def search(objective: Objective, start: Array | None, settings: Any) -> Result:
-    """Minimise over coefficients and dropped rows.
+    """Minimise over coefficients and dropped rows; `start` (outputs, p) are the coefficients of one more start.
 
-    Parameters
-    ----------
-    objective : Objective
-        The objective to minimise.
-    start : ndarray of shape (outputs, p) or None
-        The coefficients of one more start.
-    settings : Settings
-        Tolerance, number of iterations and random starts, random number generator and log.
-
-    Returns
-    -------
-    Result
-        The final point and its certificate. If m suffices to drop all classes but one, the search ends at once.
+    If m suffices to drop all classes but one, the search ends at once.
     """
     if objective.m == 0:
         return minimise_convex(objective, start, settings)
@@ -373,11 +361,10 @@ def sample_rows(objective: Objective) -> int:
 def subsample(objective: Objective, size: int, rng: np.random.Generator) -> Objective:
     """The objective on `size` random rows with the same shares m/n and k/n; on all rows if n is at most 2 size.
 
-    A sample may have more outliers than expected, and if too many are left, it does not have the good minimum.
-    Therefore m and k are raised by 2.5 standard deviations of the number of outliers, unless m = 0. m is lowered
-    again if it would leave less than half of the share of the rare classes that it leaves of all rows: without these
-    classes, a constant model fits perfectly. With sample weights, the masses of the sample are the numbers of times
-    that its rows were drawn.
+    A sample may have more outliers than expected, and without the good minimum if too many are left. Therefore m and k
+    are raised by 2.5 standard deviations of their number, unless m = 0. m is lowered again if it would leave less than
+    half of the share of the rare classes that it leaves of all rows: without these classes, a constant model fits
+    perfectly. With sample weights, masses are the numbers of times that the rows were drawn.
     """
     n = objective.design.n
     if n <= 2 * size:
