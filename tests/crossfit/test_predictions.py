@@ -36,7 +36,7 @@ def test_a_line_learns_a_level_that_only_rows_far_out_have(seed):
 
 
 def test_calibration_of_a_strong_penalty_keeps_the_class_frequencies():
-    """A power of the probabilities themselves favours the frequent class: a quarter of the gain in likelihood was left."""
+    """A power of the probabilities themselves favours the frequent class: a quarter of the gain was left."""
     rng = np.random.default_rng(0)
     codes = (rng.random(600) < 0.2).astype(np.intp)
     X = (rng.random((600, 200)) < 0.05 + 0.1 * np.outer(codes, np.arange(200) < 20)) / 10.0
