@@ -229,12 +229,8 @@ class Descent:
     def _advance(self, local: Local) -> Local | None:
         """The end of a step that decreases F or, where rounding hides the decrease, the gap; None if there is none."""
         direction, gain = local.step(self.pairs)
-        if local.r > 1 and self.data.model.fit_intercept:  # a common shift of all scores changes nothing but rounding
-            direction[:, -1] -= direction[:, -1].mean()
         length, value = 1.0, local.iterate.value
         if not (gain > 0 and np.isfinite(direction).all()):
-            return None
-        if gain <= 0.01 * self.tol * max(value, 1e-9) and not np.isfinite(local.gap):
             return None
         noise = (1e-7 if self.data.model.dtype == "float32" else 1e-14) * abs(value)
         for _ in range(4):
