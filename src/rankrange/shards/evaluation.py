@@ -33,8 +33,8 @@ from .kernels import (
 )
 from .rows import Chunk, Kernel, Rows
 
-# A counting pass divides brackets into at most this many bins, and does not divide bins of fewer rows.
-_BINS, _BIN_ROWS = 1024, 2000
+# A counting pass divides each bracket into this many bins.
+_BINS = 1024
 # The largest cost of the Hessian of several scores: fewer rows are used for it.
 _HESSIAN_WORK = 4e10
 
@@ -257,11 +257,10 @@ class FullData:
 
     def _narrowed(self, W: Array, s: Array, brackets: dict[str, Interval]) -> dict[str, Interval]:
         """Narrow the brackets by a pass that sums the mass of the rows between many losses of the sample."""
-        values, enough = [], max(_BIN_ROWS, 40 * W.size)
+        values = []
         for low, high in brackets.values():
             inside = np.unique(s[(s >= low) & (s <= high)])
-            count = min(max(len(inside), int(len(inside) * self._scale_up / enough)), _BINS)
-            values.append(np.interp(np.linspace(0, len(inside) - 1, count), np.arange(len(inside)), inside))
+            values.append(np.interp(np.linspace(0, len(inside) - 1, _BINS), np.arange(len(inside)), inside))
         edges = np.unique(np.concatenate(values).astype(self.model.dtype))
         masses = self.passes(evaluate, (self.model, Request(W, edges=edges))).sums
         over = np.append(np.cumsum(masses[::-1])[::-1][1:], 0.0)  # mass above each edge; none above infinity
