@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from sklearn.tree import DecisionTreeClassifier
@@ -10,7 +11,7 @@ from rankrange import RankedRangeClassifier, noise
 from rankrange.crossfit.folds import Folds, draw_folds
 from rankrange.crossfit.models import Task
 from rankrange.crossfit.numeric import standardised
-from rankrange.crossfit.predictions import linear_predictions, penalised_predictions
+from rankrange.crossfit.predictions import less_confident, linear_predictions, penalised_predictions
 from rankrange.crossfit.trees import fit_forests, fit_trees
 
 
@@ -46,10 +47,25 @@ def test_calibration_of_a_strong_penalty_keeps_the_class_frequencies():
     assert told(P, codes) > told(np.tile(P.mean(axis=0), (600, 1)), codes) + 0.05
 
 
+@pytest.mark.parametrize("share", [0.5, 0.15])
+def test_rows_without_their_informative_cell_are_predicted_by_the_class_frequencies(share):
+    """They were drawn towards equal frequencies."""
+    rng = np.random.default_rng(0)
+    codes = (rng.random(800) < share).astype(np.intp)
+    missing = rng.random(800) < 0.2
+    believed = np.where(missing, rng.random(800) < share, codes)  # a value that a model fills in
+    P = np.where(believed[:, None] == np.arange(2), 0.97, 0.03)
+    X = np.column_stack([np.where(missing, 0.5, rng.normal(size=800)), missing])
+    found = less_confident({"model": P}, codes, X, np.eye(2))["model"]
+    np.testing.assert_allclose(found[missing].mean(axis=0), [1.0 - share, share], atol=0.08)
+    np.testing.assert_array_equal(found[~missing], P[~missing])
+
+
 def forest(X, codes, mass=None):
     """Two predictions (n, 2) of forests, with small and with large leaves."""
     folds = draw_folds(len(X), np.random.default_rng(1), n_folds=5, n_repeats=1)
-    fits = fit_forests(Task(X, codes, np.arange(2), mass), folds, np.random.default_rng(0))
+    task, rng = Task(X, codes, np.arange(2), mass), np.random.default_rng(0)
+    fits = fit_forests(RandomForestClassifier(24), {"small": 3, "large": 30}, task, folds, rng)
     return [found.out_of_fold for found in fits.values()]
 
 
@@ -90,7 +106,8 @@ def test_no_tree_gets_more_than_a_few_thousand_rows():
     test = np.arange(3)[:, None] == np.arange(12_000) % 3
     for n in (1_200, 12_000):
         task = Task(X[:n], (X[:n, 0] > 0).astype(int), np.arange(2))
-        fits = fit_forests(task, Folds(~test[:, :n], test[:, :n]), np.random.default_rng(0))
+        folds, stumps = Folds(~test[:, :n], test[:, :n]), RandomForestClassifier(24, max_leaf_nodes=2)
+        fits = fit_forests(stumps, {"forest": 3}, task, folds, np.random.default_rng(0))
         trees = [tree for model in fits["forest"].models for tree in model.estimators_]
         sizes = {int(tree.tree_.weighted_n_node_samples[0]) for tree in trees}
         assert sizes == {800} if n == 1_200 else max(sizes) <= 5_000

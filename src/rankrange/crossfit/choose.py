@@ -25,7 +25,7 @@ from .folds import draw_folds
 from .held_out import HeldOut, cheapest_C, gate, too_few, weaker_penalty
 from .models import Task
 from .path import dropping, walk, with_C
-from .trees import fit_forests, out_of_fold
+from .trees import fit_extra_trees, out_of_fold
 
 # Candidate shares of labels and of outliers. More than half of the labels can be wrong only if there are more than two
 # classes. Dropping 2% of the rows never gained more than dropping 5%, unless a few extreme outliers shift a regression.
@@ -177,7 +177,7 @@ def share_of_wrong_labels(objective: Objective, scores: Array, rng: np.random.Ge
     linear = {f"linear {i}": probabilities_of(Z[rows]) for i, Z in enumerate(scores)}
     folds = draw_folds(len(rows), rng, strata=codes, n_folds=5, n_repeats=1)
     task = Task(objective.design.X[rows], codes, np.arange(linear["linear 0"].shape[1]), mass)
-    found = LabelNoiseModel().fit(linear | out_of_fold(fit_forests(task, folds, rng)), codes, mass)
+    found = LabelNoiseModel().fit(linear | out_of_fold(fit_extra_trees(task, folds, rng)), codes, mass)
     weight = np.ones(len(rows)) if mass is None else mass
     missed = float(weight @ (found.mean.argmax(axis=1) != codes) / weight.sum())
     most = missed + WIDTH * float(np.sqrt(missed * (1.0 - missed) / weight.sum()))

@@ -13,7 +13,7 @@ from .models import Task
 from .neighbours import POOL, neighbour_means
 from .numeric import numeric_view, standardised, with_levels
 from .predictions import linear_predictions, sparse_predictions, text_predictions
-from .trees import fit_forests, fit_trees, out_of_fold
+from .trees import fit_extra_trees, fit_trees, out_of_fold
 
 
 class MemberTask(NamedTuple):
@@ -75,4 +75,4 @@ def simple_predictions(
     found = {"linear": ordinary, "trimmed": trimmed}
     if n <= POOL:
         found["neighbours"] = neighbour_means(view, np.eye(n_classes)[codes], folds, rng, mass)
-    return found | out_of_fold(fit_forests(Task(view, codes, np.arange(n_classes), mass), folds.once(), rng))
+    return found | out_of_fold(fit_extra_trees(Task(view, codes, np.arange(n_classes), mass), folds.once(), rng))

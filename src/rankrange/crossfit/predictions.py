@@ -21,7 +21,7 @@ from ..core.arrays import Array
 from ..core.losses import Logistic, Softmax
 from ..core.objective import Design, Objective
 from ..core.row_space import spanned
-from ..core.transition import MIN_PROBABILITY, temperature, tempered
+from ..core.transition import MIN_PROBABILITY
 from ..label_noise import LabelNoiseModel
 from .folds import Folds, Report, silent
 from .held_out import best_C
@@ -146,14 +146,26 @@ def penalised_predictions(X: Any, codes: Array, n_classes: int, folds: Folds) ->
     """
     task = Task(X, codes, np.arange(n_classes))
     P = fit_folds(LogisticRegression(max_iter=300, tol=1e-3), task, folds).out_of_fold
-    usual = np.log(P.mean(axis=0))
-    evidence = np.log(np.maximum(P, MIN_PROBABILITY)) - usual
+    usual = _log_frequencies(P)
+    return _powered(_likeliest(P, usual, codes, np.eye(n_classes)), P, usual)
 
-    def loss(power: float) -> float:
-        return -float(log_softmax(power * evidence + usual, axis=1)[np.arange(len(codes)), codes].sum())
 
-    power = minimize_scalar(loss, bounds=(0.05, 5.0), method="bounded").x
-    return np.asarray(softmax(power * evidence + usual, axis=1))
+def _log_frequencies(P: Array) -> Array:
+    return np.asarray(np.log(np.maximum(P.mean(axis=0), MIN_PROBABILITY)))
+
+
+def _powered(power: float, P: Array, usual: Array) -> Array:
+    """Probabilities (n, classes), their ratio to the class frequencies (`usual` is its logarithm) to this power."""
+    return np.asarray(softmax(power * (np.log(np.maximum(P, MIN_PROBABILITY)) - usual) + usual, axis=1))
+
+
+def _cost(power: float, P: Array, usual: Array, codes: Array, transition: Array) -> float:
+    """Minus the log likelihood of the labels, which are drawn from true classes by `transition` (true, given)."""
+    return -float(np.log((_powered(power, P, usual) @ transition)[np.arange(len(codes)), codes]).sum())
+
+
+def _likeliest(*task: Array) -> float:
+    return float(minimize_scalar(_cost, bounds=(0.05, 5.0), args=task, method="bounded").x)
 
 
 def text_features(texts: Sequence[str]) -> Any:
@@ -194,12 +206,17 @@ def less_confident(members: Mapping[str, Array], codes: Array, X: Any, transitio
 
 
 def _less_confident(P: Array, codes: Array, markers: Array, transition: Array) -> Array:
-    """The predictions of one member; each of `markers` (columns, n) has the rows in which a column is missing."""
-    P, mass = P.copy(), np.ones(len(codes))
-    usual = temperature(P, codes, transition, mass)  # all predictions may be over- or underconfident
+    """The predictions of one member; each of `markers` (columns, n) has the rows in which a column is missing.
+
+    The log likelihood of the labels of these rows must gain 1.
+    """
+    P, usual = P.copy(), _log_frequencies(P)
+    common = _likeliest(P, usual, codes, transition)  # all predictions may be over- or underconfident
     for rows in markers:
-        of_rows = temperature(P[rows], codes[rows], transition, mass[rows])
-        P[rows] = tempered(P[rows], max(1.0, of_rows / usual))
+        task = P[rows], usual, codes[rows], transition
+        power = _likeliest(*task)
+        if power < common and _cost(common, *task) - _cost(power, *task) >= 1.0:
+            P[rows] = _powered(power / common, P[rows], usual)
     return P
 
 

@@ -30,7 +30,7 @@ class RankedRangeClassifier(LogProbabilities, ClassifierMixin, RankedRangeModel)
 
     Copies of the model are fitted to four fifths of the rows and predict the labels of the other fifth. If X can be
     converted to numeric columns, the predictions of simple models are added: a linear fit, a trimmed linear fit,
-    nearest neighbours (up to 20,000 rows), and forests. From these predictions `LabelNoiseModel` estimates how
+    nearest neighbours (up to 20,000 rows), and extra trees. From these predictions `LabelNoiseModel` estimates how
     many labels of each class are wrong, and for each row the probability that its label is wrong. Rows with a
     probability of at least one half are dropped, unless these are more than half of all rows. At least five rows of
     each class are kept, and with fewer than 20 rows in all none is dropped. The model is then fitted to the rows that

@@ -117,7 +117,7 @@ class AoRRClassifier(ScoresRows, LogProbabilities, ClassifierMixin, AoRRLinear):
         "lam_hat", "lam" and "validation_loss".
     noise_estimate_, noise_interval_ : float and pair of float
         The estimated share of wrong labels and its 95% interval, if m or k was chosen. They come from linear models
-        and forests; the upper bound counts every label that these models mispredict. m_ / n may differ from the
+        and extra trees; the upper bound counts every label that these models mispredict. m_ / n may differ from the
         estimate, because m_ is chosen for accuracy.
 
     References
