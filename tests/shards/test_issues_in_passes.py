@@ -180,10 +180,8 @@ def test_without_trees_none_are_grown():
 def test_sparse_rows_stay_sparse_without_trees(monkeypatch):
     X, y, _ = table()
     X = sp.csr_matrix(np.where(np.abs(X) > 0.5, X, 0.0)[:2_000])
-    dense = sp.csr_matrix.toarray  # of a Gram matrix, not of rows
-    monkeypatch.setattr(
-        sp.csr_matrix, "toarray", lambda X: dense(X) if len(X.indptr) <= D + 1 else pytest.fail("dense")
-    )
+    dense = sp.csr_matrix.toarray  # of the Gram matrix, with the intercept, not of rows
+    monkeypatch.setattr(sp.csr_matrix, "toarray", lambda X: dense(X) if X.shape[0] <= D + 1 else pytest.fail("dense"))
     found = find_label_issues(chunks(X, y[:2_000], edges=(0, 2_000), sample_rows=1_000), trees=False, random_state=0)
     assert np.isfinite(found.p_wrong).all()
 
