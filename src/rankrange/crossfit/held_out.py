@@ -28,7 +28,7 @@ _MIN_ROWS = 20
 # Up to this many rows folds are drawn twice: with 345 rows, one draw missed gains of 8 points.
 _TWICE_UP_TO = 500
 # Fits use at most this many rows of a training set: the gain of m hardly depends on their number.
-_FITTED_ROWS = 2400
+_FITTED_ROWS = 1600
 # The maximum of many scores is biased upwards, more so with few rows: with n rows the gain must be 1 + 40/n standard
 # errors.
 _SMALL_SAMPLE = 40.0
