@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # Parameters of Python functions that are also options of the command line.
 _OPTIONS = (
@@ -42,6 +43,15 @@ def _word(value: str) -> str:
     return value if re.fullmatch(r"[\w.-]+", value) else f"'{value}'"
 
 
-def missing_package(name: str, purpose: str, extra: str = "app") -> UserError:
+def import_pandas(purpose: str) -> Any:
+    """Import pandas; an ImportError names `purpose`, the feature that needs it."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(str(missing_package("pandas", purpose))) from error
+    return pandas
+
+
+def missing_package(name: str, purpose: str) -> UserError:
     """The error for an optional package that is not installed. `purpose` is the feature that needs the package."""
-    return UserError(f"{purpose} needs {name}, which is not installed; run: pip install 'rankrange[{extra}]'")
+    return UserError(f"{purpose} needs {name}, which is not installed; run: pip install {name}")

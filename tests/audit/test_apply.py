@@ -268,7 +268,7 @@ RELABEL, NEW = (1, "a", "relabel", "b"), {"options": ["--new-labels"]}
         ((1, "a", "relabel", "c"), {}, r"one that the table has \('a', 'b'\), got 'c' for row 1.*--new-labels"),
         ((1, "a", "relabel", "<script>alert(1)</script>"), {}, "got '<script>alert"),
         ((1, "a", "explode", ""), {}, "one of relabel, keep, drop, unsure, got 'explode' in line 2"),
-        ((1, "a", "relabel", ""), {}, "needs a new_label, got none in line 2"),
+        ((1, "a", "relabel", ""), {}, "needs a new_label, got none for row 1 in line 2"),
         ((1, "a", "keep", ""), {"target": "other"}, "must name a column, got 'other'"),
         ((1, "a", "relabel", "=1+1"), NEW, "must not look like a formula"),
         ((1, "a", "relabel", "a\u200bb"), NEW, "without hidden characters"),
@@ -300,6 +300,11 @@ def test_a_new_label_needs_leave(tmp_path):
     [
         ("a,b\n1,2\n", "need the columns row, given, .* got none named 'row'"),
         ("rank,row,given,expected,probability\n1,1,a,b,0.1\n", "observed outcomes are not decided"),
+        ("row,given,expected,probability,decision\n1,a,b,0.1,drop\n", "observed outcomes are not decided"),
+        (
+            ",".join((*COLUMNS, "suggested")) + "\n7,1e5,relabel,,.9,r,t,price,numbers,9e4\n",
+            "needs a new_label, got none for row 7 in line 2",
+        ),
         (",".join(COLUMNS) + "\n", "at least one, got none"),
         (",".join(COLUMNS) + "\n1,a,keep\n", "has 9 cells, got another number in line 2"),
         (",".join(COLUMNS) + "\n1,a,keep,,x,r,r,label,classes\n", "p_wrong must be a number, got 'x'"),

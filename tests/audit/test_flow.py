@@ -172,6 +172,8 @@ def test_no_view_of_observed_outcomes_calls_a_row_wrong(task, tmp_path, capsys):
     outputs += [f"--export=label-studio={tmp_path / 'tasks.json'}"] if task != "numbers" else []
     assert cli.main(["audit", str(path), *names, "--labels", "observed", "-q", *outputs]) == 0
     views = {"terminal": capsys.readouterr().out}
+    assert cli.main(["audit", str(path), *names, "--labels", "observed", f"--clean={tmp_path / 'c.csv'}"]) == 2
+    assert "--clean drops rows whose target is wrong, got --labels observed" in capsys.readouterr().err
     assert cli.main(["audit", str(path), *names, "--labels", "observed", "-q", "--json", "--models", "linear"]) == 0
     views["json"] = capsys.readouterr().out
     views |= {file.name: file.read_text(encoding="utf-8") for file in tmp_path.iterdir() if file.suffix != ".parquet"}

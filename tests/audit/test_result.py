@@ -70,9 +70,33 @@ def test_the_headline_names_a_measure_that_gets_worse_and_is_there_only_if_it_ma
         assert words in headline
     assert "worse" not in with_measures(audit, better, even, m=9).sentences()[-2]
     headline = with_measures(audit, even, worse, m=9).sentences()[-2]
-    assert "is not better" in headline
-    assert "; log loss gets worse." in headline
+    assert "no significant difference in log loss: 0.72, a gain of \N{MINUS SIGN}0.1" in headline
+    assert "; but log loss gets worse." in headline
+    assert "predicts worse" in with_measures(audit, worse, m=9).sentences()[-2]
+    assert "ignores none and equals the ordinary one" in with_measures(audit, even, m=0).sentences()[-2]
     assert "ignores" not in " ".join(with_measures(audit, even, m=9).sentences())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ([0.9], "1 of 500 rows is suspect, and likely wrong."),
+        ([0.3], "1 of 500 rows is suspect, but not likely wrong."),
+        ([0.3, 0.3], "2 of 500 rows are suspect, none of them likely wrong."),
+        ([0.9, 0.3], "2 of 500 rows are suspect, 1 of them likely wrong."),
+    ],
+)
+def test_likely_wrong_rows_are_counted_in_words(audit, wrong, sentence):
+    p = np.zeros(500)
+    p[audit.result.order[: len(wrong)]] = wrong
+    found = dataclasses.replace(audit, result=dataclasses.replace(audit.result, wrong=p)).sentences()[1]
+    assert sentence in found
+    assert ("contradict none with confidence" in found) == (max(wrong) < 0.5)
+
+
+def test_large_scores_have_separators():
+    one = Measure("mean squared error", False, False, *3 * [Interval(248188490.4, 0, 1)])
+    assert (one.text(248188490.4), one.gain_text(-12345.6)) == ("248,188,490", "\N{MINUS SIGN}12,346")
 
 
 def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys):
@@ -95,6 +119,19 @@ def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys
     audit = audit_table(pd.read_csv(path), "diagnosis", models="linear", jobs=1)
     kinds = {column.name: column.kind for column in audit.columns}
     assert (kinds["visit"], kinds["smoker"]) == ("dates", "yes or no")
+
+
+@pytest.mark.parametrize("values", [["man", "woman"], ["man", "woman", "child"]])
+def test_the_reason_names_each_value_of_a_text_column_that_decides_the_target(values):
+    """Of two texts one has no 0/1 column."""
+    sex = np.array(values)[np.arange(240) % len(values)]
+    y = np.where(sex == "woman", "yes", "no")
+    wrong = np.arange(len(values))
+    y[wrong] = np.where(y[wrong] == "yes", "no", "yes")
+    audit = audit_table({"sex": sex, "x": np.random.default_rng(0).normal(size=240), "y": y}, "y", models="linear")
+    why = {suspect.row: suspect.why for suspect in audit.suspects()}
+    for row in wrong.tolist():
+        assert f"sex '{sex[row]}': " in why[row]
 
 
 def test_numbers_are_dropped_and_never_relabelled(outlying):

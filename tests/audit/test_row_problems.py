@@ -99,7 +99,7 @@ def test_an_outlier_is_reported_with_its_value_and_the_usual_range():
     high = np.quantile(np.delete(table["weight"], 41), 0.99)
     assert problem.sentence == f"weight is 41200 in row 1,041: 99% of the 599 other rows are below {high:.5g}"
     assert problem.strength == 1.0
-    assert problems_in_words([problem]) == "Besides the target, there is 1 row with an outlier."
+    assert problems_in_words([problem]) == "Other problems: 1 row with an outlier."
 
 
 def test_each_outlying_cell_of_a_row_is_named_and_the_row_counts_once():
@@ -310,6 +310,17 @@ def test_each_check_has_a_rule_in_one_sentence_and_a_parameter_that_counts():
     strict = [check._replace(parameter=1e-300) if check.name == "outlier" else check for check in CHECKS]
     table["income"][7] = 3e6
     assert len(problems(table, checks=strict)) < len(problems(table))
+
+
+def test_a_bad_leverage_point_names_the_feature_that_is_outlying(outlying):
+    table, bad, audit = outlying
+    found = [problem for problem in audit.row_problems if problem.kind == "bad leverage point"]
+    planted = [problem for problem in found if problem.rows[0] in bad[:15]]
+    named = [problem for problem in planted if problem.column == "a"]
+    assert len(named) == len(planted) >= 7
+    for problem in named:
+        assert float(problem.value) == pytest.approx(table["a"][problem.rows[0]], rel=1e-3)
+        assert f"most of all a ({problem.value})" in problem.sentence
 
 
 def test_the_first_problems_include_the_strongest_of_each_kind():

@@ -32,6 +32,11 @@ def test_standard_input_is_read_once_and_kept_until_the_end(capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == 60
 
 
+def test_an_array_has_no_names_of_columns():
+    with pytest.raises(UserError, match=r"a table is a data frame, .* got ndarray; name the columns"):
+        audit_table(np.zeros((30, 2)), "y")
+
+
 # ---- groups, time, columns -------------------------------------------------------------------------------------------
 
 

@@ -47,16 +47,18 @@ def test_a_decision_takes_a_label_only_to_relabel_and_shows_plain_values():
         issues.decide(np.int64(71), "drop")
 
 
-def test_label_issues_without_pandas_say_what_to_install(monkeypatch):
+def test_frames_without_pandas_say_what_to_install(monkeypatch):
     import sys
 
-    from rankrange import find_label_issues
+    from rankrange import AoRRRegressor, find_label_issues
 
     x = np.random.default_rng(0).normal(size=60)
     issues = find_label_issues(y=x > 0, pred_probs=np.column_stack([1 - (x > 0.2), x > 0.2]))
+    regression = AoRRRegressor(0.1).fit(x[:, None], x)
+    frames = (regression.summary().to_frame, regression.diagnostics().to_frame)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    for call in (issues.to_pandas, issues.to_cleanlab):
-        with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install 'rankrange\[data\]'"):
+    for call in (issues.to_pandas, issues.to_cleanlab, *frames):
+        with pytest.raises(ImportError, match=r"needs pandas, .* run: pip install pandas"):
             call()
 
 

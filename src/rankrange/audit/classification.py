@@ -85,7 +85,7 @@ def study_classification(X: Array, target: Target, plan: Plan, progress: Progres
         actions=action[order],
         suggested=[names[c] for c in suggested[order]],
         expected=[prediction(members, mean, i, (codes[i], suggested[i]), wrong[i], names) for i in order],
-        against=X[order] * (weights[suggested[order]] - weights[codes[order]]),
+        against=(X[order] - X.mean(axis=0)) * (weights[suggested[order]] - weights[codes[order]]),
         groups=groups_of(names, codes, model.dropped_, wrong, losses),
         noise=noise,
         contradicted=float((mean.argmax(axis=1) != codes).mean()),

@@ -102,7 +102,8 @@ def target_as_text(target: Sequence[str]) -> str:
 def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     """Read decisions from a CSV file: from the page of an audit, or its list of suspects with the decisions filled in.
 
-    In that list, rows without a decision are left out, and "relabel" without a new label takes the suggested one.
+    In that list, rows without a decision are left out, and "relabel" without a new label takes the suggested one; a
+    numeric target needs a new label.
 
     Parameters
     ----------
@@ -132,9 +133,10 @@ def read_decisions(path: str | os.PathLike[str]) -> Decisions:
     delimiter = ";" if first.count(";") > first.count(",") else ","
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     absent = [name for name in COLUMNS if name not in (reader.fieldnames or ()) and name != "new_label"]
-    if "decision" in absent and "probability" in (reader.fieldnames or ()):
+    if absent and "probability" in (reader.fieldnames or ()):
         raise UserError(
-            f"observed outcomes are not decided, got a list of surprising rows in {path}; it has no decisions"
+            f"observed outcomes are not decided, got a list of surprising rows in {path}; if people or programs "
+            "assigned the target, audit with labels='annotated'"
         )
     if absent:
         raise UserError(
@@ -191,9 +193,13 @@ def _one(line: dict[str, Any], where: str) -> Decision | None:
         raise UserError(
             f"a decision is one of {', '.join(CHOICES)}, got '{visible(choice, 40)}' in {where}; correct that line"
         )
-    new = csv_unsafe(cells["new_label"] or (line["suggested"] if of_suspects else "")) if choice == "relabel" else ""
+    suggested = line["suggested"] if of_suspects and cells["task"] != "numbers" else ""  # a prediction is no new value
+    new = csv_unsafe(cells["new_label"] or suggested) if choice == "relabel" else ""
     if choice == "relabel" and new == "":
-        raise UserError(f"a row that is relabelled needs a new_label, got none in {where}; fill it in, or write drop")
+        row = visible(cells["row"], 40)
+        raise UserError(
+            f"a row that is relabelled needs a new_label, got none for row {row} in {where}; fill it in, or write drop"
+        )
     p = plain_number(cells["p_wrong"].replace(",", "."))
     if np.isnan(p) and cells["p_wrong"]:
         raise UserError(f"p_wrong must be a number, got '{visible(cells['p_wrong'], 40)}' in {where}; correct it")

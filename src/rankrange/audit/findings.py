@@ -223,8 +223,8 @@ class Audit:
         decision : {"relabel", "keep", "drop", "unsure"}
             What to do with the row; "unsure" leaves it undecided.
         label : str, optional
-            The new label, for "relabel"; by default the suggested one. Required if the row is not in `suspects`. For
-            classes, it must be one of the table.
+            The new label, for "relabel"; by default the suggested one. Required for a numeric target, and if the row is
+            not in `suspects`. For classes, it must be one of the table.
         """
         target = self.target
         found = [position for position in self.row_names.positions(str(row)) if position < self.n_rows]
@@ -233,12 +233,13 @@ class Audit:
             remedy = many if found else f"rows are named {self.row_names.in_words()}"
             raise UserError(f"a decision needs the name of one row, got {row!r}; {remedy}")
         position = found[0]
-        suggested = dict(zip(target.rows[self.result.order].tolist(), self.result.suggested, strict=True))
+        texts = [] if target.task == "numbers" else self.result.suggested  # a prediction is no new value
+        suggested = dict(zip(target.rows[self.result.order].tolist(), texts, strict=False))
         new = (suggested.get(position) if label is None else str(label)) if decision == "relabel" else ""
         if decision not in CHOICES:
             raise UserError(f"a decision is one of {', '.join(CHOICES)}, got {decision!r}; choose one of them")
         if new is None:
-            raise UserError(f"row {row} is not a suspect, so it has no suggested label; pass the new label")
+            raise UserError(f"row {row} has no suggested label, because only suspects have one; pass the new label")
         if target.task == "classes" and new and new not in target.names:
             raise UserError(f"a label is one of {', '.join(target.names[:5])}, got {new!r}; choose one of them")
         p = dict(zip(target.rows.tolist(), self.result.wrong.tolist(), strict=True)).get(position, np.nan)

@@ -76,7 +76,7 @@ def study_multilabel(X: Array, target: Target, plan: Plan, progress: Progress) -
         actions=actions(wrong[order], wrong[order]),
         suggested=[target.labels_text(i, mask) for i, mask in zip(order, Y[order] ^ changed, strict=True)],
         expected=[_explanation(Y[i], p, names, plan.observed) for i, p in zip(order, doubt, strict=True)],
-        against=sign[:, None] * X[order] * model.coef_[index[worst]],
+        against=sign[:, None] * (X[order] - X.mean(axis=0)) * model.coef_[index[worst]],
         groups=[
             groups_of(("", name), Y[:, j].astype(int), model.dropped_, cells[:, j], losses)[1]
             for j, name in enumerate(names)

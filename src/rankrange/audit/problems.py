@@ -84,7 +84,7 @@ def problems_in_words(problems: Sequence[RowProblem]) -> str:
     if not parts:
         return ""
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"Besides the target, there {'is' if parts[0].startswith('1 ') else 'are'} {listed}."
+    return f"Other problems: {listed}."
 
 
 def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:

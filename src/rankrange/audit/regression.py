@@ -73,7 +73,7 @@ def study_regression(X: Array, target: Target, plan: Plan, progress: Progress) -
         suggested=[expected_text(*pair) for pair in zip(expected.tolist(), (scale * off).tolist(), strict=True)],
         residuals=scale * residual,
         expected=residual_in_words(expected, scale * off, scale * usual),
-        against=-np.sign(off)[:, None] * X[order] * fitted.coef_,
+        against=-np.sign(off)[:, None] * (X[order] - X.mean(axis=0)) * fitted.coef_,
         groups=_groups(target.y, fitted.dropped_, wrong, residual**2),
         noise=noise,
         contradicted=float((np.abs(residual) > 3.0 * usual).mean()),

@@ -111,6 +111,7 @@ def _pictures(audit: Audit, rows: bool) -> dict[str, Any]:
         "map": _mapped(audit) if evidence.points else None,
         "confused": {"labels": labels, "counts": counts, "heat": lambda count: -(-5 * count // most)},
         "overview": _overview(audit),
+        "without_picture": [name for name in audit.cells if name not in {one.name for one in evidence.columns}],
         "overview_row": lambda column: fragment("overview_row.html", c=column),
         "problems": [
             (words_of(kind)[1].capitalize(), [p for p in audit.row_problems if p.kind == kind], f"{count:,}")
@@ -182,7 +183,7 @@ def _packed(audit: Audit, index: int, suspect: Suspect, identified: IdentifiedRo
         **_shown(audit, suspect, rows),
         "contents": identified.contents[index],
         "cell": identified.given[index],
-        "to": suspect.suggested,
+        "to": "" if audit.target.task == "numbers" else suspect.suggested,  # a prediction is no new value
     }
     evidence = audit.evidence
     if not rows:

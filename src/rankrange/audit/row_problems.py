@@ -280,14 +280,27 @@ def _find_bad_leverage_points(rows: CheckedRows, most: float) -> list[RowProblem
     if fitted is None or not 0 < fitted.n_features_in_ <= most or fitted.k_ != len(rows.target.y):
         return []
     found, unit = fitted.diagnostics(), float(rows.model.transformer_.scale_[0]) * fitted.scale_
+    far = [(column, _distances(column, column.values)) for column in rows.columns if column.values is not None]
     problems = []
     for i in np.flatnonzero(found.kinds == "bad leverage point").tolist():
         size, row, given = abs(float(found.residuals[i])), rows.names[[i]].tolist(), rows.target.text_of(i)
-        off = number(size * unit, 4)
-        sentence = f"row {listed_rows(row)} has outlying features, and its target is off the robust linear fit by {off}"
-        strength, column = min(1.0, 0.5 + 0.02 * size), rows.target.columns[0]
-        problems.append(RowProblem("bad leverage point", tuple(row), column, given, "", sentence, strength))
+        name, cell, worst_feature = None, "", ""
+        if far:
+            worst = max(far, key=lambda one: float(one[1][i]))[0]
+            name, cell = worst.name, worst.cell_text(i)
+            worst_feature = f", most of all {visible(name, 60)} ({cell})"
+        off = f"its target {given} is off the robust linear fit by {number(size * unit, 4)}"
+        sentence = f"row {listed_rows(row)} has outlying features{worst_feature}, and {off}"
+        strength = min(1.0, 0.5 + 0.02 * size)
+        problems.append(RowProblem("bad leverage point", tuple(row), name, cell, "", sentence, strength))
     return problems
+
+
+def _distances(column: Column, values: Array) -> Array:
+    """Distances from the median in widths of the central 80%; 0 for missing cells, and if that has no width."""
+    present = values[~column.missing]
+    low, middle, high = np.quantile(present, [0.1, 0.5, 0.9]) if len(present) else (0.0, 0.0, 0.0)
+    return np.nan_to_num(np.abs(values - middle) / (high - low)) if high > low else np.zeros(len(values))
 
 
 # ---- the table of checks ---------------------------------------------------------------------------------------------

@@ -69,9 +69,12 @@ def _found(audit: Audit) -> str:
         rows = f"{audit.n_suspects:,} of {n:,} rows {have} an outcome to which models gave less than {SURPRISING:.0%}"
         return f"{blind}{rows}; about {j.expected_surprises:,.0f} are expected by chance."
     noun = {"classes": "labels", "numbers": "targets", "labels": "entries of the labels"}[j.task]
-    share = _capital(share_sentence(j.noise.value, (j.noise.low, j.noise.high), j.contradicted, noun))
-    are = "is" if audit.n_suspects == 1 else "are"
-    rows = f"{audit.n_suspects:,} of {n:,} rows {are} suspect, {audit.n_likely:,} of them likely wrong"
+    sure = j.noise.value if audit.n_likely else 0.0  # of an estimated share without a likely wrong row nothing is sure
+    share = _capital(share_sentence(sure, (j.noise.low, j.noise.high), j.contradicted, noun))
+    likely = f"{audit.n_likely:,}" if audit.n_likely else "none"
+    rows = f"{audit.n_suspects:,} of {n:,} rows are suspect, {likely} of them likely wrong"
+    if audit.n_suspects <= 1:
+        rows = f"1 of {n:,} rows is suspect, {'and' if audit.n_likely else 'but not'} likely wrong"
     return f"{blind}{share}. {rows if audit.n_suspects else f'No single row of {n:,} is a suspect'}."
 
 
@@ -79,17 +82,23 @@ def _better(audit: Audit) -> str:
     """Whether the robust linear model is better or worse than the ordinary one; "" if that does not matter."""
     j, first = audit.result, audit.result.measures[0]
     worse = [m.name for m in j.measures if m.gain.high < 0]
-    if j.m == 0 or (first.gain.low <= 0 and not worse):
+    if j.m == 0:
+        return "Ignoring rows would not help, so the robust linear model ignores none and equals the ordinary one."
+    if first.gain.low <= 0 and not worse:
         return ""
     ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst"
     ignored += "" if audit.observed else ", errors or not"
     model = f"The robust linear model, which ignores the {ignored},"
-    change = f"{first.name} {first.text(first.robust.value)} instead of {first.text(first.ordinary.value)}"
-    change += f", {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
+    gain = f"a gain of {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
+    change = f"{first.text(first.robust.value)}, {gain}"
     drawback = f"{' and '.join(worse)} get{'s' * (len(worse) == 1)} worse"
+    if first.gain.high < 0:
+        return f"{model} predicts worse than the ordinary one: {first.name} {change}; {drawback}."
     if first.gain.low <= 0:
-        return f"{model} is not better than the ordinary one: {change}; {drawback}."
-    return f"{model} predicts better than the ordinary one: {change}{f', but {drawback}' if worse else ''}."
+        return f"{model} shows no significant difference in {first.name}: {change}; but {drawback}."
+    return (
+        f"{model} predicts better than the ordinary one: {first.name} {change}{f', but {drawback}' if worse else ''}."
+    )
 
 
 def _next(audit: Audit) -> str:

@@ -27,7 +27,7 @@ from ..crossfit.models import classifier_named
 from ..errors import UserError
 from ..issues.out_of_fold import index_of
 from ..pages.text import plural
-from ..tables.columns import Column, find_columns, find_one_column, read_columns
+from ..tables.columns import Column, find_columns, find_one_column, read_columns, shown
 from ..tables.encode import TableEncoder, as_table
 from ..tables.formats import with_images
 from ..tables.read import in_memory
@@ -297,6 +297,9 @@ def column_roles(
 ) -> tuple[list[str], str | None, str | None, list[str]]:
     """The target columns, those of groups and times, and the columns for the models: all but these and `ignore`."""
     columns = find_columns(names, [target] if isinstance(target, str) else target, path)
+    if not columns:
+        present = ", ".join(map(shown, names[:50])) + (" ..." if len(names) > 50 else "")
+        raise UserError(f"target= must name the column to predict, got none; {path} has the columns {present}")
     group, time = (find_one_column(names, options.get(option), path, f"{option}=") for option in ("group", "time"))
     ignored = find_columns(names, options.get("ignore") or [], path, "ignore=")
     for option, taken in (("ignore", ignored), ("group", [group]), ("time", [time])):

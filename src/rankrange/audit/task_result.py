@@ -73,12 +73,12 @@ class Measure:
         return [] if kept.all() else [cls.of_rows(name, *both[:, kept], percent=percent, higher=higher)]
 
     def text(self, value: float) -> str:
-        """A score as text, in percent or with four significant digits."""
-        return f"{100 * value:.1f}%" if self.percent else number(value, 4)
+        """A score as text, in percent or with four significant digits; large ones with separators."""
+        return f"{100 * value:.1f}%" if self.percent else _separated(value, 4)
 
     def gain_text(self, value: float) -> str:
         """A gain as text, with its sign."""
-        text = f"{100 * value:+.1f}" if self.percent else ("+" if value >= 0 else "") + number(value, 3)
+        text = f"{100 * value:+.1f}" if self.percent else ("+" if value >= 0 else "") + _separated(value, 3)
         return text.replace("-", "\N{MINUS SIGN}")
 
     @property
@@ -90,6 +90,10 @@ class Measure:
     def unit(self) -> str:
         """The unit of a gain: " points" for a score in percent, otherwise ""."""
         return " points" if self.percent else ""
+
+
+def _separated(value: float, digits: int) -> str:
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else number(value, digits)
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,9 @@ class TaskResult:
     actions: Array  # (listed,): the action for each; "" if it is only listed because there are few suspects
     suggested: list[str]  # for each listed row the suggested target; for observed outcomes the expected one
     expected: list[str]  # what the models predict for each listed row, in words
-    against: Array  # (listed, features): contributions to the linear score, positive if they favour another target
+    # (listed, features): contributions to the linear score relative to the mean row, so that it does not matter which
+    # of two texts has the 0/1 column; positive if they favour another target
+    against: Array
     groups: list[Group]  # the classes, the labels, or up to five ranges of a numeric target
     noise: Interval  # the share of wrong targets; for a multi-label target, of wrong cells
     contradicted: float  # the share of targets that the predictions contradict, with or without confidence

@@ -106,8 +106,8 @@ GROUPS: dict[str, Options] = {
     "how to run": {**RUNNING, **SHOWING},
 }
 TARGET: Options = {
-    "target -t COL...!": "the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns "
-    "(multi-label)",
+    "target -t COL...": "the column to predict; repeat it, or use a pattern such as 'label:*', for 0/1 columns "
+    "(multi-label); without it, the columns are listed",
 }
 APPLY: Options = {
     "decisions FILE+": "the decisions of several reviewers: the one with the most votes wins, 'unsure' is no vote, and "

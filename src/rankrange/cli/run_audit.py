@@ -95,6 +95,11 @@ def _checked(arguments: argparse.Namespace) -> tuple[dict[str, Path], Source]:
     inputs = [("a file that is read", path) for path in arguments.file]
     inputs += [(flag(name), getattr(arguments, name)) for name in ("decisions", "embeddings", "pred_probs", "images")]
     outputs = check_paths(paths, inputs, {path.with_suffix(".xml"): path for _, path in arguments.export})
+    if arguments.clean is not None and arguments.labels == "observed":
+        raise UserError(
+            "--clean drops rows whose target is wrong, got labels='observed': observed outcomes are not wrong; use "
+            "--out for the list of surprising rows"
+        )
     how = {"--clean-if": arguments.clean_if is not None, "--clean-how": arguments.clean_how == "relabel"}
     for option, given in how.items():
         if given and arguments.clean is None:

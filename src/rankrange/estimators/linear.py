@@ -68,8 +68,8 @@ class AoRRLinear(LinearModel):
     lam_hat_: Any
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "m": [RankedRange, Real, StrOptions({"auto"})],
-        "k": [Real, StrOptions({"auto"})],
+        "m": [RankedRange, Integral, Real, StrOptions({"auto"})],
+        "k": [Integral, Real, StrOptions({"auto"})],
         "C": [Interval(Real, 0, None, closed="right"), StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
         "n_starts": [Interval(Integral, 0, None, closed="left")],

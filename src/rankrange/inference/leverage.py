@@ -11,6 +11,7 @@ from scipy.stats import chi2
 from sklearn.covariance import MinCovDet
 
 from ..core.arrays import Array
+from ..errors import import_pandas
 
 KINDS = ("regular", "vertical outlier", "good leverage point", "bad leverage point")
 # The covariance of the features is estimated on at most this many rows.
@@ -67,9 +68,7 @@ class Diagnostics:
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with the kind, residual (in robust scales), distance and fitted value of each row."""
-        import pandas
-
-        return pandas.DataFrame(
+        return import_pandas("to_frame()").DataFrame(
             {"kind": self.kinds, "residual": self.residuals, "distance": self.distances, "fitted": self.fitted}
         )
 

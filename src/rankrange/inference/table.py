@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from ..core.arrays import Array
+from ..errors import import_pandas
 
 COLUMNS = ("coef", "std err", "t", "P>|t|")
 
@@ -71,12 +72,10 @@ class Summary:
 
     def to_frame(self) -> Any:
         """The table as a pandas DataFrame, one row for each coefficient."""
-        import pandas
-
         low, high = self._ends()
         values = [self.coef, self.bse, self.tvalues, self.pvalues, *self.conf_int().T]
         columns = dict(zip((*COLUMNS, low, high), values, strict=True))
-        return pandas.DataFrame(columns, index=list(self.names))
+        return import_pandas("to_frame()").DataFrame(columns, index=list(self.names))
 
     def _ends(self) -> tuple[str, str]:
         tail = (1 - self.level) / 2

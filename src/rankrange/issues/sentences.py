@@ -23,11 +23,11 @@ def assumption(labels: str) -> str:
     """What is assumed about the origin of the labels, "annotated" or "observed", and the option to change it."""
     if labels == "observed":
         return (
-            "The target is taken as an observed outcome, so unlikely outcomes are surprising, not errors; if people or "
-            "programs assigned it, use labels='annotated'."
+            "The target is taken as observed outcomes: unlikely ones are surprising, not errors, and are not decided; "
+            "if people or programs assigned it, use labels='annotated'."
         )
     return (
-        "The labels are taken as annotations, which may be wrong; if they are outcomes that were observed, such as a "
+        "The target is taken as annotated, so it may be wrong; if it is an outcome that was observed, such as a "
         "purchase or a default, use labels='observed'."
     )
 
@@ -40,14 +40,14 @@ def share_sentence(
     Errors near a class boundary look like hard rows, so predictions alone cannot tell how many of the contradicted
     labels are wrong. `noun` is "labels" or, for a numeric target, "targets".
     """
-    low, high = interval
+    (low, high), sure = interval, percent(share) if share else "none"
     ends = f"up to {percent(high)}" if low < _LEAST else f"{percent(low)} to {percent(high)}"
     sentence = f"{ends} of the {noun} are wrong (95% interval)"
     if contradicted is None or contradicted <= share + _LEAST:
-        return f"{percent(share)} of the {noun} are contradicted with confidence; {sentence}"
+        return f"{sure} of the {noun} are contradicted with confidence; {sentence}"
     return (
-        f"models disagree with {percent(contradicted)} of the {noun} and contradict {percent(share)} with "
-        f"confidence; the others may be errors or hard rows; {sentence}"
+        f"models disagree with {percent(contradicted)} of the {noun} and contradict {sure} with confidence; the other "
+        f"disagreements may be errors or hard rows; {sentence}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..core.arrays import Array
-from ..errors import UserError
+from ..errors import UserError, import_pandas
 from ..label_noise import LIKELY
 from ..pages.text import visible
 from . import label_studio as studio
@@ -227,7 +227,7 @@ class LabelIssues:
 
     def to_pandas(self) -> Any:
         """The table of suspects as a pandas DataFrame."""
-        return _pandas("to_pandas").DataFrame(self.table)
+        return import_pandas("to_pandas()").DataFrame(self.table)
 
     def to_label_studio(
         self, data: Any, *, limit: int | None = None, text: str | None = None, image: str | None = None
@@ -332,7 +332,7 @@ class LabelIssues:
         """
         if self.labels == "observed":
             raise ValueError("cleanlab's columns are about wrong labels, got labels='observed'; use to_pandas()")
-        return _pandas("to_cleanlab").DataFrame(
+        return import_pandas("to_cleanlab()").DataFrame(
             {
                 "is_label_issue": np.asarray(self.p_wrong) >= LIKELY,
                 "label_quality": 1.0 - np.asarray(self.score),
@@ -346,13 +346,3 @@ class LabelIssues:
 def plain(value: Any) -> Any:
     """Convert a NumPy scalar to a Python object, because messages should show 71 and not np.int64(71)."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _pandas(purpose: str) -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            f"{purpose}() needs pandas, which is not installed; run: pip install 'rankrange[data]'"
-        ) from error
-    return pandas

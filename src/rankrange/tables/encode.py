@@ -110,7 +110,13 @@ def as_table(data: Any) -> Any:
         return data
     if type(data).__module__.split(".")[0] == "pandas":
         return pyarrow.Table.from_pandas(data, preserve_index=False)
-    return pyarrow.table(data)
+    try:
+        return pyarrow.table(data)
+    except TypeError as error:
+        raise UserError(
+            f"a table is a data frame, a pyarrow Table or a dict of columns, got {type(data).__name__}; name the "
+            "columns, such as {'x': X[:, 0], 'target': y}"
+        ) from error
 
 
 def _columns_of(X: Any, names: Any = None, forms: Any = None, **reading: Any) -> list[Column]:
@@ -239,7 +245,7 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     prose = len(levels) > FEW and column.is_prose
     many = prose or len(levels) > MAX_LEVELS
     if not prose and len(levels) > FEW and len(levels) > _IDENTIFIER * n_known:
-        return None, f"nearly every row has its own value ({len(levels):,} of {n_known:,})"
+        return None, f"most rows have their own value ({len(levels):,} values in {n_known:,} rows)"
     if len(levels) < 2 and not missing:
         return None, "all values are the same"
     order = [] if prose else np.argsort(-counts, kind="stable")[:MAX_LEVELS].tolist()

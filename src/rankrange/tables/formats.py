@@ -194,7 +194,7 @@ def _load_excel(path: Path, sheet: str | None) -> Any:
     try:
         import python_calamine
     except ImportError as error:
-        raise missing_package("python-calamine", "Excel", extra="excel") from error
+        raise missing_package("python-calamine", "Excel") from error
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:
             check_size(path, sum(part.file_size for part in packed.infolist()))
@@ -240,7 +240,7 @@ def with_images(table: Any, folder: Path) -> Any:
     try:
         import PIL  # noqa: F401
     except ImportError as error:
-        raise missing_package("pillow", "images", extra="images") from error
+        raise missing_package("pillow", "images") from error
     if not folder.is_dir():
         raise UserError(f"images must lie in a folder, got {folder}; check the path")
     column = _file_column(table, folder)

@@ -103,7 +103,7 @@
   const decide = (choice) => {
     const s = data.suspects[here], row = String(s.row);
     if (choice === "relabel" && (label.value.trim() === "" || label.value === s.cell)) {
-      byId("load-says").textContent = "To relabel a row, choose another label than the one it has.";
+      byId("load-says").textContent = `To relabel a row, enter another ${data.task === "numbers" ? "value" : "label"} than the one it has.`;
       label.focus();
       return;
     }
