@@ -94,9 +94,10 @@ def test_likely_wrong_rows_are_counted_in_words(audit, wrong, sentence):
     assert ("contradict none with confidence" in found) == (max(wrong) < 0.5)
 
 
-def test_large_scores_have_separators():
-    one = Measure("mean squared error", False, False, *3 * [Interval(248188490.4, 0, 1)])
-    assert (one.text(248188490.4), one.gain_text(-12345.6)) == ("248,188,490", "\N{MINUS SIGN}12,346")
+def test_large_scores_have_separators_or_an_exponent():
+    one = Measure("mean squared error", False, False, *3 * [Interval(0.5, 0, 1)])
+    assert [one.text(value) for value in (0.12345, 2481.88, 1e7)] == ["0.1235", "2,482", "1e+07"]
+    assert one.gain_text(-12345.6) == "\N{MINUS SIGN}12,346"
 
 
 def test_a_saved_model_reads_the_table_as_pandas_does(outlying, tmp_path, capsys):
@@ -132,6 +133,17 @@ def test_the_reason_names_each_value_of_a_text_column_that_decides_the_target(va
     why = {suspect.row: suspect.why for suspect in audit.suspects()}
     for row in wrong.tolist():
         assert f"sex '{sex[row]}': " in why[row]
+
+
+def test_a_frequent_text_is_no_reason_for_a_number():
+    """There is no other label to compare with."""
+    rng = np.random.default_rng(0)
+    district, x = np.array(list("abcd"))[np.arange(200) % 4], rng.normal(size=200)
+    district[:2] = "e", "f"
+    y = x + np.where(np.isin(district, ["a", "e"]), 3.0, 0.0) + 0.1 * rng.normal(size=200)
+    y[:8] += 5.0
+    audit = audit_table({"district": district, "x": x, "y": y}, "y", models="linear")
+    assert not any(f"district '{name}'" in suspect.why for suspect in audit.suspects() for name in "abcd")
 
 
 def test_numbers_are_dropped_and_never_relabelled(outlying):

@@ -60,8 +60,8 @@ def test_rare_values_are_pooled_and_unknown_ones_join_them():
         ([None] * 60, "no cell has a value"),
         (pa.array([None] * 60, pa.dictionary(pa.int32(), pa.string())), "no cell has a value"),
         (list(range(60)), "it contains row numbers"),
-        ([f"name {i}" for i in range(60)], "most rows have their own value"),
-        ([f"{i * 7919 % 10007:x}-{i:x}" for i in range(60)], "most rows have their own value"),
+        ([f"name {i}" for i in range(60)], "60 different texts in 60 rows"),
+        ([f"{i * 7919 % 10007:x}-{i:x}" for i in range(60)], "60 different texts in 60 rows"),
         ([[1, 2]] * 60, "neither numbers nor text"),
     ],
 )

@@ -27,6 +27,8 @@ from .task_result import TaskResult
 SHOWN, SHOWN_COLUMNS = 1000, 40
 # The largest number of suspects with nearest rows, the number of these per label, and the share of rare cells.
 _WITH_NEIGHBOURS, _NEAREST, _RARE = 250, 2, 0.02
+# A cell that more than this share of the rows exceed, or that is as frequent as this, is not unusual.
+_USUAL = 0.25
 _WORD = re.compile(r"\w{2,}")
 
 
@@ -113,14 +115,15 @@ class Values:
 
         For texts and missing cells the sentence also compares with the group `other`, if there is one. The share of
         prose is that of the word that `other` has most of all compared with the group. Without such a word, and for a
-        number in the middle half of the group, the share is 1, without a sentence.
+        number in the middle half of the group, the share is 1. These have no sentence, nor has a frequent text without
+        `other`.
         """
         column, of, what = self.column, self.groups.of(group), ""
         if column.values is not None and not column.missing[i]:
             usual, value = self.usual(group), float(column.values[i])
             below, above = np.searchsorted(usual, value, "right"), len(usual) - np.searchsorted(usual, value)
             share = float(min(below, above)) / max(len(usual), 1)
-            if not len(usual) or share > 0.25:  # the middle half of a group is not unusual
+            if not len(usual) or share > _USUAL:  # the middle half of a group
                 return 1.0, ""
             size, side = ("low", "above") if below < above else ("high", "below")
             middle = column.value_text(float(usual[len(usual) // 2]), 4)
@@ -138,7 +141,8 @@ class Values:
         if other is not None:
             compared = f", {_share(self._share_in(other, key))} of those {self.groups.words[other]}"
         rare = share if column.is_prose or column.values is not None else self.as_rare(group)[share]
-        return rare, f"{what}{_share(share)} of {of}{compared}"
+        unremarkable = other is None and rare > _USUAL
+        return rare, "" if unremarkable else f"{what}{_share(share)} of {of}{compared}"
 
     def _words(self, i: int) -> set[str]:
         code = int(self.column.cells[i])

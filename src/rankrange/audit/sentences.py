@@ -44,11 +44,12 @@ def sentences(audit: Audit) -> list[str]:
 
 def listed_in_words(audit: Audit) -> str:
     """A description of the list: the suspects, and the next rows of the ranking."""
-    one = "surprising row" if audit.observed else "suspect"
-    more = audit.n_listed - audit.n_suspects
+    word, listed = "surprising" if audit.observed else "suspect", audit.n_listed
     if not audit.n_suspects:
-        return f"the {plural(more, 'row')} that rank highest, none of them a {one}"
-    return plural(audit.n_suspects, one) + (f" and the next {plural(more, 'row')} of the ranking" if more else "")
+        return f"the {plural(listed, 'row')} that rank highest, none of them {word}"
+    if audit.n_suspects == listed:
+        return plural(listed, f"{word} row")
+    return f"{plural(listed, 'row')}, {audit.n_suspects:,} of them {word}"
 
 
 def suggestion(audit: Audit, suspect: Suspect) -> str:

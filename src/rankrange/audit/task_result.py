@@ -73,7 +73,7 @@ class Measure:
         return [] if kept.all() else [cls.of_rows(name, *both[:, kept], percent=percent, higher=higher)]
 
     def text(self, value: float) -> str:
-        """A score as text, in percent or with four significant digits; large ones with separators."""
+        """A score as text, in percent or with four significant digits, from 1,000 on with separators."""
         return f"{100 * value:.1f}%" if self.percent else _separated(value, 4)
 
     def gain_text(self, value: float) -> str:
@@ -93,7 +93,8 @@ class Measure:
 
 
 def _separated(value: float, digits: int) -> str:
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else number(value, digits)
+    text = f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.{digits}g}"
+    return number(value, digits) if abs(value) < 1e3 else text
 
 
 @dataclass(frozen=True)

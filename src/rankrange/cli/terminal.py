@@ -65,7 +65,7 @@ def print_audit(audit: Audit, top: int, written: list[tuple[str, str]]) -> None:
     console.print("\nOut-of-fold scores: ordinary model, and AoRR, which ignores the worst rows", style="bold")
     console.print(_scores(audit))
     if audit.n_listed and top:
-        first = f"The first {top:,} of {audit.n_listed:,} listed rows: " if top < audit.n_listed else ""
+        first = f"The first {top:,} of " if top < audit.n_listed else ""
         console.print(f"\n{first}{audit.listed_in_words()}, worst first", style="bold")
         console.print(_suspects(audit, top))
         numbers = audit.result.residuals is not None

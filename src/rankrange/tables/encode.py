@@ -245,7 +245,7 @@ def _fit_text(column: Column) -> tuple[dict[str, Any] | None, str]:
     prose = len(levels) > FEW and column.is_prose
     many = prose or len(levels) > MAX_LEVELS
     if not prose and len(levels) > FEW and len(levels) > _IDENTIFIER * n_known:
-        return None, f"most rows have their own value ({len(levels):,} values in {n_known:,} rows)"
+        return None, f"it has {len(levels):,} different texts in {n_known:,} rows"
     if len(levels) < 2 and not missing:
         return None, "all values are the same"
     order = [] if prose else np.argsort(-counts, kind="stable")[:MAX_LEVELS].tolist()
