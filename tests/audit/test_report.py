@@ -213,6 +213,25 @@ def test_no_width_makes_the_page_scroll_sideways(browser, audit, tmp_path, width
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_the_confused_labels_are_not_cut_and_every_column_is_named(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    names = np.array(["compact family car", "sports utility vehicle", "delivery van", "pickup truck"])
+    y = np.where(rng.random(200) < 0.15, names[rng.integers(0, 4, 200)], names[X.argmax(axis=1)])
+    table = {f"x{j}": X[:, j] for j in range(4)} | {"serial": [f"n{i:x}" for i in range(200)], "y": y}
+    (tmp_path / "r.html").write_text(audit_table(table, "y", models="linear").report(), encoding="utf-8")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1200, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        open_page(browser, tmp_path / "r.html")
+        box = "document.querySelector('table.heat').parentElement"
+        assert browser.execute_script(f"return {box}.scrollWidth <= {box}.clientWidth")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert "hardly repeat: serial." in browser.find_element("css selector", "#h-pictures ~ .note").text
+
+
 def test_on_paper_the_controls_are_gone_the_tables_stay_and_what_is_left_out_is_said(browser, made, audit):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:

@@ -166,6 +166,21 @@ def test_the_keys_do_nothing_outside_the_frame_and_not_while_typing(browser, aud
     assert browser.find_element("id", "decided-says").text.startswith("0 of ")
 
 
+def test_a_number_is_not_relabelled_by_a_prediction(browser, outlying, tmp_path):
+    _, _, audit = outlying
+    (tmp_path / "r.html").write_text(audit.report(), encoding="utf-8")
+    open_page(browser, tmp_path / "r.html")
+    browser.find_element("id", "start").click()
+    card, value = browser.find_element("id", "card"), browser.find_element("id", "new-label")
+    card.send_keys("r")
+    assert browser.find_element("id", "load-says").text.startswith("To relabel a row, enter another value")
+    assert browser.find_element("id", "decided-says").text.startswith("0 of ")
+    value.send_keys("101.5\n")
+    assert browser.find_element("id", "decided-says").text.endswith("1 relabel")
+    with pytest.raises(UserError, match="has no suggested label"):
+        audit.decide(audit.suspects(1)[0].row, "relabel")
+
+
 def test_unusual_cells_are_marked_and_the_nearest_rows_stand_beside(browser, audited):
     folder, audit = audited
     open_page(browser, folder / "report.html")

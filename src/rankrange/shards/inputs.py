@@ -24,6 +24,6 @@ def as_rows(X: Any, y: Any = None, sample_weight: Any = None, estimator: Any = N
         from .tensor_rows import tensor_rows
     except ImportError as error:
         raise ImportError(
-            f"a fit on a device needs PyTorch, which cannot be imported ({error}); run: pip install 'rankrange[torch]'"
+            f"a fit on a device needs PyTorch, which cannot be imported ({error}); run: pip install torch"
         ) from error
     return tensor_rows(X, y, sample_weight, estimator)

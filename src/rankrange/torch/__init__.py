@@ -11,7 +11,7 @@ try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "rankrange.torch needs PyTorch, which is not installed; install it with: pip install 'rankrange[torch]' "
+        "rankrange.torch needs PyTorch, which is not installed; install it with: pip install torch "
         "(or follow https://pytorch.org for a build with CUDA)"
     ) from error
 
