@@ -81,10 +81,7 @@ def problems_in_words(problems: Sequence[RowProblem]) -> str:
     """One sentence that counts the problems by kind; empty if there are none."""
     counts = count_problems(problems)
     parts = [f"{count:,} {words_of(kind)[count > 1]}" for kind, count in counts.items()]
-    if not parts:
-        return ""
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"Other problems: {listed}."
+    return f"Other problems: {', '.join(parts)}." if parts else ""
 
 
 def most_certain(problems: Sequence[RowProblem], count: int) -> list[RowProblem]:

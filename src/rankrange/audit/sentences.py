@@ -82,24 +82,19 @@ def _found(audit: Audit) -> str:
 def _better(audit: Audit) -> str:
     """Whether the robust linear model is better or worse than the ordinary one; "" if that does not matter."""
     j, first = audit.result, audit.result.measures[0]
-    worse = [m.name for m in j.measures if m.gain.high < 0]
     if j.m == 0:
         return "Ignoring rows would not help, so the robust linear model ignores none and equals the ordinary one."
-    if first.gain.low <= 0 and not worse:
+    if first.gain.low <= 0 and all(m.gain.high >= 0 for m in j.measures):
         return ""
     ignored = f"{plural(j.m, 'row')} ({share_of(j.m / len(j.wrong))}) that it fits worst"
     ignored += "" if audit.observed else ", errors or not"
-    model = f"The robust linear model, which ignores the {ignored},"
-    gain = f"a gain of {first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
-    change = f"{first.text(first.robust.value)}, {gain}"
-    drawback = f"{' and '.join(worse)} get{'s' * (len(worse) == 1)} worse"
-    if first.gain.high < 0:
-        return f"{model} predicts worse than the ordinary one: {first.name} {change}; {drawback}."
-    if first.gain.low <= 0:
-        return f"{model} shows no significant difference in {first.name}: {change}; but {drawback}."
-    return (
-        f"{model} predicts better than the ordinary one: {first.name} {change}{f', but {drawback}' if worse else ''}."
-    )
+    verdict = "shows no significant difference to" if first.gain.low <= 0 else "predicts better than"
+    verdict = "predicts worse than" if first.gain.high < 0 else verdict
+    gain = f"{first.gain_text(first.gain.value)}{first.unit} ({first.gain_range})"
+    sentence = f"The robust linear model, which ignores the {ignored}, {verdict} the ordinary one in {first.name}"
+    sentence += f": {first.text(first.robust.value)}, a gain of {gain}"
+    worse = [m.name for m in j.measures[1:] if m.gain.high < 0]
+    return f"{sentence}; {' and '.join(worse)} get{'s' * (len(worse) == 1)} worse." if worse else f"{sentence}."
 
 
 def _next(audit: Audit) -> str:

@@ -46,8 +46,8 @@ def share_sentence(
     if contradicted is None or contradicted <= share + _LEAST:
         return f"{sure} of the {noun} are contradicted with confidence; {sentence}"
     return (
-        f"models disagree with {percent(contradicted)} of the {noun} and contradict {sure} with confidence; the other "
-        f"disagreements may be errors or hard rows; {sentence}"
+        f"models disagree with {percent(contradicted)} of the {noun} and contradict {sure} with confidence; the"
+        f"{' other' * (share > 0)} disagreements may be errors or hard rows; {sentence}"
     )
 
 
