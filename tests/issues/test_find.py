@@ -217,7 +217,7 @@ def test_right_labels_that_models_do_not_fit_are_not_called_wrong(table, draws, 
         assert set(issues["action"]) <= {"look"}
         assert issues.noise_interval[1] > 0.05
         for shown in (str(issues), issues._repr_html_() or str(issues)):
-            assert "the others may be errors or hard rows" in shown
+            assert "other disagreements may be errors or hard rows" in shown
         assert "p_wrong" in str(issues)  # the rows most worth a look are shown whatever is known of the share
         assert (issues.top(5)["suggested"] != issues.top(5)["given"]).all()
 
