@@ -167,10 +167,12 @@ def choose(rows: LabelledRows, candidates: list[Candidate], task: Task, folds: F
     sets. Without folds, the first candidate is taken and scores its own training rows.
     """
     if not len(folds):  # too few rows of a class: use the training rows themselves
+        rows = rows.merged()
         w = fit(rows, candidates[0], task).w[0]
         return Chosen(candidates[0], w, _scored(rows, rows, w), None)
     rough = task if len(candidates) == 1 else task._replace(tol=max(task.tol, _ROUGH))
-    parts = [(rows.take(train), rows.take(test)) for train, test in zip(folds.train, folds.test, strict=True)]
+    # Merged, so that a weight of 2 is exactly the row twice also for the calibration.
+    parts = [(rows.take(a).merged(), rows.take(b).merged()) for a, b in zip(folds.train, folds.test, strict=True)]
     fitted = [_coefficients(train, candidates, rough) for train, _ in parts]
     held = [[_scored(train, test, w) for w in ws] for ws, (train, test) in zip(fitted, parts, strict=True)]
     # The test sets of repeated folds are not independent.
